@@ -1,0 +1,97 @@
+# Needs make and a python3 >= 3.11 with venv; everything else is installed into .venv.
+# Another interpreter:  make run PYTHON=/opt/python3.12/bin/python3
+
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+DATA_DIR ?= var
+JOBS ?= 2
+
+# The first interpreter that is new enough; python3 first, so that an activated environment wins.
+OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c '$(OLD_ENOUGH)' 2>/dev/null && { echo "$$p"; exit; }; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help run install install-test test lint types fmt pytest docs wheel \
+	bench bench-hotpath bench-topic bench-topology bench-scale conformance fuzz fuzz-long clean
+
+help:
+	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
+	@echo "make test         lint, types and all tests"
+	@echo "make fmt          format the code"
+	@echo "make docs         write the generated pages under docs/"
+	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, bench-topic, bench-topology, bench-scale"
+	@echo "make conformance  the error table beside a real RabbitMQ"
+	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
+	@echo "make clean        remove the environment and what tools left behind"
+
+# Stamps make both installs idempotent: the second 'make run' needs no network.
+$(VENV)/.installed: pyproject.toml
+	@"$(or $(PYTHON),false)" -c '$(OLD_ENOUGH)' 2>/dev/null || \
+		{ echo "error: python3 >= 3.11 not found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ echo "error: cannot create $(VENV); is the venv module of $(PYTHON) installed?" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+install-test: $(VENV)/.installed-test
+
+run: $(VENV)/.installed
+	@exec $(BIN)/leveret serve --data-dir $(DATA_DIR) $(ARGS)
+
+test: lint types pytest
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-test
+	$(BIN)/mypy
+
+pytest: $(VENV)/.installed-test
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+
+fmt: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m broker config --markdown > docs/configuration.md
+
+wheel: $(VENV)/.installed-test
+	$(BIN)/python -m build --wheel
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python bench/compare.py $(ARGS)
+
+bench-hotpath: $(VENV)/.installed-test
+	$(BIN)/python bench/hotpath.py $(ARGS)
+
+bench-topic: $(VENV)/.installed-test
+	$(BIN)/python bench/topic.py $(ARGS)
+
+bench-topology: $(VENV)/.installed-test
+	$(BIN)/python bench/topology.py $(ARGS)
+
+bench-scale: $(VENV)/.installed-test
+	$(BIN)/python bench/scale.py $(ARGS)
+
+conformance: $(VENV)/.installed-test
+	$(BIN)/python tests/conformance/run.py $(ARGS)
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python tests/fuzz/run.py --cases 20000 $(ARGS)
+
+fuzz-long: $(VENV)/.installed-test
+	$(BIN)/python tests/fuzz/run.py --cases 2000000 $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
