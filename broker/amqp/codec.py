@@ -1,0 +1,268 @@
+"""Cold methods: payload octets to pamqp's command objects and back.
+
+Which fields a method has comes from pamqp; reading them does not, because pamqp's decoder is quadratic, has
+no limits and its constructors refuse names that RabbitMQ accepts. What is refused here, and in which words,
+is rabbit_framing_amqp_0_9_1's and rabbit_binary_parser's. Every shortstr must be UTF-8 except in the methods
+that travel with a message; strings are `str` with `surrogateescape`.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from pamqp.base import Frame
+from pamqp.commands import INDEX_MAPPING, Basic
+
+from broker.amqp.commands import Access
+from broker.amqp.errors import MalformedMethod, MalformedTable, UnknownMethod
+from broker.amqp.tables import bytes_text, decode_table, encode_table
+
+_HEAD = struct.Struct(">BHII")
+_LENGTH = struct.Struct(">I")
+_INTEGERS = {
+    "octet": struct.Struct(">B"),
+    "short": struct.Struct(">H"),
+    "long": struct.Struct(">I"),
+    "longlong": struct.Struct(">Q"),
+}
+
+_WITH_CONTENT = frozenset((Basic.Publish.index, Basic.Return.index, Basic.Deliver.index, Basic.GetOk.index))
+
+# Texts for people: cut to what a shortstr holds, where any other long shortstr is a mistake of ours.
+_CUT = frozenset(("reply_text", "reason"))
+
+
+class _BadTextError(Exception):
+    """A shortstr that must be UTF-8 and is not."""
+
+
+class _CutError(Exception):
+    """The payload ends inside a field."""
+
+
+Reader = Callable[[bytes, int, int], tuple[Any, int]]
+"""Reads a field at a position before an end: value and position after it."""
+
+
+def _integer_reader(packing: struct.Struct) -> Reader:
+    size = packing.size
+    unpack_from = packing.unpack_from
+
+    def read(data: bytes, at: int, end: int) -> tuple[int, int]:
+        if at + size > end:
+            raise _CutError
+        return unpack_from(data, at)[0], at + size
+
+    return read
+
+
+def _shortstr_octets(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    if at >= end:
+        raise _CutError
+    start = at + 1
+    stop = start + data[at]
+    if stop > end:
+        raise _CutError
+    return data[start:stop], stop
+
+
+def _read_checked(data: bytes, at: int, end: int) -> tuple[str, int]:
+    octets, stop = _shortstr_octets(data, at, end)
+    try:
+        return octets.decode(), stop
+    except UnicodeDecodeError:
+        pass
+    try:
+        # RabbitMQ's check lets encoded surrogates pass; they stay octets to us.
+        octets.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise _BadTextError from error
+    return octets.decode("utf-8", "surrogateescape"), stop
+
+
+def _read_unchecked(data: bytes, at: int, end: int) -> tuple[str, int]:
+    octets, stop = _shortstr_octets(data, at, end)
+    return octets.decode("utf-8", "surrogateescape"), stop
+
+
+def _read_longstr(data: bytes, at: int, end: int) -> tuple[str, int]:
+    start = at + 4
+    if start > end:
+        raise _CutError
+    stop = start + int.from_bytes(data[at:start], "big")
+    if stop > end:
+        raise _CutError
+    return data[start:stop].decode("utf-8", "surrogateescape"), stop
+
+
+def _skip_table(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Check a table's length only and return its position: RabbitMQ reads inside after the fields all fit."""
+    start = at + 4
+    if start > end:
+        raise _CutError
+    stop = start + int.from_bytes(data[at:start], "big")
+    if stop > end:
+        raise _CutError
+    return at, stop
+
+
+Step = tuple[tuple[str, ...], Reader, str]
+"""Names of the fields a step sets (several for bits, which share an octet), their reader, their type."""
+
+_read_octet = _integer_reader(_INTEGERS["octet"])
+
+
+def _steps(method: type[Frame], index: int) -> tuple[Step, ...]:
+    """Compile pamqp's description of a method's fields."""
+    steps: list[Step] = []
+    bits: list[str] = []
+    shortstr = _read_unchecked if index in _WITH_CONTENT else _read_checked
+
+    def end_bits() -> None:
+        if bits:
+            steps.append((tuple(bits), _read_octet, "bit"))
+            bits.clear()
+
+    for name in method.__slots__:
+        kind = method.amqp_type(name)
+        if kind == "bit":
+            if len(bits) == 8:
+                end_bits()
+            bits.append(name)
+            continue
+        end_bits()
+        if kind == "shortstr":
+            steps.append(((name,), shortstr, kind))
+        elif kind == "longstr":
+            steps.append(((name,), _read_longstr, kind))
+        elif kind == "table":
+            steps.append(((name,), _skip_table, kind))
+        else:
+            steps.append(((name,), _integer_reader(_INTEGERS[kind]), kind))
+    end_bits()
+    return tuple(steps)
+
+
+_METHODS: dict[int, tuple[type[Frame], tuple[Step, ...]]] = {
+    index: (method, _steps(method, index))
+    for index, method in (
+        *INDEX_MAPPING.items(),
+        (Access.Request.index, Access.Request),
+        (Access.RequestOk.index, Access.RequestOk),
+    )
+}
+
+
+def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
+    """Read the payload of a method frame that lies between `at` and `end`.
+
+    Octets after the last field are an error, as they are to RabbitMQ. Table attributes get typed tables.
+
+    Raises:
+        UnknownMethod: no such class and method.
+        MalformedMethod: the payload is not the method's fields; see there for the reply.
+    """
+    data = payload if isinstance(payload, bytes) else bytes(payload[:end])
+    fields_at = at + 4
+    if fields_at > end:
+        raise MalformedMethod(f"type 1, all octets = {bytes_text(data[at:end])}: unknown_frame")
+    index = int.from_bytes(data[at:fields_at], "big")
+    class_id, method_id = index >> 16, index & 0xFFFF
+    known = _METHODS.get(index)
+    if known is None:
+        raise UnknownMethod(class_id, method_id)
+    method, steps = known
+    made = method.__new__(method)
+    position = fields_at
+    bad_text = False
+    tables: list[tuple[str, int, int]] = []
+    try:
+        for names, read, kind in steps:
+            try:
+                value, stop = read(data, position, end)
+            except _BadTextError:
+                # Reported only if the rest of the payload fits: RabbitMQ matches lengths first.
+                bad_text = True
+                stop = position + 1 + data[position]
+                value = ""
+            if kind == "bit":
+                for bit, name in enumerate(names):
+                    setattr(made, name, value & 1 << bit != 0)
+            elif kind == "table":
+                tables.append((names[0], value, stop))
+            else:
+                setattr(made, names[0], value)
+            position = stop
+        if position != end:
+            raise _CutError  # noqa: TRY301 - one exit for all that does not fit
+    except _CutError:
+        octets = bytes_text(data[fields_at:end])
+        raise MalformedMethod(f"cannot decode {octets}", class_id, method_id) from None
+    if bad_text:
+        raise MalformedMethod("Malformed UTF-8 in shortstr")
+    for name, start, stop in tables:
+        try:
+            table, _ = decode_table(data, start, stop)
+        except MalformedTable as error:
+            raise MalformedMethod("") from error
+        setattr(made, name, table)
+    return made
+
+
+def encode_method(channel_id: int, method: Frame) -> bytes:
+    """Write the whole frame of a method.
+
+    An attribute of None is written as empty, zero or false. `reply_text` and `reason` are cut to 255 octets
+    the way RabbitMQ cuts them (252 and `...`), though never inside a character.
+
+    Raises:
+        ValueError: a name of more than 255 octets or a number that does not fit its field.
+    """
+    steps = _METHODS[method.index][1]
+    parts: list[bytes] = []
+    for names, _read, kind in steps:
+        name = names[0]
+        value = getattr(method, name)
+        if kind == "bit":
+            octet = 0
+            for bit, flag in enumerate(names):
+                if getattr(method, flag):
+                    octet |= 1 << bit
+            parts.append(bytes((octet,)))
+        elif kind == "shortstr":
+            octets = (value or "").encode("utf-8", "surrogateescape")
+            if len(octets) > 255:
+                if name not in _CUT:
+                    raise ValueError(f"{method.name}: {name} of {len(octets)} octets")
+                octets = _cut(octets)
+            parts += (bytes((len(octets),)), octets)
+        elif kind == "longstr":
+            octets = (value or "").encode("utf-8", "surrogateescape")
+            parts += (_LENGTH.pack(len(octets)), octets)
+        elif kind == "table":
+            parts.append(encode_table(value or {}))
+        else:
+            try:
+                parts.append(_INTEGERS[kind].pack(value or 0))
+            except struct.error as error:
+                raise ValueError(f"{method.name}: {name} of {value}") from error
+    fields = b"".join(parts)
+    return b"".join((_HEAD.pack(1, channel_id, len(fields) + 4, method.index), fields, b"\xce"))
+
+
+def _cut(octets: bytes) -> bytes:
+    stop = 252
+    while octets[stop] & 0xC0 == 0x80:
+        stop -= 1
+    return octets[:stop] + b"..."
+
+
+def method_ids(method: Frame) -> tuple[int, int]:
+    """Return the class and method number of a method."""
+    index = method.index
+    return index >> 16, index & 0xFFFF
+
+
+def has_content(method: Frame) -> bool:
+    """Whether a content header and body follow the method."""
+    return method.index in _WITH_CONTENT

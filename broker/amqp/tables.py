@@ -1,0 +1,407 @@
+"""Field tables with their wire types, read from untrusted octets in linear time.
+
+Types, tags and names are RabbitMQ's (rabbit_binary_parser; the AMQP 0-9-1 errata name the tags). A table
+keeps the type beside each value because RabbitMQ compares, prints and re-encodes arguments by type, which a
+mapping of plain values cannot.
+
+Strings are UTF-8 with `surrogateescape`, so that any octets survive a round trip.
+"""
+
+import datetime as dt
+import decimal
+import math
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from broker.amqp.errors import MalformedTable
+
+Field = tuple[str, Any]
+"""RabbitMQ's name of the type, and the value."""
+
+Table = dict[str, Field]
+"""Field names to fields, in the order of the wire. Never shared while someone may change it."""
+
+MAX_DEPTH = 32
+"""Tables and arrays inside each other, the outermost included."""
+
+MAX_ENTRIES = 4096
+"""Fields of a table and of everything inside it, together."""
+
+_LENGTH = struct.Struct(">I")
+_DECIMAL = struct.Struct(">BI")
+
+# Tag -> (name, struct) of the types of fixed size; `t`, `D` and `V` are read by hand.
+_FIXED: dict[int, tuple[str, struct.Struct]] = {
+    ord("b"): ("byte", struct.Struct(">b")),
+    ord("B"): ("unsignedbyte", struct.Struct(">B")),
+    ord("s"): ("short", struct.Struct(">h")),
+    ord("u"): ("unsignedshort", struct.Struct(">H")),
+    ord("I"): ("signedint", struct.Struct(">i")),
+    ord("i"): ("unsignedint", struct.Struct(">I")),
+    ord("L"): ("long", struct.Struct(">q")),
+    ord("l"): ("long", struct.Struct(">q")),  # after `L`: RabbitMQ writes `l`
+    ord("f"): ("float", struct.Struct(">f")),
+    ord("d"): ("double", struct.Struct(">d")),
+    ord("T"): ("timestamp", struct.Struct(">Q")),
+}
+_NUMBERS: dict[str, tuple[bytes, struct.Struct]] = {
+    name: (bytes((tag,)), packing) for tag, (name, packing) in _FIXED.items()
+}
+
+_INTEGERS = frozenset(
+    ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "decimal")
+)
+_FLOATS = frozenset(("float", "double"))
+
+
+def decode_table(data: bytes, at: int, end: int) -> tuple[Table, int]:
+    """Read the table whose 32-bit length starts at `at` and that must lie before `end`.
+
+    Of two fields with one name the first counts, as in RabbitMQ's look-ups. Not-a-number and infinite
+    floats are refused, because RabbitMQ's parser refuses them.
+
+    Returns:
+        The table and the position after it.
+
+    Raises:
+        MalformedTable: anything that RabbitMQ could not read, more than `MAX_DEPTH` levels or more than
+            `MAX_ENTRIES` entries.
+    """
+    start, stop = _span(data, at, end)
+    return _fields(data, start, stop, 1, [MAX_ENTRIES]), stop
+
+
+def decode_fields(data: bytes) -> Table:
+    """Read fields that are not preceded by a length: the whole of an AMQPLAIN response.
+
+    Raises:
+        MalformedTable: as `decode_table`.
+    """
+    return _fields(data, 0, len(data), 1, [MAX_ENTRIES])
+
+
+def _span(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Read a 32-bit length at `at`; the octets it counts must lie before `end`."""
+    start = at + 4
+    if start > end:
+        raise MalformedTable("a length is cut off")
+    stop = start + int.from_bytes(data[at:start], "big")
+    if stop > end:
+        raise MalformedTable("a length exceeds what encloses it")
+    return start, stop
+
+
+def _fields(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> Table:
+    table: Table = {}
+    while at < end:
+        start = at + 1
+        at = start + data[at]
+        if at >= end:
+            raise MalformedTable("a field is cut off")
+        name = data[start:at].decode("utf-8", "surrogateescape")
+        field, at = _value(data, at, end, depth, budget)
+        table.setdefault(name, field)
+    return table
+
+
+def _items(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> list[Field]:
+    items: list[Field] = []
+    while at < end:
+        field, at = _value(data, at, end, depth, budget)
+        items.append(field)
+    return items
+
+
+def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tuple[Field, int]:
+    """Read the tagged value at `at`, which is before `end`. `budget` holds how many more may follow."""
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise MalformedTable("too many entries")
+    tag = data[at]
+    at += 1
+    fixed = _FIXED.get(tag)
+    if fixed is not None:
+        name, packing = fixed
+        stop = at + packing.size
+        if stop > end:
+            raise MalformedTable("a value is cut off")
+        (number,) = packing.unpack_from(data, at)
+        if name in _FLOATS and not math.isfinite(number):
+            raise MalformedTable("a float is not a number")
+        return (name, number), stop
+    if tag in b"SxFA":
+        start, stop = _span(data, at, end)
+        if tag == 0x53:
+            return ("longstr", data[start:stop].decode("utf-8", "surrogateescape")), stop
+        if tag == 0x78:
+            return ("binary", data[start:stop]), stop
+        if depth == MAX_DEPTH:
+            raise MalformedTable("too many levels")
+        if tag == 0x46:
+            return ("table", _fields(data, start, stop, depth + 1, budget)), stop
+        return ("array", _items(data, start, stop, depth + 1, budget)), stop
+    if tag == 0x56:
+        return ("void", None), at
+    if tag == 0x74:
+        if at >= end:
+            raise MalformedTable("a value is cut off")
+        return ("bool", data[at] != 0), at + 1
+    if tag == 0x44:
+        if at + 5 > end:
+            raise MalformedTable("a value is cut off")
+        return ("decimal", _DECIMAL.unpack_from(data, at)), at + 5
+    raise MalformedTable(f"unknown type tag {tag}")
+
+
+def encode_table(table: Table) -> bytes:
+    """Write a table with its length.
+
+    A decoded table comes out as the octets it was read from, except that repeated fields are gone, `L` is
+    written `l` and a true bool is written 1: RabbitMQ re-encodes so too.
+
+    Raises:
+        ValueError: a name of more than 255 octets, a number outside its type, or a value that is not of
+            the type named beside it. Cannot happen with a decoded table.
+    """
+    parts: list[bytes] = []
+    _write_table(table, parts)
+    return b"".join(parts)
+
+
+def _write_table(table: Table, parts: list[bytes]) -> None:
+    place = len(parts)
+    parts.append(b"")
+    for name, field in table.items():
+        octets = name.encode("utf-8", "surrogateescape")
+        if len(octets) > 255:
+            raise ValueError(f"field name of {len(octets)} octets")
+        parts += (bytes((len(octets),)), octets)
+        _write(field, parts)
+    parts[place] = _LENGTH.pack(sum(map(len, parts[place + 1 :])))
+
+
+def _write_array(items: list[Field], parts: list[bytes]) -> None:
+    place = len(parts)
+    parts.append(b"")
+    for field in items:
+        _write(field, parts)
+    parts[place] = _LENGTH.pack(sum(map(len, parts[place + 1 :])))
+
+
+def _write(field: Field, parts: list[bytes]) -> None:
+    name, value = field
+    number = _NUMBERS.get(name)
+    try:
+        if number is not None:
+            parts += (number[0], number[1].pack(value))
+        elif name == "longstr":
+            octets = value.encode("utf-8", "surrogateescape")
+            parts += (b"S", _LENGTH.pack(len(octets)), octets)
+        elif name == "bool":
+            parts.append(b"t\x01" if value else b"t\x00")
+        elif name == "table":
+            parts.append(b"F")
+            _write_table(value, parts)
+        elif name == "array":
+            parts.append(b"A")
+            _write_array(value, parts)
+        elif name == "binary":
+            parts += (b"x", _LENGTH.pack(len(value)), value)
+        elif name == "void":
+            parts.append(b"V")
+        elif name == "decimal":
+            parts += (b"D", _DECIMAL.pack(*value))
+        else:
+            raise ValueError(f"no field type '{name}'")
+    except (struct.error, OverflowError) as error:
+        raise ValueError(f"{value!r} is no {name}") from error
+
+
+def typed(mapping: Mapping[str, object]) -> Table:
+    """Give plain Python values the types that RabbitMQ itself would choose for them.
+
+    An int becomes 'signedint' if it fits and else 'long', a str 'longstr', a float 'double'; a tuple is
+    taken for a field that has its type already.
+
+    Raises:
+        ValueError: an int that no type holds.
+        TypeError: a value that has no field type.
+    """
+    return {name: _typed_value(value) for name, value in mapping.items()}
+
+
+def _typed_value(value: object) -> Field:
+    match value:
+        case None:
+            return "void", None
+        case bool():
+            return "bool", value
+        case int():
+            return _typed_int(value)
+        case str():
+            return "longstr", value
+        case float():
+            return "double", value
+        case bytes() | bytearray():
+            return "binary", bytes(value)
+        case Mapping():
+            return "table", typed(value)
+        case list():
+            return "array", [_typed_value(item) for item in value]
+        case tuple():
+            return cast("Field", value)
+        case dt.datetime():
+            return "timestamp", int(value.timestamp())
+        case decimal.Decimal():
+            sign, digits, exponent = value.as_tuple()
+            if sign or not isinstance(exponent, int) or not -255 <= exponent <= 0:
+                raise ValueError(f"{value} is no AMQP decimal")
+            return "decimal", (-exponent, int("".join(map(str, digits))))
+    raise TypeError(f"no field type for {type(value).__name__}")
+
+
+def _typed_int(value: int) -> Field:
+    if -(2**31) <= value < 2**31:
+        return "signedint", value
+    if -(2**63) <= value < 2**63:
+        return "long", value
+    raise ValueError(f"{value} fits no integer type")
+
+
+def plain(table: Table) -> dict[str, object]:
+    """Take the types off: for printing, JSON and comparison with what other libraries decode."""
+    return {name: _plain_value(field) for name, field in table.items()}
+
+
+def _plain_value(field: Field) -> object:
+    name, value = field
+    if name == "table":
+        return plain(value)
+    if name == "array":
+        return [_plain_value(item) for item in value]
+    if name == "decimal":
+        scale, digits = value
+        return decimal.Decimal(digits).scaleb(-scale)
+    return value
+
+
+def type_name(field: Field) -> str:
+    """Name the type as RabbitMQ does in `{unacceptable_type,longstr}`."""
+    return field[0]
+
+
+def value_text(field: Field) -> str:
+    """Print the value as RabbitMQ does in `the value '5' of type 'long'`: strings bare, else a term."""
+    name, value = field
+    if name == "longstr":
+        return cast("str", value)
+    if name == "binary":
+        return cast("bytes", value).decode("utf-8", "surrogateescape")
+    return term_text(field)
+
+
+def argument_text(field: Field | None) -> str:
+    """Print one side of an `inequivalent arg` text (rabbit_misc:val/1)."""
+    if field is None:
+        return "none"
+    return f"the value '{value_text(field)}' of type '{field[0]}'"
+
+
+def equivalent(one: Field | None, other: Field | None) -> bool:
+    """Whether two arguments are equal to a redeclaration (rabbit_misc:assert_args_equivalence1).
+
+    Integers of any width are compared by value, and so are the two floats; everything else must agree in
+    type too, down to the order of the fields inside.
+    """
+    if one is None or other is None:
+        return one is other
+    return _type_class(one[0]) == _type_class(other[0]) and _ordered(one[1]) == _ordered(other[1])
+
+
+def _type_class(name: str) -> str:
+    if name in _INTEGERS:
+        return "int"
+    return "float" if name in _FLOATS else name
+
+
+def _ordered(value: object) -> object:
+    """Make the order of fields count: dict equality ignores it, RabbitMQ's lists do not."""
+    if isinstance(value, dict):
+        return [(name, kind, _ordered(inner)) for name, (kind, inner) in value.items()]
+    if isinstance(value, list):
+        return [(kind, _ordered(inner)) for kind, inner in value]
+    return value
+
+
+def term_text(field: Field) -> str:
+    """Print the value as an Erlang term (`~p`), without line breaks."""
+    name, value = field
+    writer = _TERMS.get(name)
+    return str(value) if writer is None else writer(value)
+
+
+def binary_text(octets: bytes) -> str:
+    """Print octets as `~p` prints a binary: quoted if they are printable Latin-1, else as numbers."""
+    quoted = string_text(octets)
+    return f"<<{quoted}>>" if quoted and octets else bytes_text(octets)
+
+
+def bytes_text(octets: bytes) -> str:
+    """Print octets as `~w` prints a binary: `<<1,2,3>>`."""
+    return f"<<{','.join(map(str, octets))}>>"
+
+
+def string_text(octets: bytes) -> str:
+    """Print octets as `~p` prints a printable string, with quotes and escapes; '' if it is not printable."""
+    if all(octet in _ESCAPES or 32 <= octet <= 126 or octet >= 160 for octet in octets):
+        return f'"{octets.decode("utf-8", "surrogateescape").translate(_ESCAPES)}"'
+    return ""
+
+
+_ESCAPES = {
+    8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 27: "\\e", 34: '\\"', 92: "\\\\",
+}  # fmt: skip
+
+
+def _float_text(value: float) -> str:
+    """Print a float as Erlang does: the shortest digits, as `1.0e5` where that is shorter than `100000.0`."""
+    sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
+    if not any(digits):
+        return "-0.0" if sign else "0.0"
+    figures = "".join(map(str, digits))
+    point = len(figures) + cast("int", exponent)  # digits before the decimal point
+    mantissa = f"{figures[0]}.{figures[1:] or '0'}e{point - 1}"
+    if point <= 0:
+        text = f"0.{'0' * -point}{figures}"
+    elif point >= len(figures):
+        text = f"{figures}{'0' * (point - len(figures))}.0"
+    else:
+        text = f"{figures[:point]}.{figures[point:]}"
+    shorter = text if len(text) <= len(mantissa) else mantissa
+    return f"-{shorter}" if sign else shorter
+
+
+def _array_text(items: list[Field]) -> str:
+    return f"[{','.join(f'{{{item[0]},{term_text(item)}}}' for item in items)}]"
+
+
+def _table_text(table: Table) -> str:
+    rows = (
+        f"{{{binary_text(name.encode('utf-8', 'surrogateescape'))},{field[0]},{term_text(field)}}}"
+        for name, field in table.items()
+    )
+    return f"[{','.join(rows)}]"
+
+
+_TERMS: dict[str, Callable[[Any], str]] = {
+    "longstr": lambda value: binary_text(value.encode("utf-8", "surrogateescape")),
+    "binary": binary_text,
+    "bool": lambda value: "true" if value else "false",
+    "void": lambda _value: "undefined",
+    "float": _float_text,
+    "double": _float_text,
+    "decimal": lambda value: f"{{{value[0]},{value[1]}}}",
+    "array": _array_text,
+    "table": _table_text,
+}
