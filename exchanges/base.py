@@ -1,0 +1,275 @@
+"""What every exchange has: its properties, its bindings and the index of bindings by destination.
+
+A binding is identified by its destination, its binding key and its arguments; arguments compare as RabbitMQ
+compares them: by name, type and value, whatever their order. Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import ClassVar, NamedTuple
+
+Field = tuple[str, object]
+"""One value of a table: (RabbitMQ's name of its type, value)."""
+Table = dict[str, Field]
+"""A typed AMQP table."""
+Headers = Callable[[], Table] | Table | None
+"""The headers of a message, or a function that decodes them when they are needed at all."""
+
+_NO_ARGUMENTS: Table = {}  # shared by all bindings that have none; never written to
+
+
+class Binding(NamedTuple):
+    """One binding, made for whoever lists bindings; exchanges themselves store less.
+
+    `source` is the name of the exchange, `destination` what it was bound to (an `Exchange` in bindings
+    between exchanges), `arguments` the typed table it was bound with.
+    """
+
+    source: str
+    destination: object
+    binding_key: str
+    arguments: Table
+
+
+def _frozen(value: object) -> object:
+    """Make a field's value hashable, keeping the order inside (RabbitMQ sorts only the outermost table)."""
+    if isinstance(value, dict):
+        return tuple((name, kind, _frozen(inner)) for name, (kind, inner) in value.items())
+    if isinstance(value, list):
+        return tuple((kind, _frozen(inner)) for kind, inner in value)
+    return value
+
+
+class ArgumentedKey:
+    """A binding key with arguments: what identifies a binding between one exchange and one destination.
+
+    A binding without arguments is identified by its plain key, which costs no object of its own.
+    """
+
+    __slots__ = ("_identity", "arguments", "binding_key")
+
+    def __init__(self, binding_key: str, arguments: Table) -> None:
+        self.binding_key = binding_key
+        self.arguments = arguments
+        self._identity = (
+            binding_key,
+            tuple(
+                (name, kind, _frozen(value)) for name, (kind, value) in sorted(arguments.items(), key=_name)
+            ),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether both identify the same binding."""
+        return isinstance(other, ArgumentedKey) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        """Hash what `__eq__` compares."""
+        return hash(self._identity)
+
+
+def _name(item: tuple[str, Field]) -> str:
+    return item[0]
+
+
+Identity = str | ArgumentedKey
+
+
+class Exchange:
+    """One exchange of one vhost; subclasses say how keys and headers of messages meet bindings.
+
+    Bind and unbind through the `Router`, which keeps the graph, the caches and auto-delete right; the methods
+    here change this exchange alone. Destinations are any hashable objects.
+
+    Attributes:
+        name, durable, auto_delete, internal, arguments: as declared.
+        alternate: name of the alternate exchange; change it through `Router.set_alternate`.
+        had_binding: True from the first binding on.
+        published_in, published_out: counted by whoever publishes; nothing here reads them.
+        exchange_destinations: the exchanges bound to this one as destinations, None while there are none.
+
+    """
+
+    __slots__ = (
+        "_by_destination",
+        "alternate",
+        "arguments",
+        "auto_delete",
+        "durable",
+        "exchange_destinations",
+        "had_binding",
+        "internal",
+        "name",
+        "published_in",
+        "published_out",
+    )
+
+    type: ClassVar[str]
+    needs_headers: ClassVar[bool] = False
+    """Whether `match` reads the headers."""
+    keyless: ClassVar[bool] = False
+    """Whether `match` ignores the routing key."""
+    indexed: ClassVar[bool] = False
+    """Whether `match` is one dictionary lookup, which no cache can better."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+        alternate: str | None = None,
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments or _NO_ARGUMENTS
+        self.alternate = alternate
+        self.had_binding = False
+        self.published_in = 0
+        self.published_out = 0
+        self.exchange_destinations: dict[Exchange, None] | None = None
+        # One binding is stored as itself, several as the keys of a dict.
+        self._by_destination: dict[object, Identity | dict[Identity, None]] = {}
+
+    def __repr__(self) -> str:
+        """Name the type and the exchange."""
+        return f"<{self.type} exchange {self.name!r}>"
+
+    @property
+    def in_use(self) -> bool:
+        """Whether this exchange is the source of a binding (what exchange.delete's if-unused asks)."""
+        return bool(self._by_destination)
+
+    def validate(self, arguments: Table) -> None:
+        """Raise InvalidXMatch if no binding to this exchange may have these arguments."""
+
+    def bind(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
+        """Bind; return False if this very binding existed. Raises InvalidXMatch on a headers exchange.
+
+        `arguments` is kept, so the caller must not change it afterwards.
+        """
+        if arguments:
+            self.validate(arguments)
+            identity: Identity = ArgumentedKey(binding_key, arguments)
+        else:
+            identity = binding_key
+        bound = self._by_destination.get(destination)
+        if bound is None:
+            self._by_destination[destination] = identity
+        elif isinstance(bound, dict):
+            if identity in bound:
+                return False
+            bound[identity] = None
+        elif bound == identity:
+            return False
+        else:
+            self._by_destination[destination] = {bound: None, identity: None}
+        self.had_binding = True
+        if isinstance(destination, Exchange):
+            if self.exchange_destinations is None:
+                self.exchange_destinations = {}
+            self.exchange_destinations[destination] = None
+        self._bound(destination, identity)
+        return True
+
+    def unbind(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
+        """Unbind; return False if there was no such binding."""
+        identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
+        bound = self._by_destination.get(destination)
+        if bound is None:
+            return False
+        if isinstance(bound, dict):
+            if identity not in bound:
+                return False
+            del bound[identity]
+            if len(bound) == 1:
+                self._by_destination[destination] = next(iter(bound))
+        elif bound == identity:
+            self._destination_gone(destination)
+        else:
+            return False
+        self._unbound(destination, identity)
+        return True
+
+    def unbind_destination(self, destination: object) -> int:
+        """Remove all bindings to `destination`; return how many there were."""
+        bound = self._by_destination.get(destination)
+        if bound is None:
+            return 0
+        self._destination_gone(destination)
+        if not isinstance(bound, dict):
+            self._unbound(destination, bound)
+            return 1
+        for identity in bound:
+            self._unbound(destination, identity)
+        return len(bound)
+
+    def _destination_gone(self, destination: object) -> None:
+        del self._by_destination[destination]
+        if self.exchange_destinations is not None and destination in self.exchange_destinations:
+            assert isinstance(destination, Exchange)
+            del self.exchange_destinations[destination]
+            if not self.exchange_destinations:
+                self.exchange_destinations = None
+
+    def is_bound(self, destination: object) -> bool:
+        """Whether there is a binding to `destination`."""
+        return destination in self._by_destination
+
+    def destinations(self) -> Collection[object]:
+        """Return a live view of everything bound here, each once."""
+        return self._by_destination.keys()
+
+    def bindings(self) -> Iterator[Binding]:
+        """Yield every binding. The exchange must not change meanwhile."""
+        for destination in self._by_destination:
+            yield from self.bindings_to(destination)
+
+    def bindings_to(self, destination: object) -> Iterator[Binding]:
+        """Yield the bindings to one destination, oldest first."""
+        bound = self._by_destination.get(destination)
+        if bound is None:
+            return
+        for identity in bound if isinstance(bound, dict) else (bound,):
+            if isinstance(identity, str):
+                yield Binding(self.name, destination, identity, _NO_ARGUMENTS)
+            else:
+                yield Binding(self.name, destination, identity.binding_key, identity.arguments)
+
+    def binding_count(self) -> int:
+        """Count the bindings; linear in the number of destinations."""
+        return sum(len(bound) if isinstance(bound, dict) else 1 for bound in self._by_destination.values())
+
+    def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:
+        """Return the destinations of this exchange alone, each once.
+
+        The result may be a live view or shared: read it before the next change, never write to it.
+        `headers` is looked at only where `needs_headers`.
+        """
+        raise NotImplementedError
+
+    def _bound(self, destination: object, identity: Identity) -> None:
+        """Index a new binding; the index by destination has it already."""
+
+    def _unbound(self, destination: object, identity: Identity) -> None:
+        """Drop a binding from the index; the index by destination lacks it already."""
+
+    def _has_key(self, destination: object, binding_key: str) -> bool:
+        """Whether a binding to `destination` with this key, whatever its arguments, exists."""
+        bound = self._by_destination.get(destination)
+        if bound is None:
+            return False
+        if isinstance(bound, dict):
+            return binding_key in bound or any(
+                identity.binding_key == binding_key
+                for identity in bound
+                if isinstance(identity, ArgumentedKey)
+            )
+        return (bound if isinstance(bound, str) else bound.binding_key) == binding_key
+
+
+def binding_key_of(identity: Identity) -> str:
+    """Return the binding key of what identifies a binding."""
+    return identity if isinstance(identity, str) else identity.binding_key

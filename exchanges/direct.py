@@ -1,0 +1,56 @@
+"""The direct exchange: destinations whose binding key equals the routing key.
+
+Hot path: see docs/performance.md.
+"""
+
+from typing import ClassVar
+
+from exchanges.base import Exchange, Headers, Identity, Table, binding_key_of
+from exchanges.destinations import Destinations, with_destination, without_destination
+
+
+class DirectExchange(Exchange):
+    """Routes by equality of keys."""
+
+    __slots__ = ("_by_key",)
+
+    type: ClassVar[str] = "direct"
+    indexed: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+        alternate: str | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+            alternate=alternate,
+        )
+        self._by_key: dict[str, Destinations] = {}
+
+    def match(self, routing_key: str, headers: Headers = None) -> Destinations:  # noqa: ARG002
+        """Return the destinations bound with exactly this key."""
+        return self._by_key.get(routing_key, ())
+
+    def _bound(self, destination: object, identity: Identity) -> None:
+        binding_key = binding_key_of(identity)
+        self._by_key[binding_key] = with_destination(self._by_key.get(binding_key, ()), destination)
+
+    def _unbound(self, destination: object, identity: Identity) -> None:
+        binding_key = binding_key_of(identity)
+        if self._has_key(destination, binding_key) or binding_key not in self._by_key:
+            return
+        left = without_destination(self._by_key[binding_key], destination)
+        if left:
+            self._by_key[binding_key] = left
+        else:
+            del self._by_key[binding_key]

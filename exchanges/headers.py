@@ -1,0 +1,160 @@
+"""The headers exchange: arguments of bindings against the headers of messages.
+
+What RabbitMQ 3.13 does (rabbit_exchange_type_headers): `x-match` is all (also when missing), any, all-
+with-x or any-with-x; arguments whose name starts with `x-` do not count with the first two, `x-match`
+itself never. A void argument asks for presence only. Otherwise the values have to be the same: the types'
+names do not matter, so that integers of all widths are one kind, floats of both widths another, and long
+strings and byte arrays a third; an integer never equals a float, nor a boolean anything but a boolean. No
+argument left: all matches, any does not.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Collection
+from typing import ClassVar
+
+from exchanges.base import Exchange, Headers, Identity, Table
+from exchanges.destinations import Destinations, with_destination, without_destination
+from exchanges.errors import InvalidXMatch
+
+_X_MATCH = "x-match"
+_FORMS = {
+    # x-match: (all criteria have to be met, x- arguments count)
+    "all": (True, False),
+    "any": (False, False),
+    "all-with-x": (True, True),
+    "any-with-x": (False, True),
+}
+
+_Value = tuple[str, object]  # (kind, value) such that == is RabbitMQ's equality
+_KINDS = {"bool": "bool", "float": "float", "double": "float", "longstr": "binary", "binary": "binary"}
+_PRESENT: _Value = ("void", None)  # as a criterion: any value will do
+
+
+class _Criteria:
+    """The arguments of one or several equal bindings, ready to be compared, and where they lead."""
+
+    __slots__ = ("destinations", "every", "wanted")
+
+    def __init__(self, wanted: tuple[tuple[str, _Value], ...], *, every: bool) -> None:
+        self.wanted = wanted
+        self.every = every
+        self.destinations: Destinations = ()
+
+    def met_by(self, headers: dict[str, _Value]) -> bool:
+        """Tell whether a message with these headers is to be routed."""
+        every = self.every
+        for name, wanted in self.wanted:
+            value = headers.get(name)
+            met = value is not None and (wanted is _PRESENT or wanted == value)
+            if met is not every:
+                return met
+        return every
+
+
+class HeadersExchange(Exchange):
+    """Routes by headers, whatever the routing key."""
+
+    __slots__ = ("_criteria",)
+
+    type: ClassVar[str] = "headers"
+    needs_headers: ClassVar[bool] = True
+    keyless: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+        alternate: str | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+            alternate=alternate,
+        )
+        self._criteria: dict[object, _Criteria] = {}
+
+    def validate(self, arguments: Table) -> None:
+        """Raise InvalidXMatch unless `x-match` is missing or one of the four words."""
+        field_type, value = arguments.get(_X_MATCH, ("longstr", "all"))
+        if field_type != "longstr" or value not in _FORMS:
+            raise InvalidXMatch(field_type, value)
+
+    def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:  # noqa: ARG002
+        """Return the destinations whose arguments the headers meet, each once."""
+        table = headers() if callable(headers) else headers
+        values = {name: _comparable(*field) for name, field in table.items()} if table else {}
+        found = [criteria.destinations for criteria in self._criteria.values() if criteria.met_by(values)]
+        if not found:
+            return ()
+        if len(found) == 1:
+            return found[0]
+        union: dict[object, None] = {}
+        for destinations in found:
+            union.update(dict.fromkeys(destinations))
+        return union
+
+    def _bound(self, destination: object, identity: Identity) -> None:
+        fresh = _compiled(identity)
+        criteria = self._criteria.setdefault((fresh.every, fresh.wanted), fresh)
+        criteria.destinations = with_destination(criteria.destinations, destination)
+
+    def _unbound(self, destination: object, identity: Identity) -> None:
+        gone = _compiled(identity)
+        index = (gone.every, gone.wanted)
+        bound = self._by_destination.get(destination, ())
+        others = bound if isinstance(bound, dict | tuple) else (bound,)
+        for other in others:  # with another key, or with arguments that differ in type only
+            left = _compiled(other)
+            if (left.every, left.wanted) == index:
+                return
+        criteria = self._criteria.get(index)
+        if criteria is None:
+            return
+        criteria.destinations = without_destination(criteria.destinations, destination)
+        if not criteria.destinations:
+            del self._criteria[index]
+
+
+def _compiled(identity: Identity) -> _Criteria:
+    """Read a binding's arguments."""
+    if isinstance(identity, str):
+        return _Criteria((), every=True)
+    arguments = identity.arguments
+    every, with_x = _FORMS[str(arguments.get(_X_MATCH, ("longstr", "all"))[1])]
+    wanted = tuple(
+        (name, _PRESENT if field[0] == "void" else _comparable(*field))
+        for name, field in sorted(arguments.items(), key=_name)
+        if name != _X_MATCH and (with_x or not name.startswith("x-"))
+    )
+    return _Criteria(wanted, every=every)
+
+
+def _name(item: tuple[str, tuple[str, object]]) -> str:
+    return item[0]
+
+
+def _comparable(field_type: str, value: object) -> _Value:
+    """Bring a value into a hashable form whose equality is that of RabbitMQ's terms."""
+    if field_type == "longstr":
+        return ("binary", value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return ("binary", bytes(value).decode("utf-8", "surrogateescape"))
+    if isinstance(value, dict):
+        return (
+            "table",
+            tuple((name, kind, _comparable(kind, inner)) for name, (kind, inner) in value.items()),
+        )
+    if isinstance(value, list):
+        # Inside arrays and tables RabbitMQ compares the types' names as well.
+        return ("array", tuple((kind, _comparable(kind, inner)) for kind, inner in value))
+    if isinstance(value, tuple):
+        return ("decimal", value)
+    return (_KINDS.get(field_type, "int" if value is not None else "void"), value)

@@ -1,0 +1,340 @@
+"""The exchanges of one vhost as a graph: declaring, binding, and the way of a message through it.
+
+A message visits each exchange once, however the exchanges are bound to one another. An exchange that finds no
+destination itself hands over to its alternate exchange (rabbit_exchange:route1/4). Hot path: see
+docs/performance.md.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from exchanges.base import Binding, Exchange, Headers, Table
+from exchanges.direct import DirectExchange
+from exchanges.errors import UnknownExchangeError, UnknownExchangeTypeError
+from exchanges.fanout import FanoutExchange
+from exchanges.headers import HeadersExchange
+from exchanges.topic import TopicExchange
+
+EXCHANGE_TYPES: dict[str, type[DirectExchange | FanoutExchange | TopicExchange | HeadersExchange]] = {
+    "direct": DirectExchange,
+    "fanout": FanoutExchange,
+    "topic": TopicExchange,
+    "headers": HeadersExchange,
+}
+
+_CACHE_LIMIT = 8192  # routes kept by one router, about 250 bytes each
+
+_PREDECLARED = (
+    # name, type, internal
+    ("", "direct", False),
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
+)
+
+
+class Router:
+    """The exchanges and bindings of one vhost, and the names of its queues for the default exchange.
+
+    Attributes:
+        exchanges: by name; read it, change it through the methods.
+        queues: destinations by queue name; read it, change it through `add_queue` and `forget`.
+        generation: incremented by every change after which some message may take another route. Whoever
+            caches routes drops them when it has changed.
+
+    """
+
+    __slots__ = ("_cached", "_default", "_routes", "_sources", "exchanges", "generation", "queues")
+
+    def __init__(self) -> None:
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, object] = {}
+        self.generation = 0
+        # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
+        self._sources: dict[object, Exchange | dict[Exchange, None]] = {}
+        # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
+        self._routes: dict[Exchange, dict[str, tuple[object, ...]] | None] = {}
+        self._cached = 0
+        self._default: Exchange | None = None
+
+    # Topology
+
+    def predeclare(self) -> None:
+        """Declare the exchanges that every vhost has, the default exchange included; all durable."""
+        for name, type_name, internal in _PREDECLARED:
+            self.declare(name, type_name, durable=True, internal=internal)
+
+    def declare(
+        self,
+        name: str,
+        type_name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+        alternate: str | None = None,
+    ) -> Exchange:
+        """Add an exchange, or return the one that has the name already, unchecked and unchanged.
+
+        `alternate` defaults to the argument `alternate-exchange` where that is a long string.
+        Raises UnknownExchangeTypeError.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is not None:
+            return exchange
+        exchange_class = EXCHANGE_TYPES.get(type_name)
+        if exchange_class is None:
+            raise UnknownExchangeTypeError(type_name)
+        if alternate is None and arguments:
+            kind, value = arguments.get("alternate-exchange", ("void", None))
+            if kind == "longstr" and isinstance(value, str):
+                alternate = value
+        exchange = exchange_class(
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+            alternate=alternate,
+        )
+        self.exchanges[name] = exchange
+        if not name:
+            self._default = exchange
+        self._changed()
+        return exchange
+
+    def get(self, name: str) -> Exchange | None:
+        """Return the exchange of this name, if there is one."""
+        return self.exchanges.get(name)
+
+    def remove(self, name: str) -> list[Exchange]:
+        """Delete an exchange with its bindings as source and as destination.
+
+        Returns it and the auto-delete exchanges that lost their last binding as a source thereby, in the
+        order of their deletion; nothing if there is no such exchange.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return []
+        gone = self._delete([exchange])
+        self._changed()
+        return gone
+
+    def bind(
+        self, source_name: str, destination: object, binding_key: str, arguments: Table | None = None
+    ) -> bool:
+        """Bind a queue (the object given to `add_queue`) or an `Exchange` to an exchange.
+
+        Returns False if this very binding existed. `arguments` is kept: do not change it afterwards.
+        Raises UnknownExchangeError, and InvalidXMatch where the source is a headers exchange.
+        """
+        source = self.exchanges.get(source_name)
+        if source is None:
+            raise UnknownExchangeError(source_name)
+        if not source.bind(destination, binding_key, arguments):
+            return False
+        sources = self._sources.get(destination)
+        if sources is None:
+            self._sources[destination] = source
+        elif isinstance(sources, dict):
+            sources[source] = None
+        elif sources is not source:
+            self._sources[destination] = {sources: None, source: None}
+        self._changed()
+        return True
+
+    def unbind(
+        self, source_name: str, destination: object, binding_key: str, arguments: Table | None = None
+    ) -> tuple[bool, list[Exchange]]:
+        """Unbind; return whether the binding existed, and the auto-delete exchanges that vanished with it."""
+        source = self.exchanges.get(source_name)
+        if source is None or not source.unbind(destination, binding_key, arguments):
+            return False, []
+        if not source.is_bound(destination):
+            self._discard_source(destination, source)
+        gone = self._delete([source]) if source.auto_delete and not source.in_use else []
+        self._changed()
+        return True, gone
+
+    def set_alternate(self, exchange: Exchange, alternate: str | None) -> None:
+        """Change the alternate exchange of an exchange (a policy may)."""
+        if exchange.alternate != alternate:
+            exchange.alternate = alternate
+            self._changed()
+
+    def add_queue(self, name: str, destination: object) -> None:
+        """Make a queue known to the default exchange under its name."""
+        self.queues[name] = destination
+        self.generation += 1  # no cached route can lead to it
+
+    def forget(self, name: str) -> list[Exchange]:
+        """Forget a queue that was deleted: its name, and its bindings everywhere.
+
+        Returns the auto-delete exchanges that vanished because of that; nothing for an unknown name.
+        """
+        destination = self.queues.pop(name, None)
+        if destination is None:
+            return []
+        self.generation += 1
+        if destination not in self._sources:
+            return []
+        gone = self._delete(self._unbind_everywhere(destination))
+        self._changed()
+        return gone
+
+    def bindings(self) -> Iterator[Binding]:
+        """Yield all explicit bindings. The router must not change meanwhile."""
+        for exchange in self.exchanges.values():
+            yield from exchange.bindings()
+
+    def bindings_of(self, destination: object) -> Iterator[Binding]:
+        """Yield the explicit bindings to one destination. The router must not change meanwhile."""
+        for source in self._sources_of(destination):
+            yield from source.bindings_to(destination)
+
+    def _sources_of(self, destination: object) -> Collection[Exchange]:
+        sources = self._sources.get(destination)
+        if sources is None:
+            return ()
+        return sources if isinstance(sources, dict) else (sources,)
+
+    def _discard_source(self, destination: object, source: Exchange) -> None:
+        sources = self._sources.get(destination)
+        if isinstance(sources, dict):
+            sources.pop(source, None)
+            if len(sources) == 1:
+                self._sources[destination] = next(iter(sources))
+        elif sources is source:
+            del self._sources[destination]
+
+    def _unbind_everywhere(self, destination: object) -> list[Exchange]:
+        """Remove all bindings to a destination; return the auto-delete exchanges left without any."""
+        unused = []
+        for source in self._sources_of(destination):
+            source.unbind_destination(destination)
+            if source.auto_delete and not source.in_use:
+                unused.append(source)
+        self._sources.pop(destination, None)
+        return unused
+
+    def _delete(self, doomed: list[Exchange]) -> list[Exchange]:
+        """Delete exchanges and, one after another, the auto-delete exchanges that become unused by that."""
+        gone: dict[Exchange, None] = {}
+        while doomed:
+            exchange = doomed.pop()
+            if exchange in gone:
+                continue
+            gone[exchange] = None
+            del self.exchanges[exchange.name]
+            if exchange is self._default:
+                self._default = None
+            for destination in exchange.destinations():
+                self._discard_source(destination, exchange)
+            doomed.extend(self._unbind_everywhere(exchange))
+        return list(gone)
+
+    def _changed(self) -> None:
+        self.generation += 1
+        self._routes.clear()
+        self._cached = 0
+
+    # Routing
+
+    def route(
+        self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers = None
+    ) -> tuple[object, ...]:
+        """Return the queues that a message goes to, each once, in no particular order.
+
+        `routing_keys` are the routing key and those of CC and BCC. A callable `headers` is called at most
+        once, and only if the way leads through a headers exchange.
+        """
+        if len(routing_keys) == 1:
+            return self.route_key(exchange, routing_keys[0], headers)
+        if exchange is self._default:
+            queues = self.queues
+            return tuple(queues[key] for key in dict.fromkeys(routing_keys) if key in queues)
+        return self._walk(exchange, routing_keys, headers)
+
+    def route_key(self, exchange: Exchange, routing_key: str, headers: Headers = None) -> tuple[object, ...]:
+        """Do what `route` does for a message with one routing key only, which is nearly every message."""
+        routes = self._routes.get(exchange)
+        if routes is not None:
+            route = routes.get(routing_key)
+            if route is not None:
+                return route
+        if exchange is self._default:
+            queue = self.queues.get(routing_key)
+            return () if queue is None else (queue,)
+        if exchange.indexed and exchange.exchange_destinations is None and exchange.alternate is None:
+            return tuple(exchange.match(routing_key))
+        route = self._walk(exchange, (routing_key,), headers)
+        if routes is None:
+            if exchange in self._routes:
+                return route
+            if self.needs_headers(exchange):
+                self._routes[exchange] = None
+                return route
+            routes = self._routes[exchange] = {}
+        if self._cached >= _CACHE_LIMIT:
+            self._routes.clear()
+            self._cached = 0
+            routes = self._routes[exchange] = {}
+        self._cached += 1
+        routes[routing_key] = route
+        return route
+
+    def needs_headers(self, exchange: Exchange) -> bool:
+        """Tell whether a message published to this exchange can reach a headers exchange."""
+        seen = {exchange}
+        work = [exchange]
+        while work:
+            visited = work.pop()
+            if visited.needs_headers:
+                return True
+            following = list(visited.exchange_destinations or ())
+            if visited.alternate is not None:
+                alternate = self.exchanges.get(visited.alternate)
+                if alternate is not None:
+                    following.append(alternate)
+            work.extend(other for other in following if other not in seen)
+            seen.update(following)
+        return False
+
+    def _walk(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> tuple[object, ...]:
+        """Visit all exchanges that the message reaches, each once."""
+        if exchange.exchange_destinations is None and len(routing_keys) == 1 and not callable(headers):
+            found = exchange.match(routing_keys[0], headers)
+            if found or exchange.alternate is None:
+                return found if type(found) is tuple else tuple(found)
+        queues: dict[object, None] = {}
+        seen = {exchange}
+        work = [exchange]
+        while work:
+            visited = work.pop()
+            if visited.needs_headers and callable(headers):
+                headers = headers()
+            if len(routing_keys) == 1 or visited.keyless:
+                found = visited.match(routing_keys[0], headers)
+            else:
+                union: dict[object, None] = {}
+                for routing_key in routing_keys:
+                    union.update(dict.fromkeys(visited.match(routing_key, headers)))
+                found = union
+            if not found:
+                alternate = None if visited.alternate is None else self.exchanges.get(visited.alternate)
+                if alternate is not None and alternate not in seen:
+                    seen.add(alternate)
+                    work.append(alternate)
+            elif visited.exchange_destinations is None:
+                queues.update(dict.fromkeys(found))
+            else:
+                for destination in found:
+                    if not isinstance(destination, Exchange):
+                        queues[destination] = None
+                    elif destination not in seen:
+                        seen.add(destination)
+                        work.append(destination)
+        return tuple(queues)

@@ -1,0 +1,61 @@
+"""The topic exchange: binding keys are patterns of words, kept in a trie.
+
+Hot path: see docs/performance.md.
+"""
+
+from typing import ClassVar
+
+from exchanges.base import Exchange, Headers, Identity, Table, binding_key_of
+from exchanges.trie import TopicTrie
+
+
+class TopicExchange(Exchange):
+    """Routes by patterns: `*` stands for one word, `#` for any number of words; words are split at dots."""
+
+    __slots__ = ("_trie",)
+
+    type: ClassVar[str] = "topic"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+        alternate: str | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+            alternate=alternate,
+        )
+        self._trie: TopicTrie | None = None  # made at the first binding
+
+    def match(self, routing_key: str, headers: Headers = None) -> tuple[object, ...]:  # noqa: ARG002
+        """Return the destinations of all patterns that match, each destination once."""
+        trie = self._trie
+        return () if trie is None else trie.match(routing_key)
+
+    def _bound(self, destination: object, identity: Identity) -> None:
+        if self._trie is None:
+            self._trie = TopicTrie()
+        self._trie.add(binding_key_of(identity), destination)
+
+    def _unbound(self, destination: object, identity: Identity) -> None:
+        binding_key = binding_key_of(identity)
+        trie = self._trie
+        if trie is None or self._has_key(destination, binding_key):
+            return
+        trie.remove(binding_key, destination)
+        if trie.is_empty():
+            self._trie = None
+
+
+def count_hash_words(binding_key: str) -> int:
+    """Count the words `#` of a binding key (newer RabbitMQ versions limit them)."""
+    return binding_key.split(".").count("#")

@@ -1,0 +1,260 @@
+"""Topic patterns in a trie of words, matched through a lazily built deterministic automaton.
+
+Theory of operation. The trie of patterns is read as a nondeterministic automaton: its states are the trie's
+nodes; a word leads from a node to the child of that word and to the child `*`; the child `#` is entered
+without a word (zero words) and left by none (any word leads from it to itself). Which nodes are active
+after some words is a *set* of nodes, and that set is all that matters for the words to come. So sets are
+interned as `_State`s and each remembers where the words seen so far led. Matching a key whose words were
+met before in these states costs one dictionary lookup per word; a new transition costs one pass over the
+nodes of a set, never more than the trie has, so that no pattern or key, however many `#` it has, costs more
+than words x nodes.
+
+A word that is no child of any node of a set leads where every such word leads (`other`); only a limited
+number of them is remembered by name, so that keys with unique words (identifiers) do not fill the memory.
+All that is remembered is dropped whenever a pattern comes or goes and when there are too many transitions.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Iterable
+
+from exchanges.destinations import Destinations, with_destination, without_destination
+
+_TRANSITION_LIMIT = 32768  # remembered transitions of one trie
+_OTHER_WORDS_LIMIT = 64  # words without a pattern of their own that one state remembers by name
+
+
+class _Node:
+    """One word of one or several patterns."""
+
+    __slots__ = ("children", "destinations", "hash", "loops", "star")
+
+    def __init__(self, *, loops: bool = False) -> None:
+        self.children: dict[str, _Node] | None = None
+        self.star: _Node | None = None
+        self.hash: _Node | None = None
+        self.destinations: Destinations = ()
+        self.loops = loops  # this is the node of a `#`: any word leads back to it
+
+    def child(self, word: str) -> "_Node | None":
+        """Return the node of a pattern's next word, wildcards included."""
+        if word == "*":
+            return self.star
+        if word == "#":
+            return self.hash
+        return None if self.children is None else self.children.get(word)
+
+    def grow(self, word: str) -> "_Node":
+        """Add the node of a pattern's next word, which must be missing."""
+        node = _Node(loops=word == "#")
+        if word == "*":
+            self.star = node
+        elif word == "#":
+            self.hash = node
+        elif self.children is None:
+            self.children = {word: node}
+        else:
+            self.children[word] = node
+        return node
+
+    def prune(self, word: str) -> None:
+        """Cut off the node of a pattern's next word."""
+        if word == "*":
+            self.star = None
+        elif word == "#":
+            self.hash = None
+        elif self.children is not None:
+            del self.children[word]
+            if not self.children:
+                self.children = None
+
+    def is_bare(self) -> bool:
+        """Whether no pattern ends here or passes through."""
+        return not self.destinations and self.children is None and self.star is None and self.hash is None
+
+
+class _State(dict[str, "_State"]):
+    """A set of active nodes, and as a dict: the state that each remembered word leads to."""
+
+    __slots__ = ("accepted", "nodes", "other", "strangers", "trie")
+
+    def __init__(self, trie: "TopicTrie", nodes: frozenset[_Node]) -> None:
+        super().__init__()
+        self.trie = trie
+        self.nodes = nodes
+        self.accepted: tuple[object, ...] | None = None
+        self.other: _State | None = None
+        self.strangers = 0
+
+    def __missing__(self, word: str) -> "_State":
+        return self.trie.follow(self, word)
+
+
+class TopicTrie:
+    """The patterns of one topic exchange. `add` and `remove` are idempotent per (pattern, destination)."""
+
+    __slots__ = ("_remembered", "_root", "_start", "_states")
+
+    def __init__(self) -> None:
+        self._root = _Node()
+        self._states: dict[frozenset[_Node], _State] = {}
+        self._start: _State | None = None
+        self._remembered = 0
+
+    def add(self, pattern: str, destination: object) -> None:
+        """Add a pattern for a destination."""
+        node = self._root
+        for word in _words(pattern):
+            node = node.child(word) or node.grow(word)
+        node.destinations = with_destination(node.destinations, destination)
+        self.forget()
+
+    def remove(self, pattern: str, destination: object) -> None:
+        """Remove a pattern of a destination, and the nodes that no pattern needs any more."""
+        node = self._root
+        path: list[tuple[_Node, str]] = []
+        for word in _words(pattern):
+            path.append((node, word))
+            child = node.child(word)
+            if child is None:
+                return
+            node = child
+        node.destinations = without_destination(node.destinations, destination)
+        while path and node.is_bare():
+            node, word = path.pop()
+            node.prune(word)
+        self.forget()
+
+    def is_empty(self) -> bool:
+        """Whether there is no pattern; an empty trie has no node but its root."""
+        return self._root.is_bare()
+
+    def node_count(self) -> int:
+        """Count the nodes below the root; linear."""
+        count, work = -1, [self._root]
+        while work:
+            node = work.pop()
+            count += 1
+            work.extend(child for child in (node.star, node.hash) if child is not None)
+            work.extend((node.children or {}).values())
+        return count
+
+    def state_count(self) -> int:
+        """Count the states that are remembered at the moment."""
+        return len(self._states)
+
+    def match(self, key: str) -> tuple[object, ...]:
+        """Return the destinations of all patterns that match a routing key, each once."""
+        state: _State | None = self._start
+        if state is None:
+            state = self._begin()
+        if key:  # the empty key has no words, while "." has two that are empty
+            for word in key.split("."):
+                state = state[word]
+        accepted = state.accepted
+        if accepted is None:
+            accepted = state.accepted = _accepted(state.nodes)
+        return accepted
+
+    def match_afresh(self, key: str) -> tuple[object, ...]:
+        """Do what `match` does, with nothing remembered: the reference and the cost of a first match."""
+        nodes: Iterable[_Node] = _closure((self._root,))
+        for word in _words(key):
+            nodes = _step(nodes, word)
+            if not nodes:
+                return ()
+        return _accepted(nodes)
+
+    def forget(self) -> None:
+        """Drop what matching remembered."""
+        if not self._states:
+            return
+        # States point at one another in circles: take them apart, so that no garbage collector is needed.
+        for state in self._states.values():
+            state.clear()
+            state.other = None
+        self._states.clear()
+        self._start = None
+        self._remembered = 0
+
+    def follow(self, state: _State, word: str) -> _State:
+        """Return where `word` leads from `state`, which does not remember it."""
+        if self._remembered >= _TRANSITION_LIMIT:
+            # Start anew, with this state as an orphan: it and its successors live until the match is over.
+            self.forget()
+            return self._intern(_step(state.nodes, word))
+        if any(node.children is not None and word in node.children for node in state.nodes):
+            following = self._intern(_step(state.nodes, word))
+        else:
+            if state.other is None:
+                state.other = self._intern(_step(state.nodes, word))
+            following = state.other
+            if state.strangers >= _OTHER_WORDS_LIMIT:
+                return following
+            state.strangers += 1
+        state[word] = following
+        self._remembered += 1
+        return following
+
+    def _begin(self) -> _State:
+        self._start = start = self._intern(_closure((self._root,)))
+        return start
+
+    def _intern(self, nodes: Iterable[_Node]) -> _State:
+        members = frozenset(nodes)
+        state = self._states.get(members)
+        if state is None:
+            state = self._states[members] = _State(self, members)
+        return state
+
+
+def _words(key: str) -> list[str]:
+    """Split a key; the empty key has no words at all (RabbitMQ up to 3.13)."""
+    return key.split(".") if key else []
+
+
+def _closure(nodes: Iterable[_Node]) -> set[_Node]:
+    """Add the nodes that are reached without a word."""
+    reached = set(nodes)
+    for node in nodes:
+        following = node.hash
+        while following is not None:
+            reached.add(following)
+            following = following.hash
+    return reached
+
+
+def _step(nodes: Iterable[_Node], word: str) -> set[_Node]:
+    """Return the nodes that a word leads to."""
+    reached: set[_Node] = set()
+    for node in nodes:
+        if node.loops:
+            reached.add(node)
+        following = node.star
+        while following is not None:
+            reached.add(following)
+            following = following.hash
+        if node.children is not None:
+            following = node.children.get(word)
+            while following is not None:
+                reached.add(following)
+                following = following.hash
+        if node.loops:
+            following = node.hash
+            while following is not None:
+                reached.add(following)
+                following = following.hash
+    return reached
+
+
+def _accepted(nodes: Iterable[_Node]) -> tuple[object, ...]:
+    """Return the destinations of patterns that end at one of the nodes."""
+    found = [node.destinations for node in nodes if node.destinations]
+    if not found:
+        return ()
+    if len(found) == 1:
+        return tuple(found[0])
+    union: dict[object, None] = {}
+    for destinations in found:
+        union.update(dict.fromkeys(destinations))
+    return tuple(union)
