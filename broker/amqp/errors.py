@@ -51,3 +51,7 @@ class MalformedResponse(WireError):
 
 class InvalidExpiration(WireError):
     """An `expiration` property that is no number of milliseconds; the text is RabbitMQ's reason term."""
+
+
+class UnknownMechanism(WireError):
+    """A SASL mechanism that this broker does not know or does not offer (503 in RabbitMQ's log)."""

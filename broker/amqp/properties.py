@@ -1,0 +1,399 @@
+"""The content header: a walker over its property list that reads no more than it is asked for.
+
+The payload of a content header frame is class (2 octets), weight (2), body size (8), flag words (2 each) and
+the list of those properties whose flags are set (spec 4.2.6.1, amqp0-9-1 class 60). A broker stores and
+forwards it as it came; these functions look into it in place.
+
+Class 60 needs one flag word. Bit 0 of a word announces another one: such words may follow, `MAX_FLAG_WORDS`
+in all, but must name nothing. (RabbitMQ ignores bit 0, and then fails on the octets of the second word.)
+"""
+
+import struct
+from typing import Any
+
+from broker.amqp.errors import InvalidExpiration, MalformedProperties, MalformedTable
+from broker.amqp.tables import Table, decode_table, encode_table, string_text
+
+FLAG_CONTENT_TYPE = 0x8000
+FLAG_CONTENT_ENCODING = 0x4000
+FLAG_HEADERS = 0x2000
+FLAG_DELIVERY_MODE = 0x1000
+FLAG_PRIORITY = 0x0800
+FLAG_CORRELATION_ID = 0x0400
+FLAG_REPLY_TO = 0x0200
+FLAG_EXPIRATION = 0x0100
+FLAG_MESSAGE_ID = 0x0080
+FLAG_TIMESTAMP = 0x0040
+FLAG_TYPE = 0x0020
+FLAG_USER_ID = 0x0010
+FLAG_APP_ID = 0x0008
+FLAG_CLUSTER_ID = 0x0004
+FLAG_CONTINUATION = 0x0001
+
+FLAGS_AT = 12
+"""Where the flags start in the payload."""
+
+LIST_AT = 14
+"""Where the property list starts, unless more flag words follow."""
+
+MAX_FLAG_WORDS = 4
+
+MAX_EXPIRATION = 315_360_000_000
+"""Ten years in milliseconds: RabbitMQ's limit for expirations and TTLs."""
+
+_FIXED = struct.Struct(">HHQ")
+_SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
+
+# In the order of the wire. `type` is pamqp's `message_type`.
+_LAYOUT: tuple[tuple[int, str, int], ...] = (
+    (FLAG_CONTENT_TYPE, "content_type", _SHORTSTR),
+    (FLAG_CONTENT_ENCODING, "content_encoding", _SHORTSTR),
+    (FLAG_HEADERS, "headers", _TABLE),
+    (FLAG_DELIVERY_MODE, "delivery_mode", _OCTET),
+    (FLAG_PRIORITY, "priority", _OCTET),
+    (FLAG_CORRELATION_ID, "correlation_id", _SHORTSTR),
+    (FLAG_REPLY_TO, "reply_to", _SHORTSTR),
+    (FLAG_EXPIRATION, "expiration", _SHORTSTR),
+    (FLAG_MESSAGE_ID, "message_id", _SHORTSTR),
+    (FLAG_TIMESTAMP, "timestamp", _TIMESTAMP),
+    (FLAG_TYPE, "type", _SHORTSTR),
+    (FLAG_USER_ID, "user_id", _SHORTSTR),
+    (FLAG_APP_ID, "app_id", _SHORTSTR),
+    (FLAG_CLUSTER_ID, "cluster_id", _SHORTSTR),
+)
+_NAMES = {name: (flag, kind) for flag, name, kind in _LAYOUT}
+
+
+def flags(payload: bytes) -> int:
+    """Return the first flag word: which properties are there.
+
+    Raises:
+        MalformedProperties: the payload is shorter than a content header can be.
+    """
+    if len(payload) < LIST_AT:
+        raise MalformedProperties(f"content header of {len(payload)} octets")
+    return payload[12] << 8 | payload[13]
+
+
+def _list_at(payload: bytes, word: int) -> int:
+    """Find where the property list starts; `word` is the first flag word."""
+    at = LIST_AT
+    while word & FLAG_CONTINUATION:
+        if at + 2 > len(payload) or at == FLAGS_AT + 2 * MAX_FLAG_WORDS:
+            raise MalformedProperties("flag words do not end")
+        word = payload[at] << 8 | payload[at + 1]
+        if word & ~FLAG_CONTINUATION:
+            raise MalformedProperties("a flag names no property of class 60")
+        at += 2
+    return at
+
+
+def _find(payload: bytes, wanted: int) -> tuple[int, int] | None:
+    """Find one property by its flag, walking only as far as that: where it starts and ends, or None."""
+    word = flags(payload)
+    if not word & wanted:
+        return None
+    at = _list_at(payload, word)
+    end = len(payload)
+    for flag, _name, kind in _LAYOUT:
+        if word & flag:
+            stop = _stop(payload, at, end, kind)
+            if flag == wanted:
+                return at, stop
+            at = stop
+    return None
+
+
+def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
+    """Where the property ends that starts at `at`."""
+    stop = end + 1
+    if kind == _SHORTSTR:
+        if at < end:
+            stop = at + 1 + payload[at]
+    elif kind == _OCTET:
+        stop = at + 1
+    elif kind == _TIMESTAMP:
+        stop = at + 8
+    elif at + 4 <= end:
+        stop = at + 4 + int.from_bytes(payload[at : at + 4], "big")
+    if stop > end:
+        raise MalformedProperties("a property is cut off")
+    return stop
+
+
+def delivery_mode(payload: bytes) -> int | None:
+    """Return the delivery mode (2 is persistent; RabbitMQ refuses others than 1 and 2), None if absent.
+
+    Raises:
+        MalformedProperties: the list is cut off before it.
+    """
+    span = _find(payload, FLAG_DELIVERY_MODE)
+    return None if span is None else payload[span[0]]
+
+
+def priority(payload: bytes) -> int | None:
+    """Return the priority, 0 to 255, None if absent.
+
+    Raises:
+        MalformedProperties: the list is cut off before it.
+    """
+    span = _find(payload, FLAG_PRIORITY)
+    return None if span is None else payload[span[0]]
+
+
+def expiration(payload: bytes) -> str | None:
+    """Return the expiration as it was sent (see `parse_expiration`), None if absent.
+
+    Raises:
+        MalformedProperties: the list is cut off before its end.
+    """
+    span = _find(payload, FLAG_EXPIRATION)
+    return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
+
+
+def user_id(payload: bytes) -> str | None:
+    """Return the user id, None if absent.
+
+    Raises:
+        MalformedProperties: the list is cut off before its end.
+    """
+    span = _find(payload, FLAG_USER_ID)
+    return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
+
+
+def check(payload: bytes) -> None:
+    """Make sure that consumers can read the whole property list, headers included.
+
+    Raises:
+        MalformedProperties: they cannot, as RabbitMQ's decode_properties could not: something is cut off,
+            octets are left over or the headers are no table.
+    """
+    word = flags(payload)
+    at = _list_at(payload, word)
+    end = len(payload)
+    for flag, _name, kind in _LAYOUT:
+        if word & flag:
+            stop = _stop(payload, at, end, kind)
+            if kind == _TABLE:
+                _headers(payload, at, stop)
+            at = stop
+    if at != end:
+        raise MalformedProperties("octets are left over")
+
+
+def _headers(payload: bytes, at: int, stop: int) -> Table:
+    try:
+        return decode_table(payload, at, stop)[0]
+    except MalformedTable as error:
+        raise MalformedProperties(f"headers: {error}") from error
+
+
+def parse_expiration(text: str) -> int:
+    """Read an expiration in milliseconds (rabbit_basic:parse_expiration).
+
+    Raises:
+        InvalidExpiration: its text is the reason in RabbitMQ's words, such as `no_integer`.
+    """
+    start = 1 if text[:1] in {"+", "-"} else 0
+    stop = start
+    while stop < len(text) and "0" <= text[stop] <= "9":
+        stop += 1
+    if stop == start:
+        raise InvalidExpiration("no_integer")
+    if stop < len(text):
+        rest = text[stop:].encode("utf-8", "surrogateescape")
+        shown = string_text(rest) or f"[{','.join(map(str, rest))}]"
+        raise InvalidExpiration(f"{{leftover_string,{shown}}}")
+    milliseconds = int(text)
+    if milliseconds < 0:
+        raise InvalidExpiration(f"{{value_negative,{milliseconds}}}")
+    if milliseconds > MAX_EXPIRATION:
+        raise InvalidExpiration(f"{{value_too_large,{milliseconds}}}")
+    return milliseconds
+
+
+class Properties:
+    """The properties of one content header, each read when it is asked for.
+
+    Args:
+        payload: the payload of the header frame, from the class on. It is walked once, here; headers are
+            decoded at their first use and kept, so they must not be changed.
+
+    Raises:
+        MalformedProperties: here if the list does not match the flags, in `headers` if those are no table.
+    """
+
+    __slots__ = ("_headers", "_spans", "payload")
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self._headers: Table | None = None
+        word = flags(payload)
+        at = _list_at(payload, word)
+        end = len(payload)
+        spans: dict[int, tuple[int, int]] = {}
+        for flag, _name, kind in _LAYOUT:
+            if word & flag:
+                stop = _stop(payload, at, end, kind)
+                spans[flag] = at, stop
+                at = stop
+        if at != end:
+            raise MalformedProperties("octets are left over")
+        self._spans = spans
+
+    def _text(self, flag: int) -> str | None:
+        span = self._spans.get(flag)
+        if span is None:
+            return None
+        return self.payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
+
+    def _number(self, flag: int) -> int | None:
+        span = self._spans.get(flag)
+        return None if span is None else int.from_bytes(self.payload[span[0] : span[1]], "big")
+
+    @property
+    def class_id(self) -> int:
+        """The class of the method that the content belongs to."""
+        return int.from_bytes(self.payload[:2], "big")
+
+    @property
+    def weight(self) -> int:
+        """Unused; 0 (spec 4.2.6.1)."""
+        return int.from_bytes(self.payload[2:4], "big")
+
+    @property
+    def body_size(self) -> int:
+        """Octets of the body."""
+        return int.from_bytes(self.payload[4:12], "big")
+
+    @property
+    def content_type(self) -> str | None:
+        """MIME type of the body."""
+        return self._text(FLAG_CONTENT_TYPE)
+
+    @property
+    def content_encoding(self) -> str | None:
+        """MIME encoding of the body."""
+        return self._text(FLAG_CONTENT_ENCODING)
+
+    @property
+    def headers(self) -> Table | None:
+        """The application's header fields."""
+        if self._headers is None:
+            span = self._spans.get(FLAG_HEADERS)
+            if span is not None:
+                self._headers = _headers(self.payload, *span)
+        return self._headers
+
+    @property
+    def delivery_mode(self) -> int | None:
+        """2 for persistent, 1 for transient."""
+        return self._number(FLAG_DELIVERY_MODE)
+
+    @property
+    def priority(self) -> int | None:
+        """Priority in a priority queue, 0 to 255."""
+        return self._number(FLAG_PRIORITY)
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The application's correlation id."""
+        return self._text(FLAG_CORRELATION_ID)
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where replies go."""
+        return self._text(FLAG_REPLY_TO)
+
+    @property
+    def expiration(self) -> str | None:
+        """Milliseconds to live, as text."""
+        return self._text(FLAG_EXPIRATION)
+
+    @property
+    def message_id(self) -> str | None:
+        """The application's message id."""
+        return self._text(FLAG_MESSAGE_ID)
+
+    @property
+    def timestamp(self) -> int | None:
+        """Seconds since 1970, or what the application took for that."""
+        return self._number(FLAG_TIMESTAMP)
+
+    @property
+    def type(self) -> str | None:
+        """The application's name for the kind of message."""
+        return self._text(FLAG_TYPE)
+
+    @property
+    def user_id(self) -> str | None:
+        """The user who claims to have published it."""
+        return self._text(FLAG_USER_ID)
+
+    @property
+    def app_id(self) -> str | None:
+        """The application that published it."""
+        return self._text(FLAG_APP_ID)
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Deprecated."""
+        return self._text(FLAG_CLUSTER_ID)
+
+    def present(self) -> dict[str, object]:
+        """Return what is there by name, headers as a typed table."""
+        return {name: getattr(self, name) for flag, name, _kind in _LAYOUT if flag in self._spans}
+
+    def replace(self, **changes: str | int | Table | None) -> bytes:
+        """Build a header payload with some properties set or, by None, removed.
+
+        Everything else stays octet for octet, the body size too.
+
+        Raises:
+            TypeError: no property has that name.
+            ValueError: a value that does not fit the property.
+        """
+        encoded: dict[int, bytes | None] = {}
+        for name, value in changes.items():
+            if name not in _NAMES:
+                raise TypeError(f"no property '{name}'")
+            flag, kind = _NAMES[name]
+            encoded[flag] = None if value is None else _encode(value, kind)
+        word = 0
+        parts = [self.payload[:FLAGS_AT], b""]
+        for flag, _name, _kind in _LAYOUT:
+            if flag in encoded:
+                octets = encoded[flag]
+            else:
+                span = self._spans.get(flag)
+                octets = None if span is None else self.payload[span[0] : span[1]]
+            if octets is not None:
+                word |= flag
+                parts.append(octets)
+        parts[1] = word.to_bytes(2, "big")
+        return b"".join(parts)
+
+
+def build(body_size: int, **values: str | int | Table | None) -> bytes:
+    """Build a header payload of class 60 from scratch, for messages that the broker itself publishes.
+
+    Raises:
+        TypeError: no property has that name.
+        ValueError: a value that does not fit the property.
+    """
+    return Properties(_FIXED.pack(60, 0, body_size) + b"\x00\x00").replace(**values)
+
+
+def _encode(value: Any, kind: int) -> bytes:
+    if kind == _SHORTSTR:
+        octets: bytes = value.encode("utf-8", "surrogateescape")
+        if len(octets) > 255:
+            raise ValueError(f"property of {len(octets)} octets")
+        return bytes((len(octets),)) + octets
+    if kind == _TABLE:
+        return encode_table(value)
+    try:
+        number: bytes = value.to_bytes(1 if kind == _OCTET else 8, "big")
+    except OverflowError as error:
+        raise ValueError(f"property of {value}") from error
+    return number

@@ -1,0 +1,79 @@
+"""Passwords that do not show themselves, and RabbitMQ's salted hashes of them.
+
+A hash is base64 of a 4-octet salt and the digest of salt and password (rabbit_password), so that users can be
+taken over from RabbitMQ's definitions and back.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from typing import Final
+
+SHA256: Final = "rabbit_password_hashing_sha256"
+"""RabbitMQ's name of its default algorithm, as in the field `hashing_algorithm` of definitions."""
+
+_DIGESTS = {
+    SHA256: "sha256",
+    "rabbit_password_hashing_sha512": "sha512",
+    "rabbit_password_hashing_md5": "md5",  # users of RabbitMQ before 3.6; never the default
+}
+_SALT_SIZE = 4
+
+
+class Password:
+    """A password in clear, held no longer than a login takes.
+
+    Args:
+        text: the password; `surrogateescape` stands for octets that are not UTF-8.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "Password(***)"
+
+    @property
+    def blank(self) -> bool:
+        """Whether it is empty, which no login may be."""
+        return not self._text
+
+    def octets(self) -> bytes:
+        """Return the password itself."""
+        return self._text.encode("utf-8", "surrogateescape")
+
+
+def hash_password(password: Password, algorithm: str = SHA256, salt: bytes | None = None) -> str:
+    """Hash a password with 4 random octets of salt, or with the given ones.
+
+    Raises:
+        ValueError: no such algorithm.
+    """
+    salt = os.urandom(_SALT_SIZE) if salt is None else salt
+    return base64.b64encode(salt + _digest(algorithm, salt, password)).decode()
+
+
+def check_password(password: Password, password_hash: str, algorithm: str = SHA256) -> bool:
+    """Whether the hash is the password's, in a time that does not depend on where they differ.
+
+    A blank password and a hash that is none (such as '', which locks a user out) never match.
+
+    Raises:
+        ValueError: no such algorithm.
+    """
+    try:
+        stored = base64.b64decode(password_hash, validate=True)
+    except binascii.Error:
+        stored = b""
+    expected = stored[:_SALT_SIZE] + _digest(algorithm, stored[:_SALT_SIZE], password)
+    return hmac.compare_digest(stored, expected) and not password.blank
+
+
+def _digest(algorithm: str, salt: bytes, password: Password) -> bytes:
+    if algorithm not in _DIGESTS:
+        raise ValueError(f"no password hashing algorithm '{algorithm}'")
+    return hashlib.new(_DIGESTS[algorithm], salt + password.octets(), usedforsecurity=False).digest()
