@@ -1,0 +1,304 @@
+"""The command ``leveret`` (driver: the process, its signals, its event loop).
+
+Exit codes are those of sysexits.h, as RabbitMQ's tools use them: 69 a port is not available, 70 an error
+of ours, 73 the data directory or a file cannot be made, 78 the configuration is wrong.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import importlib.metadata
+import logging
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+
+from broker import __version__, logs
+from broker.config import Config, ConfigError, Listener, effective, load
+
+EXIT_UNAVAILABLE: Final = 69
+EXIT_SOFTWARE: Final = 70
+EXIT_CANNOT_CREATE: Final = 73
+EXIT_CONFIG: Final = 78
+
+DISTRIBUTION: Final = "leveret"
+TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm")
+STOP_SECONDS: Final = 9.0
+# Young objects are mostly messages on their way through; looking for cycles among them is wasted work.
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+
+_logger = logging.getLogger(logs.LOGGER_NAME)
+
+
+class StartupError(Exception):
+    """Raised when the broker cannot start; the text is one line for the administrator."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def _config_options(command: Callable[..., None]) -> Callable[..., None]:
+    path = click.Path(path_type=Path)
+    for option in (
+        click.option(
+            "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set one key; repeatable."
+        ),
+        click.option("--data-dir", metavar="DIR", type=path, help="Where the data is kept."),
+        click.option(
+            "--config",
+            "config_paths",
+            metavar="FILE",
+            multiple=True,
+            type=path,
+            help="Read this file, or the *.conf of this directory; repeatable, later ones win.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name=DISTRIBUTION, message="%(prog)s %(version)s")
+def main() -> None:
+    """Leveret, an AMQP 0-9-1 broker."""
+
+
+@main.command()
+@_config_options
+@click.option("--pid-file", metavar="FILE", help="Holds the process id while clients may connect.")
+@click.option(
+    "--log-file", metavar="FILE", help="Log to this file instead of the console; SIGHUP reopens it."
+)
+def serve(
+    config_paths: Sequence[Path],
+    data_dir: Path | None,
+    settings: Sequence[str],
+    pid_file: str | None,
+    log_file: str | None,
+) -> None:
+    """Start the broker in the foreground; SIGTERM or SIGINT stops it."""
+    flags = list(settings)
+    if pid_file:
+        flags.append(f"pid_file={Path(pid_file).absolute()}")
+    if log_file:
+        flags += [f"log.file={Path(log_file).absolute()}", "log.console=false"]
+    config = _load_or_exit(config_paths, data_dir, flags)
+    try:
+        refuse_name_collisions(importlib.metadata.distributions())
+        _raise_file_limit()
+        with _locked(config.data_dir), contextlib.closing(_configure_logs(config)) as outputs:
+            code = _run(config, outputs)
+    except StartupError as error:
+        _fail(str(error), error.code)
+    sys.exit(code)
+
+
+@main.command("config")
+@_config_options
+@click.option("--markdown", is_flag=True, help="Print docs/configuration.md instead.")
+def show_config(
+    config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str], *, markdown: bool
+) -> None:
+    """Print the configuration that results; passwords are masked."""
+    if markdown:
+        from broker.config_reference import render  # noqa: PLC0415 - only for whoever writes the page
+
+        click.echo(render(), nl=False)
+        return
+    config = _load_or_exit(config_paths, data_dir, settings)
+    for line in effective(config):
+        click.echo(line)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    click.echo(f"{DISTRIBUTION}: {text}", err=True)
+    sys.exit(code)
+
+
+def _load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str]) -> Config:
+    try:
+        return load(config_paths, data_dir, settings, os.environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"{DISTRIBUTION}: {problem}", err=True)
+        sys.exit(EXIT_CONFIG)
+
+
+def refuse_name_collisions(distributions: Iterable[importlib.metadata.Distribution]) -> None:
+    """Raise StartupError if another installed distribution has files under one of our top-level names.
+
+    pip lets one overwrite the other without a word, and then parts of two programs run as one.
+    """
+    for distribution in distributions:
+        record = distribution.read_text("RECORD") or distribution.read_text("top_level.txt") or ""
+        name = (distribution.metadata["Name"] or "") if _claims_ours(record) else DISTRIBUTION
+        if name.lower() != DISTRIBUTION:
+            taken = ", ".join(ours for ours in TOP_LEVEL_NAMES if _claims(record, ours))
+            raise StartupError(
+                f"the installed distribution {name!r} also owns the package {taken}; "
+                f"install {DISTRIBUTION} into an environment of its own",
+                EXIT_CONFIG,
+            )
+
+
+def _claims_ours(record: str) -> bool:
+    return any(_claims(record, name) for name in TOP_LEVEL_NAMES)
+
+
+def _claims(record: str, name: str) -> bool:
+    """True if a RECORD has files below ``name/``, or a top_level.txt has the line ``name``."""
+    return record.startswith((f"{name}/", f"{name}\n", f"{name}.py,")) or any(
+        f"\n{name}{end}" in record for end in ("/", "\n", ".py,")
+    )
+
+
+def _raise_file_limit() -> None:
+    """Every connection is a file descriptor: take as many as the system allows this process."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextlib.contextmanager
+def _locked(data_dir: Path) -> Iterator[None]:
+    """Make the data directory and hold its lock, so that no two brokers share it.
+
+    The lock is the kernel's and goes with the process, however that ends; the file stays and means nothing
+    by itself.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(data_dir / "leveret.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StartupError(
+            f"cannot use data directory {data_dir}: {error.strerror}", EXIT_CANNOT_CREATE
+        ) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            text = f"cannot use data directory {data_dir}: another broker is using it"
+            raise StartupError(text, EXIT_CANNOT_CREATE) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def _configure_logs(config: Config) -> logs.Logs:
+    log = config.log
+    outputs = []
+    if log.console:
+        stream = sys.stderr if log.console_stream == "stderr" else sys.stdout
+        outputs.append(logs.Output(log.console_level, log.console_formatter, stream=stream))
+    if log.file is not None:
+        outputs.append(logs.Output(log.file_level, log.file_formatter, file=log.file))
+    try:
+        return logs.configure(outputs, log.levels)
+    except OSError as error:
+        raise StartupError(f"cannot open log file {log.file}: {error.strerror}", EXIT_CANNOT_CREATE) from None
+
+
+def _run(config: Config, outputs: logs.Logs) -> int:
+    """Run the broker until it is told to stop; the exit code."""
+    import uvloop  # noqa: PLC0415 - only a serving process needs it, `leveret --version` does not
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, outputs))
+
+
+async def _serve(config: Config, outputs: logs.Logs) -> int:
+    from broker.server import Server  # noqa: PLC0415 - pulls in the whole broker
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_loop_error)
+    stopping = asyncio.Event()
+    _handle_signals(loop, stopping, config, outputs)
+    for warning in config.warnings:
+        _logger.warning("%s", warning)
+    server = Server(config)
+    try:
+        await server.start()
+    except OSError as error:
+        raise StartupError(_port_problem(error, config), EXIT_UNAVAILABLE) from None
+    except Exception:
+        _logger.exception("the broker failed to start")
+        return EXIT_SOFTWARE
+    _write_pid_file(config.pid_file)
+    try:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        for host, port in server.addresses:
+            _logger.info("started TCP listener on %s", Listener(host, port))
+        _logger.info("Server startup complete")
+        await stopping.wait()
+        _logger.info("stopping: closing connections")
+        try:
+            await asyncio.wait_for(server.stop("shutdown"), STOP_SECONDS)
+        except TimeoutError:
+            _logger.warning("connections did not close within %s s", STOP_SECONDS)
+    finally:
+        _remove_pid_file(config.pid_file)
+    _logger.info("stopped")
+    return 0
+
+
+def _port_problem(error: OSError, config: Config) -> str:
+    """One line for a listener that could not be bound; the error's own text names the address if it can."""
+    reason = error.strerror or str(error)
+    # asyncio says "error while attempting to bind on address ('127.0.0.1', 5672): address already in use".
+    if (match := re.search(r"\('([^']*)', (\d+)[^)]*\): (.+)", reason)) is not None:
+        return f"cannot listen on {Listener(match[1], int(match[2]))}: {match[3]}"
+    return f"cannot listen on {', '.join(map(str, config.listeners))}: {reason}"
+
+
+def _handle_signals(
+    loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, config: Config, outputs: logs.Logs
+) -> None:
+    def stop(number: int) -> None:
+        name = signal.Signals(number).name
+        if stopping.is_set():
+            _logger.warning("%s again: leaving at once", name)
+            _remove_pid_file(config.pid_file)
+            outputs.close()
+            os._exit(128 + number)
+        _logger.info("received %s", name)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, outputs.reopen)
+
+
+def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    error = context.get("exception")
+    _logger.error(
+        "unexpected error in the event loop: %s",
+        context.get("message"),
+        exc_info=error if isinstance(error, BaseException) else None,
+    )
+
+
+def _write_pid_file(path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{os.getpid()}\n", encoding="ascii")
+    except OSError as error:
+        raise StartupError(f"cannot write pid file {path}: {error.strerror}", EXIT_CANNOT_CREATE) from None
+
+
+def _remove_pid_file(path: Path | None) -> None:
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,382 @@
+"""The configuration: ``Config``, and ``load``, which makes one from files, the environment and flags.
+
+Precedence: flags, then environment, then files (later ones win), then defaults. All problems are found
+before any is reported. ``Config()`` is the defaults, and any part can be given by name, so tests need no
+files: ``Config(listeners=(Listener("127.0.0.1", 0),))``.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from broker.config_keys import KEYS, KeyTable
+from broker.config_values import PARSERS, Listener, Setting, read_file
+
+__all__ = [
+    "Compatibility", "Config", "ConfigError", "Listener", "LogConfig", "UserConfig", "UserLimits",
+    "VHostLimits", "load",
+]  # fmt: skip
+
+# RabbitMQ's own environment variables, and the keys they stand for. Other RABBITMQ_* are not looked at.
+RABBITMQ_VARIABLES: Final = {
+    "RABBITMQ_DEFAULT_USER": "default_user",
+    "RABBITMQ_DEFAULT_PASS": "default_pass",
+    "RABBITMQ_DEFAULT_VHOST": "default_vhost",
+    "RABBITMQ_NODENAME": "node_name",
+    "RABBITMQ_MNESIA_BASE": "data_dir",
+    "RABBITMQ_MNESIA_DIR": "data_dir",
+    "RABBITMQ_LOG_BASE": "log.dir",
+    "RABBITMQ_PID_FILE": "pid_file",
+}
+DEFAULT_PORT: Final = 5672
+FRAME_MIN: Final = 4096
+_PERMISSIONS: Final = ("configure", "write", "read")
+
+
+class ConfigError(Exception):
+    """Raised when the configuration cannot be used; ``problems`` has a sentence for each reason."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class UserConfig(msgspec.Struct, frozen=True):
+    """A user that exists from the start; ``permissions``: vhost → (configure, write, read) patterns."""
+
+    name: str
+    password: str
+    tags: tuple[str, ...] = ()
+    permissions: Mapping[str, tuple[str, str, str]] = {}
+
+
+class VHostLimits(msgspec.Struct, frozen=True):
+    """Limits of one virtual host; None is no limit."""
+
+    max_connections: int | None = None
+    max_queues: int | None = None
+
+
+class UserLimits(msgspec.Struct, frozen=True):
+    """Limits of one user; None is no limit."""
+
+    max_connections: int | None = None
+    max_channels: int | None = None
+
+
+class Compatibility(msgspec.Struct, frozen=True):
+    """Switches for what RabbitMQ 4 changed; the defaults are RabbitMQ 3.13's behaviour."""
+
+    frame_min: int = 4096
+    topic_max_hash: int = 0
+    transient_nonexcl_queues: Literal["permitted", "denied"] = "permitted"
+    global_qos: Literal["permitted", "ignored"] = "permitted"
+
+
+class LogConfig(msgspec.Struct, frozen=True):
+    """Where log lines go, in what form, and from which level on; ``levels`` is per category."""
+
+    console: bool = True
+    console_stream: Literal["stdout", "stderr"] = "stdout"
+    console_level: str = "info"
+    console_formatter: Literal["plaintext", "json"] = "plaintext"
+    file: Path | None = None
+    file_level: str = "info"
+    file_formatter: Literal["plaintext", "json"] = "plaintext"
+    levels: Mapping[str, str] = {}
+
+
+def _node_name() -> str:
+    return f"rabbit@{os.uname().nodename.partition('.')[0]}"
+
+
+_GUEST: Final = UserConfig("guest", "guest", ("administrator",), {"/": (".*", ".*", ".*")})
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the broker is told from outside: sizes in bytes, times in seconds, None for no limit."""
+
+    # Listeners and their sockets.
+    listeners: tuple[Listener, ...] = (Listener("127.0.0.1", DEFAULT_PORT),)
+    backlog: int = 128
+    nodelay: bool = True
+    keepalive: bool = False
+    sndbuf: int | None = None
+    recbuf: int | None = None
+
+    # The protocol; 0 is no limit for frame_max and channel_max, as on the wire.
+    handshake_timeout: float = 10.0
+    heartbeat: int = 60
+    frame_max: int = 131072
+    initial_frame_max: int = 8192
+    channel_max: int = 2047
+    channel_max_per_node: int | None = None
+    connection_max: int | None = None
+    consumer_max_per_channel: int | None = None
+    consumer_timeout: float = 1800.0
+    vhost_max: int | None = None
+    max_message_size: int = 134217728
+    confirm_mode: Literal["standard"] = "standard"
+    compatibility: Compatibility = Compatibility()
+
+    # Who may come in.
+    auth_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    auth_failure_delay: float = 3.0
+    loopback_users: frozenset[str] = frozenset({"guest"})
+    users: tuple[UserConfig, ...] = (_GUEST,)
+    vhosts: tuple[str, ...] = ("/",)
+    vhost_limits: Mapping[str, VHostLimits] = {}
+    user_limits: Mapping[str, UserLimits] = {}
+
+    # The process.
+    node_name: str = msgspec.field(default_factory=_node_name)
+    cluster_name: str = msgspec.field(default_factory=_node_name)
+    data_dir: Path = Path("var")
+    pid_file: Path | None = None
+    log: LogConfig = LogConfig()
+
+    # What the one who wrote the configuration should hear once logging works.
+    warnings: tuple[str, ...] = ()
+
+
+def load(
+    config_paths: Iterable[Path] = (),
+    data_dir: Path | None = None,
+    settings: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Make a ``Config`` of files (or directories of ``*.conf``), the environment and ``KEY=VALUE`` settings.
+
+    Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names the
+    file. Raises ConfigError with every problem found.
+    """
+    problems: list[str] = []
+    warnings: list[str] = []
+    environ = {} if environ is None else environ
+    written: list[Setting] = []
+    for path in _files(config_paths, environ):
+        written += read_file(path, environ, problems)
+    written += _from_environment(environ, warnings)
+    written += _from_flags(settings, problems)
+    if data_dir is not None:
+        written.append(Setting("data_dir", str(data_dir), "--data-dir"))
+    draft = _Draft(problems, warnings)
+    for setting in written:
+        draft.add(setting)
+    config = draft.build()
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files to read: those given, or else those that the environment names."""
+    if given := tuple(config_paths):
+        return given
+    for variable in ("LEVERET_CONFIG_FILE", "RABBITMQ_CONFIG_FILE", "RABBITMQ_CONFIG_FILES"):
+        if name := environ.get(variable):
+            path = Path(name)
+            # RabbitMQ lets RABBITMQ_CONFIG_FILE leave out the ending.
+            return (path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"),)
+    return ()
+
+
+def _from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting]:
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            problems.append(f"--set {text}: expected KEY=VALUE")
+        else:
+            yield Setting(key.strip(), value.strip(), "--set")
+
+
+def environment_name(key: str) -> str:
+    """The variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
+    return "LEVERET_" + key.upper().replace(".", "_")
+
+
+def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[Setting]:
+    port, host = environ.get("RABBITMQ_NODE_PORT"), environ.get("RABBITMQ_NODE_IP_ADDRESS")
+    if port or host:
+        host = f"[{host}]" if host and ":" in host else host
+        listener = f"{host}:{port or DEFAULT_PORT}" if host else str(port)
+        yield Setting("listeners.tcp.default", listener, "RABBITMQ_NODE_PORT")
+    for variable, key in RABBITMQ_VARIABLES.items():
+        if value := environ.get(variable):
+            yield Setting(key, value, variable)
+    if logs := environ.get("RABBITMQ_LOGS"):
+        # '-' is the console and overrides log.*; otherwise it names the file.
+        yield Setting("log.console", "true" if logs == "-" else "false", "RABBITMQ_LOGS")
+        yield Setting("log.file", "false" if logs == "-" else logs, "RABBITMQ_LOGS")
+    known = {environment_name(key.name): key.name for key in KEYS if "$" not in key.name}
+    for variable in sorted(name for name in environ if name.startswith("LEVERET_")):
+        if variable in known:
+            yield Setting(known[variable], environ[variable], variable)
+        elif variable.startswith("LEVERET_LISTENERS_TCP_"):
+            name = variable.removeprefix("LEVERET_LISTENERS_TCP_").lower()
+            yield Setting(f"listeners.tcp.{name}", environ[variable], variable)
+        elif variable != "LEVERET_CONFIG_FILE":
+            # No error: a container platform sets such names for a service called leveret.
+            warnings.append(f"environment variable {variable} stands for no key; ignored")
+
+
+class _Draft:
+    """Settings on their way to a ``Config``: parsed one by one, put together at the end."""
+
+    __slots__ = ("_families", "_problems", "_table", "_values", "_warnings")
+
+    def __init__(self, problems: list[str], warnings: list[str]) -> None:
+        self._table = KeyTable()
+        self._problems = problems
+        self._warnings = warnings
+        self._values: dict[str, Any] = {}  # written key → parsed value
+        self._families: dict[str, dict[str, Any]] = {}  # row with $name → name → parsed value
+
+    def add(self, setting: Setting) -> None:
+        """Take one setting; a later one for the same key wins."""
+        found = self._table.find(setting.key)
+        if found is None:
+            self._not_found(setting)
+            return
+        key, name = found
+        try:
+            value = PARSERS[key.kind](setting.value, key)
+        except ValueError as error:
+            shown = "***" if key.secret else repr(setting.value)
+            hint = " (other modes are not supported yet)" if key.name == "confirm.mode" else ""
+            self._problems.append(f"{setting.origin}: {setting.key} = {shown} {error}{hint}")
+            return
+        if name:
+            self._families.setdefault(key.name, {})[name] = value
+            return
+        if key.name in {"listeners.tcp", "loopback_users"}:
+            self._families.pop(f"{key.name}.$name", None)
+        self._values[key.attribute or key.name] = value
+        if key.name == "consumer_timeout" and value != Config().consumer_timeout:
+            self._warnings.append(f"{setting.origin}: consumer_timeout is not enforced by this release")
+
+    def _not_found(self, setting: Setting) -> None:
+        if self._table.is_unsupported(setting.key):
+            self._warnings.append(
+                f"{setting.origin}: {setting.key} is not supported by this release; ignored"
+            )
+            return
+        closest = self._table.closest(setting.key)
+        hint = f"; did you mean {closest}?" if closest else ""
+        self._problems.append(f"{setting.origin}: unknown key {setting.key}{hint}")
+
+    def build(self) -> Config:
+        """The ``Config``; what does not fit together is one more problem."""
+        parts: dict[str, Any] = {"log": {}, "compatibility": {}}
+        rows = {key.attribute for key in KEYS if key.attribute}
+        for attribute, value in self._values.items():
+            if attribute in rows:
+                outer, _, inner = attribute.rpartition(".")
+                (parts[outer] if outer else parts)[inner] = value
+        parts["compatibility"] = Compatibility(**parts["compatibility"])
+        parts["log"] = self._log(parts["log"], parts.get("data_dir", Path("var")))
+        parts.setdefault("cluster_name", parts.get("node_name", _node_name()))
+        parts.setdefault("node_name", _node_name())
+        if 0 < parts.get("frame_max", FRAME_MIN) < FRAME_MIN:
+            self._problems.append(f"frame_max must be 0 or at least {FRAME_MIN}")
+        vhosts = self._vhosts()
+        return Config(
+            users=tuple(self._users(vhosts)),
+            listeners=self._listeners(),
+            auth_mechanisms=self._auth_mechanisms(),
+            loopback_users=self._loopback_users(),
+            vhosts=vhosts,
+            vhost_limits=self._limits(VHostLimits, "limits.vhost", ("max_connections", "max_queues")),
+            user_limits=self._limits(UserLimits, "limits.user", ("max_connections", "max_channels")),
+            warnings=tuple(self._warnings),
+            **parts,
+        )
+
+    def _family(self, row: str) -> dict[str, Any]:
+        return self._families.get(row, {})
+
+    def _listeners(self) -> tuple[Listener, ...]:
+        named = self._family("listeners.tcp.$name")
+        if not named:
+            return () if "listeners.tcp" in self._values else Config().listeners
+        return tuple(dict.fromkeys(named.values()))
+
+    def _auth_mechanisms(self) -> tuple[str, ...]:
+        named = self._family("auth_mechanisms.$name")
+        order = sorted(named, key=lambda name: (int(name) if name.isdecimal() else 0, name))
+        return tuple(dict.fromkeys(named[name] for name in order)) or Config().auth_mechanisms
+
+    def _loopback_users(self) -> frozenset[str]:
+        named = self._family("loopback_users.$name")
+        if "loopback_users" not in self._values:
+            named = {"guest": True} | named
+        return frozenset(name for name, only_local in named.items() if only_local)
+
+    def _vhosts(self) -> tuple[str, ...]:
+        first = self._values.get("default_vhost", "/")
+        return tuple(dict.fromkeys([first, *self._family("default_vhosts.$name.name").values()]))
+
+    def _users(self, vhosts: tuple[str, ...]) -> Iterator[UserConfig]:
+        tags = {"administrator": True} if not self._family("default_user_tags.$name") else {}
+        tags |= self._family("default_user_tags.$name")
+        first = self._values.get("default_user", "guest")
+        rights = [self._values.get(f"default_permissions.{verb}", ".*") for verb in _PERMISSIONS]
+        yield UserConfig(
+            first,
+            self._values.get("default_pass", "guest"),
+            tuple(tag for tag, on in tags.items() if on),
+            {vhosts[0]: (rights[0], rights[1], rights[2])},
+        )
+        fields = ("password", "tags", "vhost_pattern", *_PERMISSIONS)
+        more = {field: self._family(f"default_users.$name.{field}") for field in fields}
+        for name in dict.fromkeys(name for family in more.values() for name in family):
+            if name not in more["password"]:
+                self._problems.append(f"default_users.{name}.password is missing")
+                continue
+            if name == first:
+                self._problems.append(f"default_users.{name}: {name} is the default user already")
+            rights = [more[verb].get(name, ".*") for verb in _PERMISSIONS]
+            yield UserConfig(
+                name,
+                more["password"][name],
+                tuple(tag.strip() for tag in more["tags"].get(name, "").split(",") if tag.strip()),
+                dict.fromkeys(
+                    self._matching(vhosts, more["vhost_pattern"].get(name), name),
+                    (rights[0], rights[1], rights[2]),
+                ),
+            )
+
+    def _matching(self, vhosts: tuple[str, ...], pattern: str | None, user: str) -> tuple[str, ...]:
+        if pattern is None:
+            return vhosts[:1]
+        try:
+            return tuple(vhost for vhost in vhosts if re.search(pattern, vhost))
+        except re.error as error:
+            self._problems.append(f"default_users.{user}.vhost_pattern: {error}")
+            return ()
+
+    def _limits(self, form: type[Any], prefix: str, fields: tuple[str, ...]) -> dict[str, Any]:
+        limits: dict[str, dict[str, int | None]] = {}
+        for field in fields:
+            for name, value in self._family(f"{prefix}.$name.{field}").items():
+                limits.setdefault(name, {})[field] = value
+        return {name: form(**values) for name, values in limits.items()}
+
+    def _log(self, parts: dict[str, Any], data_dir: Path) -> LogConfig:
+        if (file := self._values.get("log.file", "false")) != "false":
+            parts["file"] = self._values.get("log.dir", data_dir / "log") / Path(file).expanduser()
+        categories = ("default", "connection", "channel", "queue")
+        levels = {name: self._values.get(f"log.{name}.level") for name in categories}
+        return LogConfig(levels={name: level for name, level in levels.items() if level}, **parts)
+
+
+def effective(config: Config) -> Iterator[str]:
+    """The configuration that results, as ``attribute = value`` lines; passwords are masked."""
+    shown = msgspec.to_builtins(config, enc_hook=str)
+    for user in shown["users"]:
+        user["password"] = "***"  # noqa: S105 - that is the mask
+    yield from (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in shown.items())

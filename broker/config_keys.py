@@ -1,0 +1,271 @@
+"""The configuration keys: one row per key, from which parsing, checks and docs/configuration.md come.
+
+A name may hold one ``$name``: it stands for whatever the administrator writes there (a listener, a user, a
+virtual host). ``UNSUPPORTED`` are RabbitMQ's keys that this release does not act on: an existing
+rabbitmq.conf loads, with a warning for each.
+"""
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+Kind = Literal["bool", "int", "limit", "duration", "seconds", "size", "string", "choice", "listener", "path"]
+
+LEVELS: Final = (
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none",
+)  # fmt: skip
+MAX_MESSAGE_SIZE: Final = 512 * 1024 * 1024
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of the configuration.
+
+    ``kind`` names the parser of ``broker.config_values``. ``attribute`` is the path inside ``Config`` that
+    the value goes to; empty for keys that ``broker.config`` puts together itself. ``unit`` is the unit of
+    a bare number. ``low`` and ``high`` are inclusive. ``origin`` is ``RabbitMQ`` for keys that RabbitMQ
+    has too (name, meaning and, unless the text says otherwise, default are the same) and ``Leveret`` for
+    our own.
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    doc: str
+    attribute: str = ""
+    unit: str = ""
+    low: int | None = None
+    high: int | None = None
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+    origin: Literal["RabbitMQ", "Leveret"] = "RabbitMQ"
+
+
+def _log_keys() -> tuple[Key, ...]:
+    """The keys of the two log outputs, which have the same shape."""
+    rows: list[Key] = [
+        Key(name="log.console", kind="bool", default="true", attribute="log.console",
+            doc="Log to the console. RabbitMQ's default is false; a broker in the foreground should speak."),
+        Key(name="log.console.stdio", kind="choice", default="stdout", choices=("stdout", "stderr"),
+            attribute="log.console_stream", doc="Which stream the console log goes to."),
+        Key(name="log.file", kind="string", default="false",
+            doc="Log to this file, relative to `log.dir`; `false` for no file. SIGHUP reopens it."),
+        Key(name="log.dir", kind="path", default="", doc="Where a relative `log.file` lives; "
+            "the directory `log` in the data directory by default."),
+    ]  # fmt: skip
+    for output in ("console", "file"):
+        rows += [
+            Key(name=f"log.{output}.level", kind="choice", default="info", choices=LEVELS,
+                attribute=f"log.{output}_level", doc=f"The least severe messages that go to the {output}."),
+            Key(name=f"log.{output}.formatter", kind="choice", default="plaintext",
+                choices=("plaintext", "json"), attribute=f"log.{output}_formatter",
+                doc=f"The form of the lines that go to the {output}."),
+        ]  # fmt: skip
+    rows += [
+        Key(name=f"log.{category}.level", kind="choice", default="debug", choices=LEVELS,
+            doc=f"The least severe messages of the category `{category}` that are logged at all.")
+        for category in ("default", "connection", "channel", "queue")
+    ]  # fmt: skip
+    return tuple(rows)
+
+
+KEYS: Final[tuple[Key, ...]] = (
+    # Listeners.
+    Key(name="listeners.tcp", kind="choice", default="", choices=("none",),
+        doc="`none` turns all AMQP listeners off."),
+    Key(name="listeners.tcp.$name", kind="listener", default="127.0.0.1:5672",
+        doc="An AMQP listener: `port` (all interfaces), `host:port` or `[ipv6]:port`; port 0 picks a free "
+        "one. Several names make several listeners. RabbitMQ's default is all interfaces."),
+    Key(name="num_acceptors.tcp", kind="int", default="10", low=1,
+        doc="Read and ignored: one event loop accepts."),
+    Key(name="tcp_listen_options.backlog", kind="int", default="128", low=1, high=65535, attribute="backlog",
+        doc="Connections that may wait to be accepted."),
+    Key(name="tcp_listen_options.nodelay", kind="bool", default="true", attribute="nodelay",
+        doc="Turn Nagle's algorithm off."),
+    Key(name="tcp_listen_options.keepalive", kind="bool", default="false", attribute="keepalive",
+        doc="TCP keepalives on accepted connections."),
+    Key(name="tcp_listen_options.sndbuf", kind="size", default="", unit="bytes", low=1, attribute="sndbuf",
+        doc="Size of the socket's send buffer; the system's by default."),
+    Key(name="tcp_listen_options.recbuf", kind="size", default="", unit="bytes", low=1, attribute="recbuf",
+        doc="Size of the socket's receive buffer; the system's by default."),
+    Key(name="tcp_listen_options.linger.on", kind="bool", default="true",
+        doc="Read and ignored: closing is always bounded."),
+    Key(name="tcp_listen_options.linger.timeout", kind="int", default="0", low=0, doc="Read and ignored."),
+    Key(name="tcp_listen_options.exit_on_close", kind="bool", default="false", doc="Read and ignored."),
+    # The protocol.
+    Key(name="handshake_timeout", kind="duration", default="10000", unit="ms", low=0,
+        attribute="handshake_timeout",
+        doc="How long a client may take from connecting to `connection.open`."),
+    Key(name="heartbeat", kind="seconds", default="60", unit="s", low=0, high=65535, attribute="heartbeat",
+        doc="The heartbeat interval the server proposes, whole seconds; 0 for none."),
+    Key(name="frame_max", kind="size", default="131072", unit="bytes", low=0, high=2**32 - 1,
+        attribute="frame_max", doc="The largest frame the server proposes, at least 4096; 0 for no limit."),
+    Key(name="initial_frame_max", kind="size", default="8192", unit="bytes", low=4096, high=2**32 - 1,
+        attribute="initial_frame_max",
+        doc="The largest frame before `connection.tune-ok`. RabbitMQ's default is 4096, which long tokens "
+        "as passwords do not fit."),
+    Key(name="channel_max", kind="int", default="2047", low=0, high=65535, attribute="channel_max",
+        doc="Channels per connection that the server proposes; 0 for no limit but the protocol's."),
+    Key(name="max_channels_per_connection", kind="int", default="", low=0, high=65535,
+        attribute="channel_max", doc="Another name of `channel_max`."),
+    Key(name="channel_max_per_node", kind="limit", default="infinity", low=0,
+        attribute="channel_max_per_node", doc="Channels open at once on the whole broker."),
+    Key(name="connection_max", kind="limit", default="infinity", low=0, attribute="connection_max",
+        doc="Connections open at once on the whole broker."),
+    Key(name="max_connections", kind="limit", default="", low=0, attribute="connection_max",
+        doc="Another name of `connection_max`."),
+    Key(name="consumer_max_per_channel", kind="limit", default="infinity", low=1,
+        attribute="consumer_max_per_channel", doc="Consumers on one channel."),
+    Key(name="vhost_max", kind="limit", default="infinity", low=0, attribute="vhost_max",
+        doc="Virtual hosts on the broker."),
+    Key(name="max_message_size", kind="size", default="134217728", unit="bytes", low=0, high=MAX_MESSAGE_SIZE,
+        attribute="max_message_size", doc="The largest message body."),
+    Key(name="consumer_timeout", kind="duration", default="1800000", unit="ms", low=0,
+        attribute="consumer_timeout",
+        doc="How long a consumer may sit on a delivery. Not enforced yet: a value of yours gets a warning."),
+    # Who may come in.
+    Key(name="loopback_users", kind="choice", default="", choices=("none",),
+        doc="`none` lets every user connect from anywhere."),
+    Key(name="loopback_users.$name", kind="bool", default="guest",
+        doc="`true`: this user may only connect from the broker's own host. `guest` is one unless set to "
+        "`false`."),
+    Key(name="auth_mechanisms.$name", kind="choice", default="PLAIN, AMQPLAIN", choices=("PLAIN", "AMQPLAIN"),
+        doc="A SASL mechanism to offer, `auth_mechanisms.1 = PLAIN` and so on; offered in the order of the "
+        "numbers."),
+    Key(name="auth.failure_delay", kind="duration", default="3s", unit="s", low=0,
+        attribute="auth_failure_delay", origin="Leveret",
+        doc="How long a refused login waits for its answer, so that guessing is slow."),
+    Key(name="default_user", kind="string", default="guest", doc="Name of the first user."),
+    Key(name="default_pass", kind="string", default="guest", secret=True, doc="Password of the first user."),
+    Key(name="default_user_tags.$name", kind="bool", default="administrator",
+        doc="`true` gives the first user this tag."),
+    Key(name="default_permissions.configure", kind="string", default=".*",
+        doc="What the first user may declare and delete: a regular expression on names."),
+    Key(name="default_permissions.write", kind="string", default=".*",
+        doc="What the first user may write to."),
+    Key(name="default_permissions.read", kind="string", default=".*",
+        doc="What the first user may read from."),
+    Key(name="default_vhost", kind="string", default="/", doc="Name of the first virtual host."),
+    Key(name="default_vhosts.$name.name", kind="string", default="", origin="Leveret",
+        doc="One more virtual host, `default_vhosts.1.name = orders` and so on."),
+    Key(name="default_users.$name.password", kind="string", default="", secret=True,
+        doc="One more user, with this password."),
+    Key(name="default_users.$name.tags", kind="string", default="", doc="Its tags, separated by commas."),
+    Key(name="default_users.$name.vhost_pattern", kind="string", default="",
+        doc="A regular expression: the virtual hosts this user has its permissions in; the default one "
+        "if not set."),
+    Key(name="default_users.$name.configure", kind="string", default=".*", doc="As for the first user."),
+    Key(name="default_users.$name.write", kind="string", default=".*", doc="As for the first user."),
+    Key(name="default_users.$name.read", kind="string", default=".*", doc="As for the first user."),
+    Key(name="limits.vhost.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
+        doc="Connections to one virtual host; `set_vhost_limits` in RabbitMQ."),
+    Key(name="limits.vhost.$name.max_queues", kind="limit", default="infinity", low=0, origin="Leveret",
+        doc="Queues in one virtual host; `set_vhost_limits` in RabbitMQ."),
+    Key(name="limits.user.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
+        doc="Connections of one user; `set_user_limits` in RabbitMQ."),
+    Key(name="limits.user.$name.max_channels", kind="limit", default="infinity", low=0, origin="Leveret",
+        doc="Channels of one user; `set_user_limits` in RabbitMQ."),
+    # What is confirmed, and the switches for what RabbitMQ 4 changed.
+    Key(name="confirm.mode", kind="choice", default="standard", choices=("standard",), origin="Leveret",
+        attribute="confirm_mode", doc="When a publisher is told that its message is safe."),
+    Key(name="compatibility.frame_min", kind="size", default="4096", unit="bytes", low=4096, high=131072,
+        attribute="compatibility.frame_min", origin="Leveret",
+        doc="The smallest `frame_max` a client may ask for; 8192 is RabbitMQ 4's."),
+    Key(name="compatibility.topic_max_hash", kind="int", default="0", low=0,
+        attribute="compatibility.topic_max_hash", origin="Leveret",
+        doc="The most `#` words in one topic binding key; 0 for any number."),
+    Key(name="compatibility.transient_nonexcl_queues", kind="choice", default="permitted",
+        choices=("permitted", "denied"), attribute="compatibility.transient_nonexcl_queues", origin="Leveret",
+        doc="Queues that are neither durable nor exclusive, which RabbitMQ 4 deprecates."),
+    Key(name="compatibility.global_qos", kind="choice", default="permitted", choices=("permitted", "ignored"),
+        attribute="compatibility.global_qos", origin="Leveret",
+        doc="`basic.qos` with `global`, a limit per channel, which RabbitMQ 4 deprecates."),
+    # The process.
+    Key(name="data_dir", kind="path", default="var", attribute="data_dir", origin="Leveret",
+        doc="Where the broker keeps its data; one broker at a time."),
+    Key(name="pid_file", kind="path", default="", attribute="pid_file", origin="Leveret",
+        doc="Holds the process id from when clients may connect until the end."),
+    Key(name="node_name", kind="string", default="", attribute="node_name", origin="Leveret",
+        doc="The name of this broker; `rabbit@` and the host's name by default."),
+    Key(name="cluster_name", kind="string", default="", attribute="cluster_name",
+        doc="The name clients see in the server properties; the node's name by default."),
+    *_log_keys(),
+)  # fmt: skip
+
+# RabbitMQ's keys of features that do not exist here (yet). A '*' stands for anything, also for nothing.
+UNSUPPORTED: Final[tuple[str, ...]] = (
+    # TLS and other protocols
+    "listeners.ssl", "listeners.ssl.*", "num_acceptors.ssl", "ssl_options", "ssl_options.*", "ssl_*",
+    "proxy_protocol", "reverse_dns_lookups",
+    "mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "anonymous_login_*",
+    "link_max_per_session", "session_max_per_connection",
+    # other ways to log in, secrets
+    "auth_backends.*", "auth_ldap.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "auth_mechanisms_*",
+    "trust_store.*", "credential_validator.*", "password_hashing_module", "default_password_hashing_*",
+    "definitions.*", "load_definitions", "management.*", "management_agent.*", "prometheus.*",
+    # several nodes
+    "cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
+    "cluster_keepalive_interval", "cluster_queue_limit", "cluster_exchange_limit", "cluster_tags.*",
+    "distribution.*", "net_ticktime", "mirroring_sync_*", "mnesia_table_loading_retry_*",
+    "queue_leader_locator", "queue_master_locator", "quorum_queue.*", "quorum_cluster_size", "raft.*",
+    "metadata_store.*", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
+    # memory, disk and other resources
+    "vm_memory_high_watermark", "vm_memory_high_watermark.*", "vm_memory_high_watermark_paging_ratio",
+    "vm_memory_calculation_strategy", "total_memory_available_override_value", "memory_monitor_interval",
+    "disk_free_limit", "disk_free_limit.*", "disk_monitor*", "background_gc_*", "socket_writer.*",
+    "message_store_shutdown_timeout", "msg_store_*", "queue_index_*", "classic_queue.*",
+    "default_queue_type", "node_queue_limit", "default_limits.*", "default_policies.*", "node_tags.*",
+    "deprecated_features.*", "feature_flags.*", "message_interceptors.*",
+    # what the Erlang runtime or the logger has and we do not
+    "collect_statistics", "collect_statistics_interval", "default_worker_pool_size", "delegate_count",
+    "erlang.*", "hipe_compile", "motd_file", "product.*", "runtime.*", "sysmon_handler.*", "systemd.*",
+    "vhost_restart_strategy", "tracing.*", "event_exchange.*",
+    "tcp_listen_options", "tcp_listen_options.buffer", "tcp_listen_options.delay_send",
+    "tcp_listen_options.dontroute", "tcp_listen_options.fd", "tcp_listen_options.high_*",
+    "tcp_listen_options.low_*", "tcp_listen_options.port", "tcp_listen_options.priority",
+    "tcp_listen_options.send_timeout*", "tcp_listen_options.tos",
+    "log.*.rotation.*", "log.*.file", "log.*.formatter.*", "log.exchange", "log.exchange.*", "log.journald",
+    "log.journald.*", "log.syslog", "log.syslog.*", "log.console.color_esc_seqs.*", "log.console.use_colors",
+    "log.federation.*", "log.mirroring.*", "log.ra.*", "log.upgrade.*", "log.prelaunch.*", "log.ldap.*",
+    "log.summarize_process_state",
+)  # fmt: skip
+
+
+class KeyTable:
+    """Finds the row that a written key means.
+
+    Rows without ``$name`` win over rows with it, so ``tcp_listen_options.backlog`` is itself; among the
+    latter the first in the table wins.
+    """
+
+    __slots__ = ("_exact", "_families", "_unsupported")
+
+    def __init__(self, keys: tuple[Key, ...] = KEYS, unsupported: tuple[str, ...] = UNSUPPORTED) -> None:
+        self._exact = {key.name: key for key in keys if "$" not in key.name}
+        self._families = [
+            (re.compile("(.+)".join(map(re.escape, key.name.split("$name")))), key)
+            for key in keys
+            if "$" in key.name
+        ]
+        self._unsupported = re.compile("|".join(".*".join(map(re.escape, n.split("*"))) for n in unsupported))
+
+    def find(self, written: str) -> tuple[Key, str] | None:
+        """The row for ``written`` and what stands for its ``$name`` (empty without one), or None."""
+        if (key := self._exact.get(written)) is not None:
+            return key, ""
+        for pattern, key in self._families:
+            if (match := pattern.fullmatch(written)) is not None:
+                return key, match[1]
+        return None
+
+    def is_unsupported(self, written: str) -> bool:
+        """True if RabbitMQ has this key and this release does not act on it."""
+        return self._unsupported.fullmatch(written) is not None
+
+    def closest(self, written: str) -> str | None:
+        """The known key that looks most like ``written``, or None if none is near."""
+        import difflib  # noqa: PLC0415 - only needed to word an error
+
+        names = [*self._exact, *(key.name for _, key in self._families)]
+        near = difflib.get_close_matches(written, names, n=1, cutoff=0.5)
+        return near[0] if near else None

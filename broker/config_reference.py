@@ -1,0 +1,93 @@
+"""Writes docs/configuration.md from the table of keys."""
+
+from collections.abc import Iterator
+
+from broker.config import RABBITMQ_VARIABLES
+from broker.config_keys import KEYS, UNSUPPORTED, Key
+
+_KINDS = {
+    "bool": "`true` or `false`",
+    "int": "whole number",
+    "limit": "whole number or `infinity`",
+    "duration": "duration",
+    "seconds": "duration, whole seconds",
+    "size": "size",
+    "string": "text",
+    "path": "path",
+    "listener": "address",
+}
+
+_HEAD = """\
+# Configuration
+
+This page is generated from the table of keys (`make docs`); edit `broker/config_keys.py`, not this file.
+
+Settings come from four places; an earlier one wins:
+
+1. flags: `leveret serve --set KEY=VALUE` (any number of them), `--data-dir DIR`, `--pid-file FILE`,
+   `--log-file FILE`;
+2. the environment: `LEVERET_` and the key in capitals, dots as underscores (`confirm.mode` is
+   `LEVERET_CONFIRM_MODE`), and RabbitMQ's variables below;
+3. files: `--config FILE`, any number of them, later ones win; a directory stands for its `*.conf` in
+   lexical order;
+4. the defaults.
+
+A file has RabbitMQ's syntax: `key = value` lines; `#` starts a comment; a value in single quotes is taken
+as it is; `$(NAME)` is replaced by that environment variable. In a key, `$name` below stands for a word of
+your choice.
+
+A **duration** is a number with a unit: `200ms`, `5s`, `1m`, `1h`, `1d`; a bare number is in the unit the
+key names. A **size** is a number of bytes, or takes a unit: `64KiB`, `64kB`, `128MB`, `1GiB`; all units
+are powers of 1024, as RabbitMQ reads them for these keys. An **address** is `port` (all interfaces),
+`host:port` or `[ipv6]:port`.
+
+An unknown key stops the start with exit code 78 and the name of the closest known key, all problems at
+once. A key of RabbitMQ's that this release does not act on gets a warning, so that an existing
+`rabbitmq.conf` loads. `leveret config` prints what results.
+"""
+
+
+def render() -> str:
+    """The whole page, Markdown."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield _HEAD
+    yield "## Keys"
+    yield ""
+    yield "Keys marked * are Leveret's own; the others are RabbitMQ's, with its meaning."
+    yield ""
+    yield "| Key | Value | Default | What it does |"
+    yield "|---|---|---|---|"
+    for key in KEYS:
+        mark = " *" if key.origin == "Leveret" else ""
+        default = f"`{key.default}`" if key.default else ""
+        yield f"| `{key.name}`{mark} | {_value(key)} | {default} | {key.doc} |"
+    yield ""
+    yield "## Environment variables of RabbitMQ's"
+    yield ""
+    yield "| Variable | Key |"
+    yield "|---|---|"
+    yield "| `RABBITMQ_CONFIG_FILE`, `RABBITMQ_CONFIG_FILES` | file or directory, without `--config` |"
+    yield "| `RABBITMQ_NODE_PORT`, `RABBITMQ_NODE_IP_ADDRESS` | `listeners.tcp.default` |"
+    for variable, name in RABBITMQ_VARIABLES.items():
+        yield f"| `{variable}` | `{name}` |"
+    yield "| `RABBITMQ_LOGS` | `-`: `log.console = true`; otherwise `log.file` |"
+    yield ""
+    yield "## Keys of RabbitMQ's that get a warning"
+    yield ""
+    yield ", ".join(f"`{name}`" for name in UNSUPPORTED) + "."
+
+
+def _value(key: Key) -> str:
+    kind = ", ".join(f"`{choice}`" for choice in key.choices) if key.kind == "choice" else _KINDS[key.kind]
+    bounds = "" if key.high is None and not key.low else _bounds(key)
+    unit = f", bare number: {key.unit}" if key.unit and key.unit != "bytes" else ""
+    return kind + bounds + unit
+
+
+def _bounds(key: Key) -> str:
+    if key.high is None:
+        return f" >= {key.low}"
+    return f" {key.low or 0} to {key.high}"

@@ -1,0 +1,221 @@
+"""Reading configuration text: the lines of rabbitmq.conf, and the values on them.
+
+The syntax is RabbitMQ's: ``key = value`` lines, ``#`` starts a comment anywhere outside single quotes, a
+value in single quotes is taken as it is, and ``$(NAME)`` outside them is replaced by that environment
+variable.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from broker.config_keys import Key
+
+_LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")
+_QUOTED = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")
+_REFERENCE = re.compile(r"\$\((?P<name>[^)]*)\)")
+_NUMBER_WITH_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)")
+_PORT_MAX: Final = 65535
+
+# RabbitMQ reads the sizes of this table's keys with KB = 1024; its memory limits (not here yet) with kB =
+# 1000.
+_SIZE_UNITS: Final = {
+    unit: factor
+    for factor, units in (
+        (1, ("", "b")),
+        (1024, ("k", "kb", "kib")),
+        (1024**2, ("m", "mb", "mib")),
+        (1024**3, ("g", "gb", "gib")),
+        (1024**4, ("t", "tb", "tib")),
+    )
+    for unit in units
+}
+_DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """An address to listen on. An empty host means all interfaces, port 0 a free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if host else str(self.port)
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One ``key = value`` as written; ``origin`` says where, for messages."""
+
+    key: str
+    value: str
+    origin: str
+
+
+def parse_line(line: str, origin: str, environ: Mapping[str, str]) -> Setting | None:
+    """Read one line of a configuration file; None for a line that sets nothing.
+
+    Raises ValueError with the reason if it is neither a setting nor blank nor a comment.
+    """
+    stripped = line.strip()
+    if not stripped or stripped.startswith("#"):
+        return None
+    match = _LINE.fullmatch(stripped)
+    if match is None:
+        raise ValueError(f"expected 'key = value', found {stripped!r}")
+    value = match["value"]
+    if (quoted := _QUOTED.fullmatch(value)) is not None:
+        value = quoted["text"]
+    else:
+        value = _interpolate(value.partition("#")[0].strip(), environ)
+    if not value and quoted is None:
+        raise ValueError(f"{match['key']} has no value")
+    return Setting(match["key"].replace("\\.", "."), value, origin)
+
+
+def _interpolate(value: str, environ: Mapping[str, str]) -> str:
+    def variable(match: re.Match[str]) -> str:
+        try:
+            return environ[match["name"]]
+        except KeyError:
+            raise ValueError(f"environment variable {match['name']} is not set") from None
+
+    return _REFERENCE.sub(variable, value)
+
+
+def read_file(path: Path, environ: Mapping[str, str], problems: list[str]) -> Iterator[Setting]:
+    """Yield the settings of ``path``, or of its ``*.conf`` in lexical order if it is a directory.
+
+    What cannot be read or understood is added to ``problems``; the rest is still read, so that all is told
+    at once.
+    """
+    try:
+        if path.is_dir():
+            for part in sorted(path.glob("*.conf")):
+                yield from read_file(part, environ, problems)
+            return
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        problems.append(f"cannot read {path}: {error.strerror or error}")
+        return
+    except UnicodeDecodeError:
+        problems.append(f"cannot read {path}: not UTF-8 text")
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        origin = f"{path}:{number}"
+        try:
+            setting = parse_line(line, origin, environ)
+        except ValueError as error:
+            problems.append(f"{origin}: {error}")
+        else:
+            if setting is not None:
+                yield setting
+
+
+def _within(number: float, key: Key) -> None:
+    if key.low is not None and number < key.low:
+        raise ValueError(f"must be at least {key.low}")
+    if key.high is not None and number > key.high:
+        raise ValueError(f"must be at most {key.high}")
+
+
+def parse_bool(text: str, _key: Key) -> bool:
+    """``true`` or ``false``, nothing else, as RabbitMQ does."""
+    if text not in {"true", "false"}:
+        raise ValueError("must be true or false")
+    return text == "true"
+
+
+def parse_int(text: str, key: Key) -> int:
+    """A whole number within the key's bounds."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+    _within(number, key)
+    return number
+
+
+def parse_limit(text: str, key: Key) -> int | None:
+    """A whole number, or ``infinity`` for None."""
+    return None if text == "infinity" else parse_int(text, key)
+
+
+def parse_size(text: str, key: Key) -> int:
+    """A number of bytes: ``131072``, ``128KiB``, ``64MB``; all units are powers of 1024."""
+    match = _NUMBER_WITH_UNIT.fullmatch(text)
+    if match is None or (factor := _SIZE_UNITS.get(match["unit"].lower())) is None:
+        raise ValueError("must be a size such as 131072, 128KiB or 64MB")
+    size = float(match["number"]) * factor if "." in match["number"] else int(match["number"]) * factor
+    if size != int(size):
+        raise ValueError("must be a whole number of bytes")
+    _within(size, key)
+    return int(size)
+
+
+def parse_duration(text: str, key: Key) -> float:
+    """Seconds: ``200ms``, ``5s``, ``1m``, ``1h``; a bare number is in the key's own unit."""
+    match = _NUMBER_WITH_UNIT.fullmatch(text)
+    unit = match["unit"] or key.unit if match is not None else ""
+    if match is None or unit not in _DURATION_UNITS:
+        raise ValueError("must be a duration such as 200ms, 5s, 1m or 1h")
+    seconds = float(match["number"]) * _DURATION_UNITS[unit]
+    _within(seconds, key)
+    return seconds
+
+
+def parse_seconds(text: str, key: Key) -> int:
+    """A duration of whole seconds."""
+    seconds = parse_duration(text, key)
+    if seconds != int(seconds):
+        raise ValueError("must be whole seconds")
+    return int(seconds)
+
+
+def parse_string(text: str, _key: Key) -> str:
+    """The text itself."""
+    return text
+
+
+def parse_choice(text: str, key: Key) -> str:
+    """One of the key's choices."""
+    if text not in key.choices:
+        wanted = key.choices[0] if len(key.choices) == 1 else f"one of {', '.join(key.choices)}"
+        raise ValueError(f"must be {wanted}")
+    return text
+
+
+def parse_path(text: str, _key: Key) -> Path:
+    """A path; ``~`` is the home directory."""
+    return Path(text).expanduser()
+
+
+def parse_listener(text: str, _key: Key) -> Listener:
+    """``port``, ``host:port`` or ``[ipv6]:port``."""
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("must write an IPv6 address in brackets, [::1]:5672")
+    elif not host and text.startswith(":"):
+        raise ValueError("must be port, host:port or [ipv6]:port")
+    if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
+        raise ValueError(f"must be port, host:port or [ipv6]:port with a port from 0 to {_PORT_MAX}")
+    return Listener(host, int(port))
+
+
+PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
+    "bool": parse_bool,
+    "int": parse_int,
+    "limit": parse_limit,
+    "size": parse_size,
+    "duration": parse_duration,
+    "seconds": parse_seconds,
+    "string": parse_string,
+    "choice": parse_choice,
+    "path": parse_path,
+    "listener": parse_listener,
+}

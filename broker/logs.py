@@ -1,0 +1,193 @@
+"""Logging: where lines go and what they look like (driver: files and streams).
+
+Everything logs through the standard library under the name ``leveret`` and its children, which are RabbitMQ's
+categories: ``leveret.connection``, ``leveret.channel``, ``leveret.queue``. Lines have RabbitMQ's shape::
+
+    2026-11-20 12:00:00.000000+00:00 [info] <4711> accepting AMQP connection ...
+
+Text in a line may come from a client (a queue name, a user name), so control characters are escaped: no
+client can forge a line. Writing never raises: a full disk or a closed pipe must not stop the broker.
+"""
+
+import io
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, TextIO
+
+import msgspec
+
+LOGGER_NAME: Final = "leveret"
+
+# RabbitMQ's levels on the scale of the standard library.
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": 25,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": 60,
+    "emergency": 70,
+    "none": 100,
+}
+_NAMES: Final = {number: name for name, number in LEVELS.items()}
+
+# C0 and C1 controls, DEL and Unicode's own line ends.
+_ESCAPES: Final = {
+    code: f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - two hex digits
+    for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+} | {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+
+
+class Output(msgspec.Struct, frozen=True):
+    """One place that log lines go to: a stream or a file, never both."""
+
+    level: str = "info"
+    formatter: Literal["plaintext", "json"] = "plaintext"
+    stream: TextIO | None = None
+    file: Path | None = None
+
+
+def escaped(text: str) -> str:
+    """``text`` on one line, without control characters."""
+    return text.translate(_ESCAPES)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):
+        return f"{record.msg!s} {record.args!r}"
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(sep=" ", timespec="microseconds")
+
+
+def _level_name(record: logging.LogRecord) -> str:
+    return _NAMES.get(record.levelno) or record.levelname.lower()
+
+
+class PlainFormatter(logging.Formatter):
+    """RabbitMQ's plain text; a traceback follows line by line, each with the same head."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, or the lines, without the last line end."""
+        head = f"{_time(record)} [{_level_name(record)}] <{record.process}> "
+        line = head + escaped(_message(record))
+        if not record.exc_info:
+            return line
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join((line, *(head + escaped(part) for part in trace)))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, with RabbitMQ's keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object."""
+        message = _message(record)
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        entry = {
+            "time": _time(record),
+            "level": _level_name(record),
+            # JSON cannot carry the lone surrogates that stand for octets outside UTF-8.
+            "msg": message.encode("utf-8", "backslashreplace").decode(),
+            "pid": str(record.process),
+            "domain": record.name,
+            "file": record.filename,
+            "line": record.lineno,
+            "mfa": record.funcName,
+        }
+        return msgspec.json.encode(entry).decode()
+
+
+class _StreamHandler(logging.StreamHandler[TextIO]):
+    """Writes to the console."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
+        """Lose the line rather than the broker."""
+
+
+class _FileHandler(logging.FileHandler):
+    """Writes to a file that something else may move away."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
+        """Lose the line rather than the broker."""
+
+    def reopen(self) -> None:
+        """Go on in a new file of the same name.
+
+        Raises OSError if there can be none; then the old file stays.
+        """
+        replacement = self._open()
+        self.acquire()
+        try:
+            old, self.stream = self.stream, replacement
+        finally:
+            self.release()
+        if old is not None:
+            old.close()
+
+
+class Logs:
+    """The log outputs of this process, from ``configure`` to ``close``."""
+
+    __slots__ = ("_files", "_handlers", "_logger")
+
+    def __init__(self, logger: logging.Logger, handlers: Sequence[logging.Handler]) -> None:
+        self._logger = logger
+        self._handlers = tuple(handlers)
+        self._files = tuple(handler for handler in handlers if isinstance(handler, _FileHandler))
+
+    def reopen(self) -> None:
+        """Reopen the files, as after logrotate moved them. One that cannot be is logged, and kept."""
+        for handler in self._files:
+            try:
+                handler.reopen()
+            except OSError as error:
+                self._logger.error("cannot reopen log file %s: %s", handler.baseFilename, error.strerror)  # noqa: TRY400
+
+    def close(self) -> None:
+        """Write what is left and detach; may be called twice."""
+        for handler in self._handlers:
+            self._logger.removeHandler(handler)
+            handler.close()
+
+
+def configure(outputs: Sequence[Output], levels: Mapping[str, str], name: str = LOGGER_NAME) -> Logs:
+    """Send the logger ``name`` to ``outputs``; ``levels`` has the least level per category.
+
+    The category ``default`` is the logger itself. Directories of log files are made. Raises OSError if a
+    file cannot be opened; then nothing is changed.
+    """
+    handlers = [_handler(output) for output in outputs]
+    logger = logging.getLogger(name)
+    logger.propagate = False
+    least = min((handler.level for handler in handlers), default=LEVELS["none"])
+    logger.setLevel(max(least, LEVELS[levels.get("default", "debug")]))
+    for category, level in levels.items():
+        if category != "default":
+            logging.getLogger(f"{name}.{category}").setLevel(LEVELS[level])
+    for handler in handlers:
+        logger.addHandler(handler)
+    return Logs(logger, handlers)
+
+
+def _handler(output: Output) -> logging.Handler:
+    handler: logging.Handler
+    if output.file is not None:
+        output.file.parent.mkdir(parents=True, exist_ok=True)
+        handler = _FileHandler(output.file, encoding="utf-8", errors="backslashreplace")
+    else:
+        stream = sys.stdout if output.stream is None else output.stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+        handler = _StreamHandler(stream)
+    handler.setLevel(LEVELS[output.level])
+    handler.setFormatter(JsonFormatter() if output.formatter == "json" else PlainFormatter())
+    return handler
