@@ -1,0 +1,348 @@
+"""Texts and orders recorded from RabbitMQ 3.10.8, with what 3.13 changed."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.amqp.tables import Field, Table
+from broker.arguments import (
+    MAX_EXPIRY_MS,
+    check_alternate_exchange_type,
+    check_consume_arguments,
+    check_dead_letter_exchange_type,
+    check_exchange_equivalence,
+    check_queue_arguments,
+    check_queue_equivalence,
+)
+from broker.errors import AMQPError, ReplyCode
+
+INTEGERS = ["byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long"]
+
+
+@dataclass(slots=True)
+class ExistingQueue:
+    durable: bool = False
+    auto_delete: bool = False
+    arguments: Table = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ExistingExchange:
+    type: str = "direct"
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Table = field(default_factory=dict)
+
+
+def text(value: str) -> Field:
+    return ("longstr", value)
+
+
+def number(value: int) -> Field:
+    return ("signedint", value)
+
+
+def refusal(check, *args, **kwargs) -> str:
+    with pytest.raises(AMQPError) as refused:
+        check(*args, **kwargs)
+    assert refused.value.code is ReplyCode.PRECONDITION_FAILED
+    return refused.value.explanation
+
+
+def redeclare(current: ExistingQueue, *, durable=False, auto_delete=False, **arguments: Field) -> None:
+    table = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    check_queue_equivalence("q", "/", current, durable=durable, auto_delete=auto_delete, arguments=table)
+
+
+def redeclare_exchange(current: ExistingExchange, **changes) -> None:
+    declared = {"kind": "direct", "durable": False, "auto_delete": False, "internal": False, "arguments": {}}
+    check_exchange_equivalence("e", "/", current, **{**declared, **changes})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "term"),
+    [
+        ("x-expires", number(0), "{value_zero,0}"),
+        ("x-expires", number(-1), "{value_negative,-1}"),
+        ("x-expires", ("long", MAX_EXPIRY_MS + 1), "{value_too_large,315360000001}"),
+        ("x-expires", text("1"), '"expected integer, got longstr"'),
+        ("x-message-ttl", number(-1), "{value_negative,-1}"),
+        ("x-message-ttl", ("long", MAX_EXPIRY_MS + 1), "{value_too_large,315360000001}"),
+        ("x-message-ttl", ("double", 1.5), '"expected integer, got double"'),
+        ("x-message-ttl", ("void", None), '"expected integer, got void"'),
+        ("x-message-ttl", ("bool", True), '"expected integer, got bool"'),
+        ("x-message-ttl", ("timestamp", 5), '"expected integer, got timestamp"'),
+        ("x-message-ttl", ("decimal", (0, 5)), '"expected integer, got decimal"'),
+        ("x-dead-letter-routing-key", text("k"), "routing_key_but_no_dlx_defined"),
+        ("x-dead-letter-routing-key", number(1), "{unacceptable_type,signedint}"),
+        ("x-max-length", number(-1), "{value_negative,-1}"),
+        ("x-max-length-bytes", ("binary", b"1"), '"expected integer, got binary"'),
+        ("x-max-priority", number(256), "{max_value_exceeded,256}"),
+        ("x-max-priority", ("byte", -1), "{value_negative,-1}"),
+        ("x-overflow", text("drop-tail"), "invalid_overflow"),
+        ("x-overflow", ("binary", b"drop-head"), "{unacceptable_type,binary}"),
+        ("x-queue-mode", text("eager"), "\"unsupported queue mode 'eager'\""),
+        ("x-queue-mode", text('a"b\\'), '"unsupported queue mode \'a\\"b\\\\\'"'),
+        ("x-queue-mode", ("bool", True), "{unacceptable_type,bool}"),
+        ("x-queue-version", number(3), "\"unsupported queue version '3'\""),
+        ("x-queue-version", number(-1), "{value_negative,-1}"),
+        ("x-queue-version", text("2"), '"expected integer, got longstr"'),
+        ("x-single-active-consumer", number(1), "{unacceptable_type,signedint}"),
+        ("x-queue-type", text("foo"), "\"unsupported queue type 'foo'\""),
+        ("x-queue-type", text("quorum"), "\"unsupported queue type 'quorum'\""),
+        ("x-queue-type", text("stream"), "\"unsupported queue type 'stream'\""),
+        ("x-queue-type", ("table", {}), "{unacceptable_type,table}"),
+    ],
+)
+def test_a_bad_queue_argument_is_named_with_its_fault(key, value, term):
+    """The explanation is the argument, the queue and RabbitMQ's Erlang term for the fault."""
+    assert f"invalid arg '{key}' for queue 'q' in vhost '/': {term}" == refusal(
+        check_queue_arguments, "q", "/", {key: value}
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"x-foo": ("array", [number(1)]), "x-stream-filter-size-bytes": text("?")},
+        {"x-expires": number(1), "x-message-ttl": number(0)},
+        {"x-expires": ("long", MAX_EXPIRY_MS), "x-message-ttl": ("long", MAX_EXPIRY_MS)},
+        {"x-dead-letter-exchange": text(""), "x-dead-letter-routing-key": text("")},
+        {"x-dead-letter-routing-key": text("k"), "x-dead-letter-exchange": text("dlx")},
+        {"x-max-length": number(0), "x-max-length-bytes": ("unsignedint", 1 << 31)},
+        {"x-max-priority": ("unsignedbyte", 255)},
+        {
+            "x-overflow": text("reject-publish-dlx"),
+            "x-queue-mode": text("lazy"),
+            "x-queue-version": number(2),
+        },
+        {"x-single-active-consumer": ("bool", False), "x-queue-type": text("classic")},
+        {"x-queue-type": text("undefined"), "x-queue-master-locator": text("no such")},
+    ],
+)
+def test_good_and_unknown_queue_arguments_pass(arguments):
+    """The bounds are inclusive and unknown arguments are nobody's business."""
+    check_queue_arguments("q", "/", arguments)
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers_of_any_width_are_integers(kind):
+    """A client's choice of integer type does not matter."""
+    check_queue_arguments("q", "/", {"x-max-length": (kind, 7), "x-expires": (kind, 7)})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "x-dead-letter-strategy",
+        "x-delivery-limit",
+        "x-initial-cluster-size",
+        "x-max-age",
+        "x-max-in-memory-bytes",
+        "x-max-in-memory-length",
+        "x-queue-leader-locator",
+        "x-quorum-initial-group-size",
+        "x-stream-max-segment-size-bytes",
+    ],
+)
+def test_arguments_of_other_queue_types_are_refused(key):
+    """Whatever its value, an argument that only quorum queues or streams have is refused."""
+    assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_classic_queue" == refusal(
+        check_queue_arguments, "q", "/", {"x-foo": number(1), key: text("?")}
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reported"),
+    [
+        ({"x-max-age": text("1D"), "x-queue-mode": text("?"), "x-expires": number(0)}, "x-expires"),
+        ({"x-expires": number(0), "x-queue-type": text("foo")}, "x-queue-type"),
+        ({"x-max-age": text("1D"), "x-delivery-limit": number(1)}, "x-delivery-limit"),
+        (
+            {"x-max-age": text("1D"), "x-delivery-limit": number(1), "x-queue-type": text("undefined")},
+            "x-delivery-limit",
+        ),
+        (
+            {"x-max-age": text("1D"), "x-delivery-limit": number(1), "x-queue-type": text("classic")},
+            "x-max-age",
+        ),
+        ({"x-max-length": number(-1), "x-dead-letter-routing-key": text("k")}, "x-dead-letter-routing-key"),
+    ],
+)
+def test_of_several_bad_arguments_rabbitmqs_first_is_reported(arguments, reported):
+    """The type first, then values in RabbitMQ's order, then foreign arguments by name, or as sent with a type."""
+    assert refusal(check_queue_arguments, "q", "/", arguments).startswith(f"invalid arg '{reported}' for")
+
+
+def test_exchange_names_in_arguments_must_be_strings():
+    """The two checks that come before the permissions have a text of their own."""
+    assert (
+        refusal(check_dead_letter_exchange_type, "q", "v", {"x-dead-letter-exchange": number(1)})
+        == "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'q' in vhost 'v'"
+    )
+    assert (
+        refusal(check_alternate_exchange_type, "e", "/", {"alternate-exchange": ("void", None)})
+        == "invalid type 'void' for arg 'alternate-exchange' in exchange 'e' in vhost '/'"
+    )
+    check_dead_letter_exchange_type("q", "/", {"x-dead-letter-exchange": text("")})
+    check_alternate_exchange_type("e", "/", {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (
+            {"x-priority": text("1")},
+            "'x-priority' for queue 'q' in vhost '/': \"expected integer, got longstr\"",
+        ),
+        (
+            {"x-cancel-on-ha-failover": number(1), "x-priority": ("float", 1.0)},
+            "'x-priority' for queue 'q' in vhost '/': \"expected integer, got float\"",
+        ),
+        (
+            {"x-stream-offset": text("first"), "x-cancel-on-ha-failover": number(1)},
+            "'x-cancel-on-ha-failover' for queue 'q' in vhost '/': {unacceptable_type,signedint}",
+        ),
+        (
+            {"x-stream-offset": text("first")},
+            "'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_classic_queue",
+        ),
+    ],
+)
+def test_a_bad_consume_argument_is_named_with_its_fault(arguments, fault):
+    """Priority first, then cancel-on-ha-failover, then the arguments of streams."""
+    assert f"invalid arg {fault}" == refusal(check_consume_arguments, "q", "/", arguments)
+
+
+@given(priority=st.integers(-(2**63), 2**63 - 1))
+def test_the_priority_of_a_consumer_is_any_integer(priority):
+    """Priorities are unbounded, may be negative, and other arguments do not matter."""
+    arguments: Table = {"x-priority": ("long", priority), "x-credit": ("table", {}), "x-foo": ("void", None)}
+    assert priority == check_consume_arguments("q", "/", arguments)
+
+
+def test_a_consumer_without_priority_has_priority_zero():
+    """No argument is priority 0."""
+    assert check_consume_arguments("q", "/", {}) == 0
+
+
+def test_queue_properties_are_compared_before_arguments():
+    """Durable, then auto_delete, then the arguments in RabbitMQ's order."""
+    current = ExistingQueue(durable=True, arguments={"x-max-length": number(1)})
+    where = "for queue 'q' in vhost '/': received"
+    assert f"inequivalent arg 'durable' {where} 'false' but current is 'true'" == refusal(
+        redeclare, current, auto_delete=True
+    )
+    assert f"inequivalent arg 'auto_delete' {where} 'true' but current is 'false'" == refusal(
+        redeclare, current, durable=True, auto_delete=True
+    )
+    assert (
+        f"inequivalent arg 'x-expires' {where} the value '9' of type 'signedint' but current is none"
+        == refusal(redeclare, current, durable=True, expires=number(9))
+    )
+    assert (
+        f"inequivalent arg 'x-max-length' {where} none but current is the value '1' of type 'signedint'"
+        == refusal(redeclare, current, durable=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("received", "current", "texts"),
+    [
+        (number(2000), ("long", 1000), ("'2000'", "'1000'")),
+        (text("2000"), ("long", 1000), ("'2000'", "'1000'")),
+        (("bool", True), number(1), ("'true'", "'1'")),
+        (("void", None), number(1), ("none", "'1'")),
+        (("double", 1.0), number(1), ("'1.0'", "'1'")),
+        (("array", [text("a"), number(1)]), number(1), ("'[{longstr,<<\"a\">>},{signedint,1}]'", "'1'")),
+        (("table", {"k": text("v")}), number(1), ('\'[{<<"k">>,longstr,<<"v">>}]\'', "'1'")),
+        (("timestamp", 5), None, ("the value '5' of type 'timestamp'", "none")),
+        (("void", None), None, ("the value 'undefined' of type 'void'", "none")),
+        (("binary", b"lazy"), None, ("the value 'lazy' of type 'binary'", "none")),
+    ],
+)
+def test_an_unequal_argument_is_told_with_both_values(received, current, texts):
+    """Types are named only if one side has none; a void beside a value is none."""
+    existing = ExistingQueue(arguments={} if current is None else {"x-expires": current})
+    assert "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received {} but current is {}".format(
+        *texts
+    ) == refusal(redeclare, existing, expires=received)
+
+
+@pytest.mark.parametrize("other", INTEGERS)
+@pytest.mark.parametrize("one", INTEGERS)
+def test_equal_integers_of_different_width_are_equal(one, other):
+    """A redeclaration by another client library, with other integer types, is the same queue."""
+    redeclare(ExistingQueue(arguments={"x-expires": (one, 100)}), expires=(other, 100))
+
+
+@pytest.mark.parametrize(
+    ("received", "current"),
+    [
+        (text("lazy"), ("binary", b"lazy")),
+        (("timestamp", 5), ("long", 5)),
+        (("float", 2.0), ("double", 2.0)),
+        (("void", None), ("void", None)),
+    ],
+)
+def test_values_that_erlang_cannot_tell_apart_are_equal(received, current):
+    """RabbitMQ compares the bare values once types are of no help."""
+    redeclare(ExistingQueue(arguments={"x-queue-mode": current}), queue_mode=received)
+
+
+def test_no_queue_type_and_classic_are_the_same():
+    """`x-queue-type` may be added or left out later, as long as it says classic."""
+    redeclare(ExistingQueue(), queue_type=text("classic"))
+    redeclare(ExistingQueue(arguments={"x-queue-type": text("classic")}))
+    where = "inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': received"
+    assert f"{where} the value 'quorum' of type 'longstr' but current is none" == refusal(
+        redeclare, ExistingQueue(), queue_type=text("quorum")
+    )
+    assert f"{where} 'quorum' but current is 'classic'" == refusal(
+        redeclare, ExistingQueue(arguments={"x-queue-type": text("classic")}), queue_type=text("quorum")
+    )
+
+
+def test_only_arguments_of_classic_queues_are_compared():
+    """Unknown arguments and those of other queue types differ freely and are not even validated."""
+    redeclare(ExistingQueue(arguments={"x-foo": number(1)}), foo=number(2), delivery_limit=number(3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"kind": "topic", "durable": True}, "'type' for {}: received 'topic' but current is 'direct'"),
+        ({"kind": "x-random"}, "'type' for {}: received ''x-random'' but current is 'direct'"),
+        ({"durable": True, "auto_delete": True}, "'durable' for {}: received 'true' but current is 'false'"),
+        (
+            {"auto_delete": True, "internal": True},
+            "'auto_delete' for {}: received 'true' but current is 'false'",
+        ),
+        (
+            {"internal": True, "arguments": {"alternate-exchange": text("ae")}},
+            "'internal' for {}: received 'true' but current is 'false'",
+        ),
+        (
+            {"arguments": {"alternate-exchange": text("ae")}},
+            "'alternate-exchange' for {}: received the value 'ae' of type 'longstr' but current is none",
+        ),
+    ],
+)
+def test_an_unequal_exchange_is_told_by_its_first_difference(changes, difference):
+    """Type, durable, auto_delete, internal, alternate-exchange; type names are Erlang atoms."""
+    expected = "inequivalent arg " + difference.format("exchange 'e' in vhost '/'")
+    assert expected == refusal(redeclare_exchange, ExistingExchange(), **changes)
+
+
+def test_exchange_arguments_other_than_the_alternate_are_not_compared():
+    """A changed alternate exchange is refused, any other argument is not."""
+    current = ExistingExchange(arguments={"alternate-exchange": text("ae1"), "x-foo": number(1)})
+    redeclare_exchange(current, arguments={"alternate-exchange": text("ae1"), "x-bar": number(2)})
+    assert (
+        refusal(redeclare_exchange, current, arguments={"alternate-exchange": text("ae2")})
+        == "inequivalent arg 'alternate-exchange' for exchange 'e' in vhost '/': received 'ae2' but current is 'ae1'"
+    )
