@@ -1,0 +1,263 @@
+"""Start and stop the brokers a benchmark compares, each a process of its own on an ephemeral port.
+
+Three are known: `leveret` (this checkout), `rabbitmq` (the machine's own installation, with a node name,
+ports and a data directory of its own) and `relay` (`bench/relay.py`, the yardstick). Nothing outside the
+given directory is written, and only processes started here are stopped.
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = ("leveret", "rabbitmq", "relay")
+START_LIMIT = 60.0
+STOP_LIMIT = 20.0
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+LISTENING = re.compile(rb"started TCP listener on \S*?:(\d+)")
+READY = b"Server startup complete"
+
+
+class BrokerError(Exception):
+    """A broker that cannot be started here; the text says why."""
+
+
+@dataclasses.dataclass(slots=True)
+class Broker:
+    """A running broker: where it listens, which process does its work, what it was told."""
+
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+    pid: int
+    started_in: float
+    settings: str
+    log: Path
+
+    def cpu_seconds(self) -> float:
+        """User and system time the broker's process has used so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def rss(self) -> int:
+        """Resident memory of the broker's process now, in octets."""
+        return self._status("VmRSS")
+
+    def peak_rss(self) -> int:
+        """The most resident memory since the start or the last `reset_peak`, in octets."""
+        return self._status("VmHWM")
+
+    def reset_peak(self) -> None:
+        """Start a new reading of `peak_rss`, where the kernel lets us."""
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def _status(self, field: str) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def stop(self) -> None:
+        """Ask the process to end, wait, and end its process group if it does not."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+            try:
+                self.process.wait(STOP_LIMIT)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+
+
+@contextlib.contextmanager
+def running(
+    names: Sequence[str], settings: Sequence[str] = (), relay: Path | None = None
+) -> Iterator[dict[str, Broker]]:
+    """Run the named brokers for the length of a `with` block.
+
+    Args:
+        names: which of `NAMES`.
+        settings: `KEY=VALUE` pairs for Leveret's `--set`.
+        relay: a script to run with a port instead of the project's own relay.
+
+    Raises:
+        BrokerError: one of them is not installed or does not come up within a minute.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch, contextlib.ExitStack() as stack:
+        brokers = {}
+        for name in names:
+            directory = Path(scratch, name)
+            directory.mkdir()
+            brokers[name] = broker = start(name, directory, settings, relay)
+            stack.callback(broker.stop)
+        yield brokers
+
+
+def start(name: str, directory: Path, settings: Sequence[str] = (), relay: Path | None = None) -> Broker:
+    """Start one broker with its files under `directory` and return once clients may connect.
+
+    Raises:
+        BrokerError: it is not installed, ended at once, or was not ready within a minute.
+
+    """
+    match name:
+        case "leveret":
+            return _start_leveret(directory, settings)
+        case "rabbitmq":
+            return _start_rabbitmq(directory)
+        case "relay":
+            return _start_relay(directory, relay)
+    message = f"no broker called {name!r}; known: {', '.join(NAMES)}"
+    raise BrokerError(message)
+
+
+def free_port() -> int:
+    """Return a TCP port on loopback that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _start_leveret(directory: Path, settings: Sequence[str]) -> Broker:
+    chosen = ["listeners.tcp.1=127.0.0.1:0", *settings]
+    command = [sys.executable, "-m", "broker", "serve", "--data-dir", str(directory / "data")]
+    command += [word for setting in chosen for word in ("--set", setting)]
+    process, log, began = _launch(command, directory, {})
+    text = _wait_for(process, log, READY, "leveret")
+    found = LISTENING.search(text)
+    if found is None:
+        message = f"leveret did not log its port, see {log}"
+        raise BrokerError(message)
+    return Broker(
+        name="leveret",
+        port=int(found[1]),
+        process=process,
+        pid=process.pid,
+        started_in=time.monotonic() - began,
+        settings=" ".join([*settings, f"(Python {sys.version.split()[0]})"]),
+        log=log,
+    )
+
+
+def _start_relay(directory: Path, script: Path | None) -> Broker:
+    port = free_port()
+    program = [str(script)] if script else ["-m", "bench.relay"]
+    process, log, began = _launch([sys.executable, *program, str(port)], directory, {})
+    while not _listens(port):
+        if process.poll() is not None or time.monotonic() - began > START_LIMIT:
+            message = f"the relay does not listen: {log.read_text()[-300:]}"
+            raise BrokerError(message)
+        time.sleep(0.005)
+    return Broker(
+        name="relay",
+        port=port,
+        process=process,
+        pid=process.pid,
+        started_in=time.monotonic() - began,
+        settings=f"{script or 'bench/relay.py'}: no checks, no storage, no flow control",
+        log=log,
+    )
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _start_rabbitmq(directory: Path) -> Broker:
+    command = next(
+        (
+            path
+            for path in ("/usr/lib/rabbitmq/bin/rabbitmq-server", shutil.which("rabbitmq-server"))
+            if path and Path(path).exists()
+        ),
+        None,
+    )
+    if command is None:
+        message = "rabbitmq-server is not installed (Debian: rabbitmq-server); leave it out with --brokers"
+        raise BrokerError(message)
+    port = free_port()
+    erlang_flags = "+sbwt none"
+    (directory / "plugins").write_text("[].\n")
+    (directory / "env").write_text("")
+    (directory / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n")
+    environment = {
+        "HOME": str(directory),
+        "RABBITMQ_NODENAME": f"bench{port}@localhost",
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_LOGS": "-",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+        "RABBITMQ_CONF_ENV_FILE": str(directory / "env"),
+        "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": erlang_flags,
+    }
+    process, log, began = _launch([command], directory, environment)
+    _wait_for(process, log, READY, "rabbitmq")
+    return Broker(
+        name="rabbitmq",
+        port=port,
+        process=process,
+        pid=_descendant(process.pid, "beam.smp"),
+        started_in=time.monotonic() - began,
+        settings=f"defaults, no plugins, {erlang_flags}",
+        log=log,
+    )
+
+
+def _launch(
+    command: list[str], directory: Path, environment: dict[str, str]
+) -> tuple[subprocess.Popen[bytes], Path, float]:
+    log = directory / "output.log"
+    began = time.monotonic()
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return process, log, began
+
+
+def _wait_for(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str) -> bytes:
+    deadline = time.monotonic() + START_LIMIT
+    while line not in (text := log.read_bytes()):
+        ended = process.poll() is not None
+        if ended or time.monotonic() > deadline:
+            if not ended:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            tail = b"\n".join(text.splitlines()[-5:]).decode(errors="replace")
+            reason = "ended at once" if ended else "is not ready after a minute"
+            message = f"{name} {reason}; its last lines:\n{tail}"
+            raise BrokerError(message)
+        time.sleep(0.005)
+    return text
+
+
+def _descendant(pid: int, command: str) -> int:
+    """Return the process named `command` at or below `pid`; `pid` itself where there is none."""
+    waiting = [pid]
+    while waiting:
+        candidate = waiting.pop()
+        if Path(f"/proc/{candidate}/comm").read_text().strip() == command:
+            return candidate
+        for task in Path(f"/proc/{candidate}/task").iterdir():
+            waiting += map(int, (task / "children").read_text().split())
+    return pid

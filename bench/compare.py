@@ -1,0 +1,297 @@
+"""Leveret beside RabbitMQ and beside the relay, under PerfTest: `python -m bench.compare` or `make bench`.
+
+Every round runs every workload against every broker in turn, so that a slow minute of the machine meets all
+of them. What counts is min(sent, received, confirmed) after a warm-up (Java compiles itself during the
+first seconds), and the verdict is the *lowest* of the rounds' paired ratios. Every run is appended to
+`bench/results/` as a line of JSON.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+import uvloop
+
+from bench import brokers, perftest
+from bench.client import Client, ClosedError
+from bench.workloads import FAIR, RELAY_BAR, WORKLOADS, Workload
+
+RESULTS = Path(__file__).resolve().parent / "results"
+WARM_UP = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One workload against one broker, once."""
+
+    workload: str
+    broker: str
+    round: int
+    figures: perftest.Figures
+    counted: float
+    """Messages a second after the warm-up: the least of received and, times copies, sent and confirmed."""
+    whole: float
+    """The same from PerfTest's own averages over the whole run, warm-up included."""
+    cpu_us: float
+    """Microseconds of the broker's CPU time per message received (or sent, whichever is more)."""
+    peak_rss: int
+    left: int | None
+    """Ready messages left in the queue when the clients had gone; None where the queue deletes itself."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and return 0 if every bar was cleared, 1 if not, 2 if something could not run."""
+    options = parser().parse_args(arguments)
+    try:
+        folder = perftest.fetch(options.perf_test)
+        with brokers.running(options.brokers, settings=options.set, relay=options.relay) as started:
+            peers = uvloop.run(describe(started.values()))
+            print_setting(options, started, peers)
+            runs = []
+            for run in measure(options, started, folder):
+                runs.append(run)
+                record(options, peers, run)
+    except (brokers.BrokerError, perftest.PerfTestError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    return 0 if report(runs, options.brokers) else 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    made = argparse.ArgumentParser(
+        prog="python -m bench.compare", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    made.add_argument(
+        "--workload",
+        nargs="+",
+        choices=WORKLOADS,
+        default=list(WORKLOADS),
+        metavar="NAME",
+        help=", ".join(WORKLOADS),
+    )
+    made.add_argument(
+        "--brokers",
+        type=broker_names,
+        default=list(brokers.NAMES),
+        metavar="NAMES",
+        help="comma-separated: leveret,rabbitmq,relay",
+    )
+    made.add_argument("--rounds", type=int, default=3, help="how often everything is run (default 3)")
+    made.add_argument("--seconds", type=int, default=7, help="length of one run (default 7)")
+    made.add_argument(
+        "--warm-up",
+        type=int,
+        default=WARM_UP,
+        help=f"first seconds of a run that do not count (default {WARM_UP})",
+    )
+    made.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="handed to `leveret serve --set`"
+    )
+    made.add_argument(
+        "--relay", type=Path, metavar="FILE", help="another script to serve as relay; it is given the port"
+    )
+    made.add_argument(
+        "--perf-test",
+        default=perftest.VERSION,
+        metavar="VERSION",
+        help=f"PerfTest's version (default {perftest.VERSION})",
+    )
+    return made
+
+
+def broker_names(text: str) -> list[str]:
+    """Split a comma-separated list of brokers.
+
+    Raises:
+        argparse.ArgumentTypeError: one is unknown.
+
+    """
+    names = text.split(",")
+    if unknown := [name for name in names if name not in brokers.NAMES]:
+        message = f"{unknown[0]!r} is none of {', '.join(brokers.NAMES)}"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
+def measure(
+    options: argparse.Namespace, started: Mapping[str, brokers.Broker], folder: Path
+) -> Iterable[Run]:
+    """Run all rounds, a line printed for each run; the order of the brokers turns by one each round."""
+    order = list(started.values())
+    for number in range(1, options.rounds + 1):
+        for name in options.workload:
+            for broker in order:
+                try:
+                    run = run_once(WORKLOADS[name], broker, number, options, folder)
+                except perftest.PerfTestError as error:
+                    print(f"{number:>5} {name:<16}{broker.name:<10}FAILED: {error}", flush=True)
+                    continue
+                print(line(run), flush=True)
+                yield run
+        order.append(order.pop(0))
+
+
+def run_once(
+    workload: Workload, broker: brokers.Broker, number: int, options: argparse.Namespace, folder: Path
+) -> Run:
+    """Run one workload against one broker and clean up after it."""
+    queue = f"bench-{workload.name}-{os.getpid()}-{number}"
+    flags = workload.flags.split()
+    if workload.named_queue:
+        flags += ["-u", queue]
+    broker.reset_peak()
+    cpu = broker.cpu_seconds()
+    figures = perftest.run(folder, broker.port, flags, options.seconds, options.warm_up)
+    cpu = broker.cpu_seconds() - cpu
+    peak = broker.peak_rss()
+    left = uvloop.run(leftover(broker.port, queue)) if workload.named_queue else None
+    messages = max(figures.received_total, figures.sent_total * workload.copies, 1)
+    bounds = [figures.sent * workload.copies, figures.received]
+    if figures.confirmed is not None:
+        bounds.append(figures.confirmed * workload.copies)
+    return Run(
+        workload=workload.name,
+        broker=broker.name,
+        round=number,
+        figures=figures,
+        counted=min(bounds),
+        whole=min(figures.whole_run_sent * workload.copies, figures.whole_run_received),
+        cpu_us=cpu / messages * 1e6,
+        peak_rss=peak,
+        left=left,
+    )
+
+
+async def leftover(port: int, queue: str) -> int | None:
+    """Delete a run's queue; return the ready messages in it, None if it had deleted itself."""
+    client = await Client.connect(port)
+    try:
+        await client.ready_messages(queue)
+        return await client.delete(queue)
+    except ClosedError:
+        return None
+    finally:
+        client.close()
+
+
+async def describe(started: Iterable[brokers.Broker]) -> dict[str, str]:
+    """Ask every broker for its product and version, as it tells them in `connection.start`."""
+    told = {}
+    for broker in started:
+        client = await Client.connect(broker.port)
+        properties = (client.greeting and client.greeting.server_properties) or {}
+        told[broker.name] = " ".join(
+            str(properties[key]) for key in ("product", "version", "platform") if key in properties
+        )
+        client.close()
+        await asyncio.sleep(0)
+    return told
+
+
+def print_setting(
+    options: argparse.Namespace, started: Mapping[str, brokers.Broker], peers: Mapping[str, str]
+) -> None:
+    """Say what is compared with what, where."""
+    length = (
+        f"{options.rounds} rounds of {options.seconds} s, the first {options.warm_up} s of each not counted"
+    )
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
+    print(f"PerfTest {options.perf_test}, {length}")
+    print(f"{machine}, Python {platform.python_version()}, uvloop {version('uvloop')}")
+    for name, broker in started.items():
+        print(f"  {name:<9} {peers[name]}: {broker.settings}; up in {broker.started_in:.2f} s")
+    rates = f"{'counted':>9}{'sent':>9}{'received':>9}{'confirmed':>10}{'whole run':>10}"
+    costs = f"{'CPU us':>8}{'p99 ms':>8}{'peak MB':>8}{'left':>7}"
+    print(f"\n{'round':>5} {'workload':<16}{'broker':<10}{rates}{costs}")
+
+
+def line(run: Run) -> str:
+    """Return one run as a line of the table."""
+    figures = run.figures
+    confirmed = "-" if figures.confirmed is None else f"{figures.confirmed:,.0f}"
+    p99 = "-" if figures.p99_latency_us is None else f"{figures.p99_latency_us / 1000:.1f}"
+    left = "-" if run.left is None else f"{run.left:,}"
+    rates = f"{run.counted:>9,.0f}{figures.sent:>9,.0f}{figures.received:>9,.0f}{confirmed:>10}"
+    rates += f"{run.whole:>10,.0f}"
+    costs = f"{run.cpu_us:>8.2f}{p99:>8}{run.peak_rss / 2**20:>8.0f}{left:>7}"
+    return f"{run.round:>5} {run.workload:<16}{run.broker:<10}{rates}{costs}"
+
+
+def report(runs: Sequence[Run], names: Sequence[str]) -> bool:
+    """Print medians, paired ratios and verdicts; return whether every bar was cleared."""
+    by_broker = {(run.workload, run.broker, run.round): run for run in runs}
+    rounds = {run.round for run in runs}
+    print("\nMedians of what counts, messages a second; ratios: the lowest of the rounds (their median)\n")
+    peers = f"{'x rabbitmq':>14}{'bar':>5}{'aim':>5}{'x relay':>14}{'bar':>5}{'sent/received':>15}"
+    print(f"{'workload':<16}{''.join(f'{name:>10}' for name in names)}{peers}  verdict")
+    cleared = bool(runs)
+    for name in dict.fromkeys(run.workload for run in runs):
+        complete = [n for n in rounds if all((name, broker, n) in by_broker for broker in names)]
+        if len(complete) < len(rounds):
+            print(f"{name:<16} only {len(complete)} of {len(rounds)} rounds are complete")
+            cleared = False
+        if complete:
+            table = {broker: [by_broker[name, broker, n] for n in complete] for broker in names}
+            text, failed = verdict(WORKLOADS[name], table)
+            print(text)
+            cleared = cleared and not failed
+    return cleared
+
+
+def verdict(workload: Workload, table: Mapping[str, Sequence[Run]]) -> tuple[str, list[str]]:
+    """Return a workload's line of the final table and the names of the bars it missed."""
+    text = f"{workload.name:<16}" + "".join(
+        f"{median(run.counted for run in runs):>10,.0f}" for runs in table.values()
+    )
+    subject = table.get("leveret", next(iter(table.values())))
+    failed = []
+    for peer, bar, aim in (("rabbitmq", workload.bar, f"{workload.aim:>5.1f}"), ("relay", RELAY_BAR, "")):
+        shown = "-"
+        if "leveret" in table and peer in table:
+            pairs = zip(subject, table[peer], strict=True)
+            ratios = [ours.counted / max(theirs.counted, 1.0) for ours, theirs in pairs]
+            shown = f"{min(ratios):.2f} ({median(ratios):.2f})"
+            if min(ratios) < bar:
+                failed.append(peer)
+        text += f"{shown:>14}{bar:>5.1f}{aim}"
+    spread = max(imbalance(run, workload) for run in subject)
+    text += f"{spread:>15.2f}"
+    if "leveret" in table:
+        if workload.fair and spread > FAIR:
+            failed.append("fairness")
+        text += "  " + ("FAIL: " + ", ".join(failed) if failed else "pass")
+    return text, failed
+
+
+def imbalance(run: Run, workload: Workload) -> float:
+    """How far sent and received of a whole run are apart, the greater over the smaller."""
+    sent, received = run.figures.sent_total * workload.copies, run.figures.received_total
+    return max(sent, received) / max(min(sent, received), 1)
+
+
+def record(options: argparse.Namespace, peers: Mapping[str, str], run: Run) -> None:
+    """Append a run to today's file in `bench/results/` as a line of JSON."""
+    RESULTS.mkdir(exist_ok=True)
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    entry = {
+        "time": now,
+        "perf_test": options.perf_test,
+        "seconds": options.seconds,
+        "peer": peers[run.broker],
+    }
+    with (RESULTS / f"{now[:10]}.jsonl").open("a") as sink:
+        sink.write(json.dumps({**entry, **dataclasses.asdict(run)}) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

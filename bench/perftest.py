@@ -1,0 +1,154 @@
+"""RabbitMQ's own load generator: fetched from Maven Central when first needed, run, and its figures read.
+
+PerfTest is Java; `mvn` resolves it by its coordinates into `bench/cache/` (ignored by git), from where
+later runs start it without a network.
+"""
+
+import dataclasses
+import re
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+
+CACHE = Path(__file__).resolve().parent / "cache"
+VERSION = "2.22.1"
+GRACE = 40.0
+"""Seconds PerfTest may take beyond its own time limit before its run counts as failed."""
+
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>leveret</groupId><artifactId>bench</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>com.rabbitmq</groupId><artifactId>perf-test</artifactId><version>{version}</version></dependency>
+  </dependencies>
+</project>
+"""
+
+interval = re.compile(r"time:? (?P<time>[\d.]+) ?s")
+rate = re.compile(r"(sent|received|confirmed|nacked|returned): (\d+) msg/s")
+average = re.compile(r"(sending|receiving) rate avg: (\d+) msg/s")
+latency = re.compile(r"consumer latency min/median/75th/95th/99th ([\d/]+) (µs|ms)")
+
+
+class PerfTestError(Exception):
+    """PerfTest cannot be had or did not run; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run of PerfTest reported, in messages a second unless said otherwise."""
+
+    sent: float
+    received: float
+    confirmed: float | None
+    sent_total: int
+    received_total: int
+    whole_run_sent: float
+    whole_run_received: float
+    median_latency_us: float | None
+    p99_latency_us: float | None
+
+
+def fetch(version: str = VERSION) -> Path:
+    """Return the folder with PerfTest and what it needs, after downloading it the first time.
+
+    Raises:
+        PerfTestError: java or mvn is missing, or Maven Central did not give it.
+
+    """
+    if shutil.which("java") is None:
+        message = "PerfTest needs java (17 or newer) on the path, for instance Debian's default-jre-headless"
+        raise PerfTestError(message)
+    folder = CACHE / f"perf-test-{version}"
+    if (folder / f"perf-test-{version}.jar").exists():
+        return folder
+    if shutil.which("mvn") is None:
+        message = "PerfTest is fetched with mvn (Debian: maven), which is not on the path"
+        raise PerfTestError(message)
+    CACHE.mkdir(exist_ok=True)
+    pom = CACHE / "pom.xml"
+    pom.write_text(POM.format(version=version))
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(pom), *goal], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["mvn failed"]
+        message = f"com.rabbitmq:perf-test:{version} could not be fetched: {lines[0]}"
+        raise PerfTestError(message)
+    return folder
+
+
+def run(folder: Path, port: int, flags: list[str], seconds: int, warm_up: int) -> Figures:
+    """Run PerfTest against a broker on loopback and read its figures.
+
+    Args:
+        folder: where `fetch` put it.
+        port: the broker's AMQP port on 127.0.0.1; guest may log in.
+        flags: the workload.
+        seconds: how long it sends (`-z`).
+        warm_up: the first so many seconds do not count in `sent`, `received` and `confirmed`.
+
+    Raises:
+        PerfTestError: it failed, hung or reported nothing.
+
+    """
+    command = ["java", "-cp", f"{folder}/*", "com.rabbitmq.perf.PerfTest"]
+    command += ["-h", f"amqp://guest:guest@127.0.0.1:{port}", "-z", str(seconds), *flags]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + GRACE)
+    except subprocess.TimeoutExpired as error:
+        message = f"PerfTest did not end {GRACE:.0f} s after its time; its last line: {_last(error.stdout)}"
+        raise PerfTestError(message) from error
+    if done.returncode:
+        message = f"PerfTest ended with {done.returncode}: {_last(done.stdout)}"
+        raise PerfTestError(message)
+    return parse(done.stdout, warm_up)
+
+
+def parse(output: str, warm_up: int) -> Figures:
+    """Read PerfTest's report (its default metrics format).
+
+    Raises:
+        PerfTestError: there is no whole second after the warm-up in it.
+
+    """
+    steady: dict[str, list[float]] = {}
+    totals: dict[str, float] = {}
+    before = 0.0
+    for line in output.splitlines():
+        if (found := interval.search(line)) is None:
+            continue
+        now = float(found["time"])
+        for name, value in rate.findall(line):
+            totals[name] = totals.get(name, 0.0) + float(value) * (now - before)
+            if now > warm_up + 0.5 and now - before > 0.5:
+                steady.setdefault(name, []).append(float(value))
+        before = now
+    averages = {name: float(value) for name, value in average.findall(output)}
+    if not steady:
+        message = f"PerfTest reported no interval after {warm_up} s: {_last(output)}"
+        raise PerfTestError(message)
+    means = {name: statistics.fmean(values) for name, values in steady.items()}
+    percentiles: list[float | None] = [None] * 5
+    if found := latency.search(output):
+        unit = 1000.0 if found[2] == "ms" else 1.0
+        percentiles = [float(value) * unit for value in found[1].split("/")]
+    return Figures(
+        sent=means.get("sent", 0.0),
+        received=means.get("received", 0.0),
+        confirmed=means.get("confirmed"),
+        sent_total=round(totals.get("sent", 0.0)),
+        received_total=round(totals.get("received", 0.0)),
+        whole_run_sent=averages.get("sending", 0.0),
+        whole_run_received=averages.get("receiving", 0.0),
+        median_latency_us=percentiles[1],
+        p99_latency_us=percentiles[4],
+    )
+
+
+def _last(output: str | bytes | None) -> str:
+    text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "(nothing)"
