@@ -1,0 +1,208 @@
+import contextlib
+import datetime as dt
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pamqp.commands import Basic
+from pamqp.header import ContentHeader
+
+from broker.amqp import properties, tables
+from broker.amqp.errors import InvalidExpiration, MalformedProperties
+
+NAMES = [
+    "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
+    "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
+]  # fmt: skip
+
+name_text = st.text(min_size=1, max_size=30)
+VALUES = {
+    **dict.fromkeys(NAMES, name_text),
+    "headers": st.dictionaries(
+        name_text, st.one_of(st.booleans(), st.integers(0, 2**40), name_text), max_size=3
+    ),
+    "delivery_mode": st.sampled_from([1, 2]),
+    "priority": st.integers(0, 255),
+    "timestamp": st.integers(0, 2**32 - 1),
+}
+values = st.fixed_dictionaries({}, optional=VALUES)
+
+
+def pamqp_payload(body_size, given_values):
+    mapping = {("message_type" if name == "type" else name): value for name, value in given_values.items()}
+    if "timestamp" in mapping:
+        mapping["timestamp"] = dt.datetime.fromtimestamp(mapping["timestamp"], dt.UTC)
+    made = Basic.Properties.__new__(Basic.Properties)
+    for name in Basic.Properties.__slots__:
+        setattr(made, name, mapping.get(name))
+    return ContentHeader(0, body_size, made).marshal()
+
+
+def plain_values(read):
+    return {
+        name: tables.plain(value) if name == "headers" else value for name, value in read.present().items()
+    }
+
+
+@settings(max_examples=200)
+@given(values, st.integers(0, 2**63))
+def test_agrees_with_pamqp(given_values, body_size):
+    """What pamqp writes into a content header is read back, by the whole walk and by the short ones."""
+    payload = pamqp_payload(body_size, given_values)
+    read = properties.Properties(payload)
+    assert given_values == plain_values(read)
+    assert (60, 0, body_size) == (read.class_id, read.weight, read.body_size)
+    properties.check(payload)
+    for name in ("delivery_mode", "priority", "expiration", "user_id"):
+        assert given_values.get(name) == getattr(properties, name)(payload)
+
+
+@settings(max_examples=200)
+@given(values, values, st.sets(st.sampled_from(NAMES)))
+def test_replace_writes_as_pamqp(before, changes, removed):
+    """Replacing and removing properties gives the octets that pamqp writes for the result."""
+    read = properties.Properties(pamqp_payload(5, before))
+    after = {name: value for name, value in {**before, **changes}.items() if name not in removed}
+    typed = {name: tables.typed(value) if name == "headers" else value for name, value in changes.items()}
+    if "headers" not in changes and read.headers is not None:
+        typed["headers"] = read.headers
+    payload = read.replace(**{**typed, **dict.fromkeys(removed)})
+    assert after == plain_values(properties.Properties(payload))
+    if "headers" not in changes or "headers" in removed:  # pamqp picks other integer types than `typed`
+        assert pamqp_payload(5, after) == payload
+
+
+@given(values)
+def test_replacing_nothing_changes_nothing(given_values):
+    """Untouched properties keep their octets."""
+    payload = pamqp_payload(5, given_values)
+    assert payload == properties.Properties(payload).replace()
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 0xFFFF), st.binary(max_size=60))
+def test_arbitrary_lists_raise_nothing_else(word, octets):
+    """Arbitrary flags and octets are properties or MalformedProperties, and `check` agrees with the class."""
+    payload = struct.pack(">HHQH", 60, 0, 0, word) + octets
+    try:
+        read = properties.Properties(payload)
+        read.present()
+    except MalformedProperties:
+        with pytest.raises(MalformedProperties):
+            properties.check(payload)
+    else:
+        properties.check(payload)
+    for name in ("delivery_mode", "priority", "expiration", "user_id"):
+        with contextlib.suppress(MalformedProperties):
+            getattr(properties, name)(payload)
+
+
+def header(word, octets=b""):
+    return struct.pack(">HHQH", 60, 0, 0, word) + octets
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        header(0)[:13],
+        header(0x8000),
+        header(0x8000, b"\x02a"),
+        header(0, b"abc"),
+        header(0x2000, b"\0\0"),
+        header(0x2000, b"\0\0\0\x04\x01aZx"),
+        header(0x2000, b"\0\0\0\x0b\x01ad\x7f\xf8\0\0\0\0\0\0"),
+        header(0x0040, b"\0" * 7),
+        header(0x0001),
+        header(0x0001, b"\0\x04\0"),
+        header(0x0001, b"\0\x01" * 3 + b"\0\0"),
+    ],
+)
+def test_malformed(payload):
+    """A list that is cut off, left over, no table or announced without end is refused."""
+    with pytest.raises(MalformedProperties):
+        properties.check(payload)
+
+
+def test_empty_flag_words_may_follow():
+    """Further flag words are skipped if they name nothing; `replace` drops them."""
+    payload = header(0x1001, b"\0\x01\0\x01\0\0\x02")
+    properties.check(payload)
+    assert properties.delivery_mode(payload) == 2
+    assert header(0x1000, b"\x02") == properties.Properties(payload).replace()
+
+
+def test_short_walks_stop_early():
+    """The delivery mode is read even if what follows it is cut off: `check` is what judges the whole."""
+    assert properties.delivery_mode(header(0x1100, b"\x02\x09")) == 2
+
+
+def test_any_octets_survive():
+    """A property that is not UTF-8 is read, and stays as it is when another is replaced."""
+    read = properties.Properties(header(0x8400, b"\x01\xff\x02ab"))
+    assert read.content_type == "\udcff"
+    assert header(0x8400, b"\x01\xff\x01c") == read.replace(correlation_id="c")
+    assert header(0x8000, b"\x01\xff") == read.replace(correlation_id=None)
+
+
+def test_build():
+    """A header can be built from nothing."""
+    payload = properties.build(3, delivery_mode=2, headers={"a": ("long", 1)}, type="t", timestamp=2**63)
+    read = properties.Properties(payload)
+    assert read.body_size == 3
+    assert read.present() == {
+        "headers": {"a": ("long", 1)},
+        "delivery_mode": 2,
+        "timestamp": 2**63,
+        "type": "t",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"nonsense": 1}, TypeError),
+        ({"type": "x" * 256}, ValueError),
+        ({"priority": 256}, ValueError),
+        ({"timestamp": -1}, ValueError),
+    ],
+)
+def test_replace_refuses(changes, error):
+    """Unknown names and values that do not fit are refused."""
+    with pytest.raises(error):
+        properties.Properties(header(0)).replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("0", 0), ("5", 5), ("+5", 5), ("-0", 0), ("315360000000", 315360000000)]
+)
+def test_expirations(text, milliseconds):
+    """Integers from 0 to ten years are expirations in milliseconds."""
+    assert milliseconds == properties.parse_expiration(text)
+
+
+# The reasons are rabbit_basic:parse_expiration's, printed by ~p.
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no_integer"),
+        ("abc", "no_integer"),
+        (" 5", "no_integer"),
+        ("+", "no_integer"),
+        ("--1", "no_integer"),
+        ("\u0663", "no_integer"),
+        ("10ms", '{leftover_string,"ms"}'),
+        ("5 ", '{leftover_string," "}'),
+        ("1.5", '{leftover_string,".5"}'),
+        ("5\u0640", "{leftover_string,[217,128]}"),
+        ("10\x01\udcff", "{leftover_string,[1,255]}"),
+        ("-1", "{value_negative,-1}"),
+        ("315360000001", "{value_too_large,315360000001}"),
+    ],
+)
+def test_bad_expirations(text, reason):
+    """What is no expiration is refused with RabbitMQ's reason."""
+    with pytest.raises(InvalidExpiration) as caught:
+        properties.parse_expiration(text)
+    assert reason == str(caught.value)
