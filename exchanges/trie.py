@@ -11,7 +11,8 @@ than words x nodes.
 
 A word that is no child of any node of a set leads where every such word leads (`other`); only a limited
 number of them is remembered by name, so that keys with unique words (identifiers) do not fill the memory.
-All that is remembered is dropped whenever a pattern comes or goes and when there are too many transitions.
+All that is remembered is dropped whenever a pattern comes or goes; there is a limit to it, in
+proportion to the trie.
 
 Hot path: see docs/performance.md.
 """
@@ -20,7 +21,12 @@ from collections.abc import Iterable
 
 from exchanges.destinations import Destinations, with_destination, without_destination
 
-_TRANSITION_LIMIT = 32768  # remembered transitions of one trie
+# How many transitions a trie may remember: in proportion to its own size, and bounded. One takes about 100
+# bytes, a state some 500 more.
+_TRANSITIONS_AT_LEAST = 1024
+_TRANSITIONS_PER_NODE = 8
+_TRANSITIONS_AT_MOST = 32768
+_REFUSALS_PER_TRANSITION = 16  # when full: after so many times the limit start anew, for the keys of today
 _OTHER_WORDS_LIMIT = 64  # words without a pattern of their own that one state remembers by name
 
 
@@ -78,7 +84,7 @@ class _State(dict[str, "_State"]):
 
     __slots__ = ("accepted", "nodes", "other", "strangers", "trie")
 
-    def __init__(self, trie: "TopicTrie", nodes: frozenset[_Node]) -> None:
+    def __init__(self, trie: "TopicTrie", nodes: tuple[_Node, ...]) -> None:
         super().__init__()
         self.trie = trie
         self.nodes = nodes
@@ -93,19 +99,26 @@ class _State(dict[str, "_State"]):
 class TopicTrie:
     """The patterns of one topic exchange. `add` and `remove` are idempotent per (pattern, destination)."""
 
-    __slots__ = ("_remembered", "_root", "_start", "_states")
+    __slots__ = ("_limit", "_nodes", "_refused", "_remembered", "_root", "_start", "_states")
 
     def __init__(self) -> None:
         self._root = _Node()
-        self._states: dict[frozenset[_Node], _State] = {}
+        self._nodes = 0
+        self._states: dict[tuple[_Node, ...], _State] = {}
         self._start: _State | None = None
         self._remembered = 0
+        self._refused = 0
+        self._limit = _TRANSITIONS_AT_LEAST
 
     def add(self, pattern: str, destination: object) -> None:
         """Add a pattern for a destination."""
         node = self._root
         for word in _words(pattern):
-            node = node.child(word) or node.grow(word)
+            child = node.child(word)
+            if child is None:
+                child = node.grow(word)
+                self._nodes += 1
+            node = child
         node.destinations = with_destination(node.destinations, destination)
         self.forget()
 
@@ -123,6 +136,7 @@ class TopicTrie:
         while path and node.is_bare():
             node, word = path.pop()
             node.prune(word)
+            self._nodes -= 1
         self.forget()
 
     def is_empty(self) -> bool:
@@ -130,14 +144,8 @@ class TopicTrie:
         return self._root.is_bare()
 
     def node_count(self) -> int:
-        """Count the nodes below the root; linear."""
-        count, work = -1, [self._root]
-        while work:
-            node = work.pop()
-            count += 1
-            work.extend(child for child in (node.star, node.hash) if child is not None)
-            work.extend((node.children or {}).values())
-        return count
+        """Count the nodes below the root."""
+        return self._nodes
 
     def state_count(self) -> int:
         """Count the states that are remembered at the moment."""
@@ -176,15 +184,22 @@ class TopicTrie:
         self._states.clear()
         self._start = None
         self._remembered = 0
+        self._refused = 0
 
     def follow(self, state: _State, word: str) -> _State:
         """Return where `word` leads from `state`, which does not remember it."""
-        if self._remembered >= _TRANSITION_LIMIT:
-            # Start anew, with this state as an orphan: it and its successors live until the match is over.
+        limit = self._limit
+        if self._remembered >= limit:
+            self._refused += 1
+            if self._refused <= limit * _REFUSALS_PER_TRANSITION:
+                # Full of what came first, which is mostly the beginnings of keys: go on without remembering.
+                return _State(self, tuple(_step(state.nodes, word)))
+            # Start anew, with this state as an orphan that lives until the match is over.
             self.forget()
-            return self._intern(_step(state.nodes, word))
-        if any(node.children is not None and word in node.children for node in state.nodes):
-            following = self._intern(_step(state.nodes, word))
+        for node in state.nodes:
+            if node.children is not None and word in node.children:
+                following = self._intern(_step(state.nodes, word))
+                break
         else:
             if state.other is None:
                 state.other = self._intern(_step(state.nodes, word))
@@ -197,11 +212,12 @@ class TopicTrie:
         return following
 
     def _begin(self) -> _State:
+        self._limit = min(_TRANSITIONS_AT_MOST, _TRANSITIONS_AT_LEAST + _TRANSITIONS_PER_NODE * self._nodes)
         self._start = start = self._intern(_closure((self._root,)))
         return start
 
     def _intern(self, nodes: Iterable[_Node]) -> _State:
-        members = frozenset(nodes)
+        members = tuple(sorted(nodes, key=id))
         state = self._states.get(members)
         if state is None:
             state = self._states[members] = _State(self, members)
@@ -215,9 +231,9 @@ def _words(key: str) -> list[str]:
 
 def _closure(nodes: Iterable[_Node]) -> set[_Node]:
     """Add the nodes that are reached without a word."""
-    reached = set(nodes)
+    reached: set[_Node] = set()
     for node in nodes:
-        following = node.hash
+        following: _Node | None = node
         while following is not None:
             reached.add(following)
             following = following.hash
@@ -228,20 +244,18 @@ def _step(nodes: Iterable[_Node], word: str) -> set[_Node]:
     """Return the nodes that a word leads to."""
     reached: set[_Node] = set()
     for node in nodes:
-        if node.loops:
-            reached.add(node)
+        # With a node all that is reached from it without a word is added, so a known node ends the walk.
+        following = node if node.loops else None
+        while following is not None and following not in reached:
+            reached.add(following)
+            following = following.hash
         following = node.star
-        while following is not None:
+        while following is not None and following not in reached:
             reached.add(following)
             following = following.hash
         if node.children is not None:
             following = node.children.get(word)
-            while following is not None:
-                reached.add(following)
-                following = following.hash
-        if node.loops:
-            following = node.hash
-            while following is not None:
+            while following is not None and following not in reached:
                 reached.add(following)
                 following = following.hash
     return reached
