@@ -62,8 +62,9 @@ def _log_keys() -> tuple[Key, ...]:
                 doc=f"The form of the lines that go to the {output}."),
         ]  # fmt: skip
     rows += [
-        Key(name=f"log.{category}.level", kind="choice", default="debug", choices=LEVELS,
-            doc=f"The least severe messages of the category `{category}` that are logged at all.")
+        Key(name=f"log.{category}.level", kind="choice", default="", choices=LEVELS,
+            doc=f"The least severe messages of the category `{category}` that are logged at all; "
+            "the outputs' levels decide by default.")
         for category in ("default", "connection", "channel", "queue")
     ]  # fmt: skip
     return tuple(rows)
@@ -266,6 +267,12 @@ class KeyTable:
         """The known key that looks most like ``written``, or None if none is near."""
         import difflib  # noqa: PLC0415 - only needed to word an error
 
-        names = [*self._exact, *(key.name for _, key in self._families)]
+        words = written.split(".")
+        names = list(self._exact)
+        for _, key in self._families:
+            parts = key.name.split(".")
+            if len(parts) == len(words):  # the administrator's own word is not what is wrong
+                parts = [word if part == "$name" else part for part, word in zip(parts, words, strict=True)]
+            names.append(".".join(parts))
         near = difflib.get_close_matches(written, names, n=1, cutoff=0.5)
         return near[0] if near else None

@@ -1,0 +1,427 @@
+"""The configuration: syntax, values, precedence, messages."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.config import Config, ConfigError, Listener, UserConfig, effective, load
+from broker.config_keys import KEYS, UNSUPPORTED, KeyTable
+from broker.config_reference import render
+from broker.config_values import PARSERS, parse_line
+
+ROOT = Path(__file__).parent.parent.parent
+ALL = (".*", ".*", ".*")
+
+
+def config_of(tmp_path: Path, text: str, **environ: str) -> Config:
+    """What a file with ``text`` makes."""
+    path = tmp_path / "rabbitmq.conf"
+    path.write_text(text)
+    return load([path], environ=environ)
+
+
+def problems_of(*settings: str, **environ: str) -> tuple[str, ...]:
+    """What is wrong with ``--set`` for each of ``settings``."""
+    with pytest.raises(ConfigError) as caught:
+        load(settings=settings, environ=environ)
+    return caught.value.problems
+
+
+def test_nothing_configured_is_the_defaults():
+    """Loading nothing gives what Config() gives, and that is RabbitMQ 3.13's defaults on loopback."""
+    config = load()
+
+    assert Config() == config
+    assert (Listener("127.0.0.1", 5672),) == config.listeners
+    assert (131072, 8192, 2047, 60, 10.0) == (
+        config.frame_max,
+        config.initial_frame_max,
+        config.channel_max,
+        config.heartbeat,
+        config.handshake_timeout,
+    )
+    assert (UserConfig("guest", "guest", ("administrator",), {"/": ALL}),) == config.users
+    assert frozenset({"guest"}) == config.loopback_users
+    assert (None, None, None) == (
+        config.connection_max,
+        config.channel_max_per_node,
+        config.consumer_max_per_channel,
+    )
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in KEYS if key.default and "$" not in key.name], ids=lambda key: key.name
+)
+def test_a_documented_default_changes_nothing(key):
+    """Writing down a key's documented default gives the same configuration as leaving it out."""
+    assert Config() == load(settings=[f"{key.name}={key.default}"])
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.attribute], ids=lambda key: key.name)
+def test_every_row_goes_somewhere(key):
+    """Each attribute in the table is one that Config has."""
+    value = Config()
+    for name in key.attribute.split("."):
+        value = getattr(value, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("a.b = hello world # tail", "a.b", "hello world"),
+        ("a.d=x#y", "a.d", "x"),
+        ("  a =   12  ", "a", "12"),
+        ("a = 'quo # ted' # tail", "a", "quo # ted"),
+        ("a = ''", "a", ""),
+        ("a = '$(HOME)'", "a", "$(HOME)"),
+        ("a = it's", "a", "it's"),
+        ("a = x=y", "a", "x=y"),
+        ("a = $(HOME)/x-$(USER)", "a", "/root/x-me"),
+        (r"limits.a\.b.max = 1", "limits.a.b.max", "1"),
+        ("a./.ü = ß", "a./.ü", "ß"),
+    ],
+)
+def test_a_line_is_a_key_and_a_value(line, key, value):
+    """Spaces, comments, quotes and references to the environment are read as RabbitMQ reads them."""
+    setting = parse_line(line, "here", {"HOME": "/root", "USER": "me"})
+
+    assert setting is not None
+    assert (key, value) == (setting.key, setting.value)
+
+
+@pytest.mark.parametrize("line", ["", "   ", "# a = b", "   # a = b"])
+def test_blank_lines_and_comments_set_nothing(line):
+    """A line without a setting is no error."""
+    assert parse_line(line, "here", {}) is None
+
+
+@pytest.mark.parametrize("line", ["a", "= b", "a b = c", "a =", "a = # b", "a = $(NOPE)", "[{rabbit, []}]."])
+def test_other_lines_are_errors(line):
+    """What is neither a setting nor a comment is told, also an unset variable and Erlang terms."""
+    with pytest.raises(ValueError, match=r"expected 'key = value'|has no value|is not set"):
+        parse_line(line, "here", {})
+
+
+@given(st.text(max_size=60))
+def test_any_line_is_read_or_refused(line):
+    """No line makes the parser fail in another way than by ValueError."""
+    try:
+        parse_line(line, "here", {})
+    except ValueError:
+        pass
+
+
+@given(st.sampled_from(KEYS), st.text(max_size=30))
+def test_any_value_is_parsed_or_refused(key, text):
+    """No value makes a parser fail in another way than by ValueError."""
+    try:
+        PARSERS[key.kind](text, key)
+    except (ValueError, RuntimeError):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("setting", "attribute", "value"),
+    [
+        ("handshake_timeout=200ms", "handshake_timeout", 0.2),
+        ("handshake_timeout=5000", "handshake_timeout", 5.0),
+        ("handshake_timeout=1m", "handshake_timeout", 60.0),
+        ("heartbeat=30", "heartbeat", 30),
+        ("heartbeat=1m", "heartbeat", 60),
+        ("heartbeat=0", "heartbeat", 0),
+        ("auth.failure_delay=1.5s", "auth_failure_delay", 1.5),
+        ("max_message_size=64MiB", "max_message_size", 64 * 1024**2),
+        ("max_message_size=64MB", "max_message_size", 64 * 1024**2),
+        ("max_message_size=1kB", "max_message_size", 1024),
+        ("max_message_size=1k", "max_message_size", 1024),
+        ("max_message_size=0.5k", "max_message_size", 512),
+        ("frame_max=0", "frame_max", 0),
+        ("channel_max=0", "channel_max", 0),
+        ("max_channels_per_connection=7", "channel_max", 7),
+        ("connection_max=infinity", "connection_max", None),
+        ("connection_max=0", "connection_max", 0),
+        ("max_connections=9", "connection_max", 9),
+        ("consumer_max_per_channel=3", "consumer_max_per_channel", 3),
+        ("tcp_listen_options.nodelay=false", "nodelay", False),
+        ("tcp_listen_options.sndbuf=64KiB", "sndbuf", 65536),
+        ("cluster_name=hares", "cluster_name", "hares"),
+        ("data_dir=/srv/hare", "data_dir", Path("/srv/hare")),
+        ("auth_mechanisms.1=PLAIN", "auth_mechanisms", ("PLAIN",)),
+        ("default_vhosts.1.name=a.b", "vhosts", ("/", "a.b")),
+    ],
+)
+def test_a_value_is_read_in_its_unit(setting, attribute, value):
+    """Durations, sizes, limits and the rest arrive as plain values in seconds and bytes."""
+    assert value == getattr(load(settings=[setting]), attribute)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("heartbeat=200ms", "whole seconds"),
+        ("heartbeat=70000", "at most 65535"),
+        ("heartbeat=soon", "duration"),
+        ("handshake_timeout=5 years", "duration"),
+        ("frame_max=100", "0 or at least 4096"),
+        ("frame_max=5XB", "size"),
+        ("initial_frame_max=1024", "at least 4096"),
+        ("max_message_size=1GiB", "at most"),
+        ("channel_max=many", "whole number"),
+        ("channel_max=65536", "at most 65535"),
+        ("tcp_listen_options.nodelay=yes", "true or false"),
+        ("listeners.tcp.1=nowhere", "host:port"),
+        ("listeners.tcp.1=127.0.0.1:65536", "0 to 65535"),
+        ("listeners.tcp.1=::1:5672", "brackets"),
+        ("listeners.tcp=some", "must be none"),
+        ("auth_mechanisms.1=EXTERNAL", "PLAIN, AMQPLAIN"),
+        ("confirm.mode=consumer-ack", "not supported yet"),
+        ("compatibility.global_qos=maybe", "permitted, ignored"),
+        ("default_users.bob.tags=x", "default_users.bob.password is missing"),
+        ("default_users.guest.password=x", "default user already"),
+        ("heartbeat", "KEY=VALUE"),
+    ],
+)
+def test_a_bad_value_is_told(setting, told):
+    """Each value that does not fit its key is told with what would."""
+    assert any(told in problem for problem in problems_of(setting))
+
+
+def test_all_problems_are_told_at_once(tmp_path):
+    """Every unreadable file, bad line, bad value and unknown key is reported, with its place."""
+    path = tmp_path / "a.conf"
+    path.write_text("heartbeat = x\nnonsense\nheartbit = 3\n")
+    with pytest.raises(ConfigError) as caught:
+        load([tmp_path / "missing.conf", path], settings=["frame_max=x"])
+
+    problems = "\n".join(caught.value.problems)
+    assert 5 == len(caught.value.problems)
+    for told in (
+        "missing.conf: No such file",
+        f"{path}:1: heartbeat",
+        f"{path}:2: expected",
+        f"{path}:3: unknown",
+    ):
+        assert told in problems
+
+
+@pytest.mark.parametrize(
+    ("written", "closest"),
+    [
+        ("heartbit", "heartbeat"),
+        ("listener.tcp.default", "listeners.tcp.default"),
+        ("tcp_listen_options.backlgo", "tcp_listen_options.backlog"),
+        ("log.consol.level", "log.console.level"),
+        ("default_pas", "default_pass"),
+        ("default_users.bob.pasword", "default_users.bob.password"),
+    ],
+)
+def test_an_unknown_key_names_the_closest(written, closest):
+    """A mistyped key is an error that names the key it was probably meant to be."""
+    assert (f"--set: unknown key {written}; did you mean {closest}?",) == problems_of(f"{written}=1")
+
+
+def test_an_unknown_key_like_nothing_is_still_an_error():
+    """A key that resembles no other is refused without a guess."""
+    assert ("--set: unknown key qqqqqqqqqqqqqqq",) == problems_of("qqqqqqqqqqqqqqq=1")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ssl_options.verify",
+        "listeners.ssl.default",
+        "management.tcp.port",
+        "prometheus.tcp.port",
+        "cluster_formation.dns.hostname",
+        "vm_memory_high_watermark.relative",
+        "disk_free_limit.absolute",
+        "log.file.rotation.size",
+        "queue_index_embed_msgs_below",
+        "mqtt.vhost",
+        "default_queue_type",
+        "load_definitions",
+    ],
+)
+def test_a_key_for_later_is_a_warning(key):
+    """A key that RabbitMQ has and this release does not act on loads, with a warning that names it."""
+    config = load(settings=[f"{key}=1"])
+
+    assert (f"--set: {key} is not supported by this release; ignored",) == config.warnings
+
+
+def test_a_consumer_timeout_is_a_warning_only_if_changed():
+    """The default consumer timeout is silent; another one is warned about, as nothing enforces it yet."""
+    assert () == load(settings=["consumer_timeout=1800000"]).warnings
+    assert 1 == len(load(settings=["consumer_timeout=5s"]).warnings)
+
+
+def test_no_supported_key_is_also_unsupported():
+    """No row of the table is covered by the list of keys for later."""
+    table = KeyTable()
+
+    assert [] == [key.name for key in KEYS if table.is_unsupported(key.name)]
+    assert len(UNSUPPORTED) == len(set(UNSUPPORTED))
+
+
+def test_flags_win_over_environment_over_files_over_defaults(tmp_path):
+    """The precedence is flags, environment, files, defaults; among files the later wins."""
+    one, two = tmp_path / "1.conf", tmp_path / "2.conf"
+    one.write_text("heartbeat = 1\nframe_max = 5000\nchannel_max = 1\n")
+    two.write_text("heartbeat = 2\nframe_max = 6000\n")
+    config = load(
+        [one, two], settings=["heartbeat=4"], environ={"LEVERET_HEARTBEAT": "3", "LEVERET_FRAME_MAX": "7000"}
+    )
+
+    assert (4, 7000, 1, 131072 * 1024) == (
+        config.heartbeat,
+        config.frame_max,
+        config.channel_max,
+        config.max_message_size,
+    )
+
+
+def test_a_directory_is_read_in_lexical_order(tmp_path):
+    """A directory stands for its *.conf files, the last in lexical order winning."""
+    (tmp_path / "20-b.conf").write_text("heartbeat = 20\n")
+    (tmp_path / "10-a.conf").write_text("heartbeat = 10\nchannel_max = 5\n")
+    (tmp_path / "30-c.txt").write_text("heartbeat = 30\n")
+    config = load([tmp_path])
+
+    assert (20, 5) == (config.heartbeat, config.channel_max)
+
+
+@pytest.mark.parametrize(
+    ("environ", "attribute", "value"),
+    [
+        ({"RABBITMQ_NODE_PORT": "5680"}, "listeners", (Listener("", 5680),)),
+        ({"RABBITMQ_NODE_IP_ADDRESS": "::1"}, "listeners", (Listener("::1", 5672),)),
+        (
+            {"RABBITMQ_NODE_PORT": "0", "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1"},
+            "listeners",
+            (Listener("127.0.0.1", 0),),
+        ),
+        ({"RABBITMQ_DEFAULT_VHOST": "v"}, "vhosts", ("v",)),
+        (
+            {"RABBITMQ_DEFAULT_USER": "u", "RABBITMQ_DEFAULT_PASS": "p"},
+            "users",
+            (UserConfig("u", "p", ("administrator",), {"/": ALL}),),
+        ),
+        ({"RABBITMQ_NODENAME": "hare@home"}, "node_name", "hare@home"),
+        ({"RABBITMQ_NODENAME": "hare@home"}, "cluster_name", "hare@home"),
+        ({"RABBITMQ_MNESIA_BASE": "/a", "RABBITMQ_MNESIA_DIR": "/a/b"}, "data_dir", Path("/a/b")),
+        ({"LEVERET_CONFIRM_MODE": "standard"}, "confirm_mode", "standard"),
+        ({"LEVERET_LISTENERS_TCP_1": "127.0.0.1:0"}, "listeners", (Listener("127.0.0.1", 0),)),
+    ],
+)
+def test_the_environment_is_read(environ, attribute, value):
+    """RabbitMQ's variables and our own do what the keys they stand for do."""
+    assert value == getattr(load(environ=environ), attribute)
+
+
+def test_the_environment_names_the_file(tmp_path):
+    """RABBITMQ_CONFIG_FILE is read, with or without its ending, unless a file is given."""
+    path = tmp_path / "rabbitmq.conf"
+    path.write_text("heartbeat = 7\n")
+
+    assert 7 == load(environ={"RABBITMQ_CONFIG_FILE": str(path)}).heartbeat
+    assert 7 == load(environ={"RABBITMQ_CONFIG_FILE": str(tmp_path / "rabbitmq")}).heartbeat
+
+
+def test_an_unknown_variable_of_ours_is_a_warning():
+    """A variable with our prefix that is no key does not stop the start: container platforms set such names."""
+    config = load(environ={"LEVERET_SERVICE_HOST": "10.0.0.1", "HOME": "/root"})
+
+    assert ("environment variable LEVERET_SERVICE_HOST stands for no key; ignored",) == config.warnings
+
+
+def test_logs_to_console_or_file(tmp_path):
+    """RABBITMQ_LOGS is '-' for the console or a file; log.file is relative to log.dir or the data directory."""
+    assert load(environ={"RABBITMQ_LOGS": "-"}, settings=[]).log.console
+    assert tmp_path / "a.log" == load(environ={"RABBITMQ_LOGS": str(tmp_path / "a.log")}).log.file
+    assert Path("/srv/log/a.log") == load(data_dir=Path("/srv"), settings=["log.file=a.log"]).log.file
+    assert Path("/l/a.log") == load(settings=["log.file=a.log", "log.dir=/l"]).log.file
+    assert {"queue": "debug"} == load(settings=["log.queue.level=debug"]).log.levels
+
+
+def test_listeners_by_name():
+    """Each name is a listener of its own, the same name again replaces, none turns all off."""
+    three = load(settings=["listeners.tcp.1=1", "listeners.tcp.local=127.0.0.1:2", "listeners.tcp.6=[::1]:3"])
+
+    assert (Listener("", 1), Listener("127.0.0.1", 2), Listener("::1", 3)) == three.listeners
+    assert (Listener("", 2),) == load(settings=["listeners.tcp.1=1", "listeners.tcp.1=2"]).listeners
+    assert () == load(settings=["listeners.tcp.1=1", "listeners.tcp=none"]).listeners
+    assert ["1", "127.0.0.1:2", "[::1]:3"] == [str(listener) for listener in three.listeners]
+
+
+def test_loopback_users():
+    """The user guest is a loopback user unless said otherwise; others may be added; none clears them."""
+    assert frozenset() == load(settings=["loopback_users=none"]).loopback_users
+    assert frozenset() == load(settings=["loopback_users.guest=false"]).loopback_users
+    assert frozenset({"guest", "bob"}) == load(settings=["loopback_users.bob=true"]).loopback_users
+
+
+def test_users_and_virtual_hosts(tmp_path):
+    """More users and virtual hosts can be set up; a user's permissions hold where its vhost_pattern matches."""
+    config = config_of(
+        tmp_path,
+        """
+        default_user = admin
+        default_pass = 'se#cret'
+        default_vhost = main
+        default_user_tags.management = true
+        default_permissions.write = ^$
+        default_vhosts.1.name = /
+        default_vhosts.2.name = team-a
+        default_users.bob.password = bobs
+        default_users.bob.tags = monitoring, management
+        default_users.bob.vhost_pattern = ^team-
+        default_users.bob.read = ^q
+        default_users.eve.password = $(EVE)
+        """,
+        EVE="x",
+    )
+
+    assert ("main", "/", "team-a") == config.vhosts
+    assert (
+        UserConfig("admin", "se#cret", ("management",), {"main": (".*", "^$", ".*")}),
+        UserConfig("bob", "bobs", ("monitoring", "management"), {"team-a": (".*", ".*", "^q")}),
+        UserConfig("eve", "x", (), {"main": ALL}),
+    ) == config.users
+
+
+def test_a_bad_vhost_pattern_is_told():
+    """A pattern that is no regular expression is a problem, not a crash."""
+    told = problems_of("default_users.bob.password=x", "default_users.bob.vhost_pattern=(")
+
+    assert told[0].startswith("default_users.bob.vhost_pattern: ")
+
+
+def test_limits_of_virtual_hosts_and_users():
+    """Limits are kept by name, and names may hold dots and slashes."""
+    config = load(
+        settings=[
+            "limits.vhost./.max_connections=5",
+            "limits.vhost./.max_queues=6",
+            "limits.vhost.a.b.max_queues=infinity",
+            "limits.user.bob.max_channels=7",
+        ]
+    )
+
+    assert (5, 6) == (config.vhost_limits["/"].max_connections, config.vhost_limits["/"].max_queues)
+    assert config.vhost_limits["a.b"].max_queues is None
+    assert (None, 7) == (config.user_limits["bob"].max_connections, config.user_limits["bob"].max_channels)
+
+
+def test_secrets_are_never_shown():
+    """Neither the effective configuration nor a message contains a password."""
+    shown = "\n".join(effective(load(settings=["default_pass=hush1", "default_users.bob.password=hush2"])))
+
+    assert "hush" not in shown
+    assert '"***"' in shown
+
+
+def test_the_page_of_keys_is_current():
+    """docs/configuration.md is what the table of keys says; `make docs` writes it."""
+    assert render() == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
