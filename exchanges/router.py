@@ -268,8 +268,15 @@ class Router:
         if exchange is self._default:
             queue = self.queues.get(routing_key)
             return () if queue is None else (queue,)
-        if exchange.indexed and exchange.exchange_destinations is None and exchange.alternate is None:
-            return tuple(exchange.match(routing_key))
+        if exchange.exchange_destinations is None:
+            if exchange.indexed and exchange.alternate is None:
+                return tuple(exchange.match(routing_key))
+            if exchange.keyless and exchange.in_use and not exchange.needs_headers:
+                # One route whatever the key: remember it once, as it may be long.
+                routing_key = ""
+                route = None if routes is None else routes.get(routing_key)
+                if route is not None:
+                    return route
         route = self._walk(exchange, (routing_key,), headers)
         if routes is None:
             if exchange in self._routes:
@@ -282,7 +289,7 @@ class Router:
             self._routes.clear()
             self._cached = 0
             routes = self._routes[exchange] = {}
-        self._cached += 1
+        self._cached += 1 + len(route) // 8  # a tuple of eight is about as big as the entry itself
         routes[routing_key] = route
         return route
 
