@@ -9,6 +9,7 @@ Text in a line may come from a client (a queue name, a user name), so control ch
 client can forge a line. Writing never raises: a full disk or a closed pipe must not stop the broker.
 """
 
+import contextlib
 import io
 import logging
 import sys
@@ -156,7 +157,9 @@ class Logs:
         """Write what is left and detach; may be called twice."""
         for handler in self._handlers:
             self._logger.removeHandler(handler)
-            handler.close()
+            # What a full disk or a closed pipe did not take is lost here too.
+            with contextlib.suppress(OSError, ValueError):
+                handler.close()
 
 
 def configure(outputs: Sequence[Output], levels: Mapping[str, str], name: str = LOGGER_NAME) -> Logs:

@@ -1,0 +1,196 @@
+"""The command: starting, stopping, and one clear line when it cannot."""
+
+import fcntl
+import importlib.metadata
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+import pytest
+from click.testing import CliRunner
+
+from broker import __version__
+from broker.cli import StartupError, main, refuse_name_collisions
+
+ROOT = Path(__file__).parent.parent.parent
+LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
+
+
+class Running:
+    """A broker in a process of its own, listening on a free port."""
+
+    def __init__(self, tmp_path: Path, *arguments: str) -> None:
+        self.data_dir = tmp_path / "data"
+        self.address = ("", 0)
+        self.process = subprocess.Popen(
+            command(
+                "serve", "--data-dir", str(self.data_dir), "--set", "listeners.tcp.1=127.0.0.1:0", *arguments
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def wait_for(self, text: str) -> str:
+        """The next line of the log that contains ``text``."""
+        for line in self.process.stdout:
+            if (match := LISTENING.search(line)) is not None:
+                self.address = (match[1], int(match[2]))
+            if text in line:
+                return line
+        raise AssertionError(f"no line with {text!r}: {self.process.stderr.read()}")
+
+    def stopped_by(self, number: signal.Signals) -> tuple[int, str, str]:
+        """Exit code, the rest of the log and stderr after a signal."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=15)
+        return self.process.returncode, out, err
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line of a broker with warnings as errors, as for the tests themselves."""
+    return [sys.executable, "-W", "error", "-m", "broker", *arguments]
+
+
+def environment() -> dict[str, str]:
+    """An environment in which nothing configures the broker but what a test says."""
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LEVERET_", "RABBITMQ_"))
+    }
+    return clean | {"PYTHONPATH": str(ROOT)}
+
+
+def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and the one line on stderr of a broker that does not start."""
+    done = subprocess.run(
+        command("serve", *arguments),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=20,
+        check=False,
+        env=environment(),
+    )
+    lines = done.stderr.splitlines()
+
+    assert 1 == len(lines), done.stderr
+    assert lines[0].startswith("leveret: ")
+    return done.returncode, lines[0].removeprefix("leveret: ")
+
+
+def test_version():
+    """The version is the installed one's."""
+    done = CliRunner().invoke(main, ["--version"])
+
+    assert (0, f"leveret {__version__}\n") == (done.exit_code, done.output)
+
+
+def test_config_shows_what_results():
+    """`leveret config` prints the configuration that flags and files make, without passwords."""
+    done = CliRunner().invoke(main, ["config", "--set", "heartbeat=7", "--set", "default_pass=hush"])
+
+    assert 0 == done.exit_code
+    assert "heartbeat = 7" in done.output.splitlines()
+    assert "hush" not in done.output
+
+
+def test_an_unknown_key_is_refused_with_the_closest(tmp_path):
+    """A mistyped key stops the start with 78 and the name of the key that was meant."""
+    told = refused(tmp_path, "--set", "heartbit=5")
+
+    assert (78, "--set: unknown key heartbit; did you mean heartbeat?") == told
+
+
+def test_an_unreadable_file_is_refused(tmp_path):
+    """A configuration file that cannot be read stops the start with 78 and its name."""
+    path = tmp_path / "missing.conf"
+
+    assert (78, f"cannot read {path}: No such file or directory") == refused(tmp_path, "--config", str(path))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    """A configuration file that is not UTF-8 stops the start with 78."""
+    path = tmp_path / "binary.conf"
+    path.write_bytes(b"\xff\xfe")
+
+    assert (78, f"cannot read {path}: not UTF-8 text") == refused(tmp_path, "--config", str(path))
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_data_directory_that_is_a_file_is_refused(tmp_path, below):
+    """A data directory that is a file, or lies below one, stops the start with 73."""
+    (tmp_path / "file").touch()
+    code, told = refused(tmp_path, "--data-dir", str(tmp_path / "file" / below))
+
+    assert 73 == code
+    assert told.startswith(f"cannot use data directory {tmp_path / 'file' / below}: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_data_directory_without_permission_is_refused(tmp_path):
+    """A data directory that may not be written stops the start with 73."""
+    tmp_path.chmod(0o500)
+
+    assert (73, f"cannot use data directory {tmp_path}: Permission denied") == refused(
+        Path("/"), "--data-dir", str(tmp_path)
+    )
+
+
+def test_two_brokers_do_not_share_a_data_directory(tmp_path):
+    """A data directory whose lock is held stops the start with 73."""
+    with (tmp_path / "leveret.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        told = refused(tmp_path, "--data-dir", str(tmp_path))
+
+    assert (73, f"cannot use data directory {tmp_path}: another broker is using it") == told
+
+
+def test_a_log_file_that_cannot_be_opened_is_refused(tmp_path):
+    """A log file that is a directory stops the start with 73."""
+    told = refused(tmp_path, "--log-file", str(tmp_path))
+
+    assert (73, f"cannot open log file {tmp_path}: Is a directory") == told
+
+
+def installed(tmp_path: Path, name: str, record: str) -> importlib.metadata.Distribution:
+    """A distribution with the files of ``record``."""
+    folder = tmp_path / f"{name}-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (folder / "RECORD").write_text(record)
+    return importlib.metadata.Distribution.at(folder)
+
+
+def test_another_owner_of_our_packages_is_refused(tmp_path):
+    """A distribution that has files under one of our top-level names is named, and nothing starts."""
+    ours = installed(tmp_path, "leveret", "broker/__init__.py,,\nconfirm/__init__.py,,\n")
+    other = installed(tmp_path, "confirm-dialogs", "confirm.py,,\nx/storage/a.py,,\n")
+
+    with pytest.raises(StartupError, match=r"'confirm-dialogs' also owns the package confirm;"):
+        refuse_name_collisions([ours, other])
+
+
+def test_look_alikes_are_no_collision(tmp_path):
+    """Our names inside other packages, or as the start of other names, are nobody's business."""
+    refuse_name_collisions(
+        [
+            installed(tmp_path, "leveret", "broker/__init__.py,,\n"),
+            installed(
+                tmp_path, "other", "brokers/a.py,,\nother/broker/a.py,,\nother/storage.py,,\nconfirm2.py,,\n"
+            ),
+        ]
+    )
