@@ -1,6 +1,6 @@
 """Who may import whom. A new module is placed by adding it to STOREYS; nothing else needs to change.
 
-The rules are those of docs/architecture.md: imports only point down, leaves know nothing of each other, only drivers
+The rules are those of CONTRIBUTING.md: imports only point down, leaves know nothing of each other, only drivers
 know the event loop, only the wire layer knows pamqp.
 """
 
