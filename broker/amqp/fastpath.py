@@ -1,0 +1,125 @@
+"""Hand-packed frames of the hot path: publish, deliver, ack and their content.
+
+An optimisation with an oracle: for every input the octets equal what `codec` (and pamqp) would write, and a property
+test says so. Anything unusual is left to `codec`.
+
+Hot path: see docs/performance.md.
+"""
+
+from struct import Struct
+
+FRAME_END = 0xCE
+FRAME_OVERHEAD = 8  # type, channel, size, end octet
+
+TYPE_METHOD = 1
+TYPE_HEADER = 2
+TYPE_BODY = 3
+TYPE_HEARTBEAT = 8
+
+BASIC_PUBLISH = 60 << 16 | 40
+BASIC_ACK = 60 << 16 | 80
+BASIC_CLASS = 60 << 16  # content header: class 60, weight 0
+
+unpack_frame = Struct(">BHI").unpack_from
+"""type, channel, payload size"""
+unpack_method = Struct(">BHII").unpack_from
+"""type, channel, payload size, class and method as one number"""
+unpack_header = Struct(">BHIIQH").unpack_from
+"""type, channel, payload size, class and weight as one number, body size, first property flags"""
+unpack_ack = Struct(">QBB").unpack_from
+"""delivery tag, multiple, frame end"""
+pack_tag = Struct(">Q").pack
+_pack_frame = Struct(">BHI").pack
+_pack_ack = Struct(">BHIHHQBB").pack
+_pack_short = Struct(">H").pack
+
+HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+
+def shortstr(text: str) -> bytes:
+    """A short string's octets; the caller owes that it encodes to at most 255 of them."""
+    octets = text.encode("utf-8", "surrogateescape")
+    return bytes((len(octets),)) + octets
+
+
+def pack_confirm(number: int, delivery_tag: int, *, multiple: bool, ack: bool) -> bytes:
+    """A whole `basic.ack` or `basic.nack` frame to a publisher (the nack's bits are `multiple` and no `requeue`)."""
+    return _pack_ack(TYPE_METHOD, number, 13, 60, 80 if ack else 120, delivery_tag, multiple, FRAME_END)
+
+
+def deliver_parts(number: int, consumer_tag: str, address: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after the delivery tag of a `basic.deliver` frame; `redelivered` is false."""
+    tag = shortstr(consumer_tag)
+    size = 4 + len(tag) + 8 + 1 + len(address)
+    return _pack_frame(TYPE_METHOD, number, size) + b"\x00\x3c\x00\x3c" + tag, b"\x00" + address + b"\xce"
+
+
+def pack_get_ok(number: int, delivery_tag: int, address: bytes, message_count: int, *, redelivered: bool) -> bytes:
+    """A whole `basic.get-ok` frame."""
+    size = 4 + 8 + 1 + len(address) + 4
+    return b"".join(
+        (
+            _pack_frame(TYPE_METHOD, number, size),
+            b"\x00\x3c\x00\x47",
+            pack_tag(delivery_tag),
+            b"\x01" if redelivered else b"\x00",
+            address,
+            message_count.to_bytes(4, "big"),
+            b"\xce",
+        )
+    )
+
+
+def pack_return(number: int, reply_code: int, reply_text: str, address: bytes) -> bytes:
+    """A whole `basic.return` frame."""
+    text = shortstr(reply_text)
+    return b"".join(
+        (
+            _pack_frame(TYPE_METHOD, number, 4 + 2 + len(text) + len(address)),
+            b"\x00\x3c\x00\x32",
+            _pack_short(reply_code),
+            text,
+            address,
+            b"\xce",
+        )
+    )
+
+
+def content_frames(number: int, frame_max: int, header: bytes, body: bytes) -> bytes:
+    """A content header frame and as many body frames as `frame_max` (octets, 0 = no limit) asks for."""
+    parts = [_pack_frame(TYPE_HEADER, number, len(header)), header, b"\xce"]
+    step = frame_max - FRAME_OVERHEAD if frame_max else len(body) or 1
+    for at in range(0, len(body), step):
+        chunk = body[at : at + step]
+        parts += _pack_frame(TYPE_BODY, number, len(chunk)), chunk, b"\xce"
+    return b"".join(parts)
+
+
+def reframe(content: bytes, number: int, frame_max: int) -> bytes:
+    """The same content for another channel number, its body split anew where a frame exceeds `frame_max`."""
+    short = _pack_short(number)
+    out = []
+    at, end = 0, len(content)
+    while at < end:
+        (size,) = _unpack_size(content, at + 3)
+        stop = at + size + FRAME_OVERHEAD
+        if frame_max and size + FRAME_OVERHEAD > frame_max:
+            return _split(content, number, frame_max)
+        out += content[at : at + 1], short, content[at + 3 : stop]
+        at = stop
+    return b"".join(out)
+
+
+_unpack_size = Struct(">I").unpack_from
+
+
+def _split(content: bytes, number: int, frame_max: int) -> bytes:
+    (size,) = _unpack_size(content, 3)
+    header = content[7 : 7 + size]
+    at = size + FRAME_OVERHEAD
+    body = []
+    while at < len(content):
+        (size,) = _unpack_size(content, at + 3)
+        body.append(content[at + 7 : at + 7 + size])
+        at += size + FRAME_OVERHEAD
+    return content_frames(number, frame_max, header, b"".join(body))

@@ -1,0 +1,451 @@
+"""A channel: what it has consumed, what it has published, and what is settled.
+
+Pure: frames leave through the connection's outbox, errors are raised as `AMQPError` for the connection to turn into a
+Close. The connection's receive loop reaches into `unacked`, `published` and `confirms` itself where a message is
+nothing special; everything else comes through the methods here.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Protocol
+
+from broker.amqp.commands import Basic
+from broker.amqp.fastpath import (
+    content_frames,
+    pack_confirm,
+    pack_get_ok,
+    pack_return,
+    reframe,
+)
+from broker.amqp.codec import encode_method
+from broker.amqp.properties import Properties
+from broker.auth import Permissions, TopicPermissions, User
+from broker.consumer import Consumer, Getter
+from broker.errors import (
+    AMQPError,
+    ReplyCode,
+    access_refused,
+    precondition_failed,
+    resource,
+)
+from broker.queue import Queue
+from broker.route import Route, Special
+from broker.turn import Outbox
+from broker.vhost import REPLY_PREFIX, VHost
+from confirm.standard import StandardConfirms
+from storage.message import Message
+
+
+class ChannelHost(Protocol):
+    """What a channel needs of its connection."""
+
+    vhost: VHost
+    user: User
+    permissions: Permissions
+    topic_permissions: TopicPermissions
+    outbox: Outbox
+    frame_max: int
+    max_message_size: int
+    consumer_max: int | None
+    notifies_cancel: bool
+    topic_max_hash: int
+    global_qos: bool
+    exclusive_queues: dict[str, Queue]
+
+    def forget_routes(self) -> None:
+        """Drop the cached routes: the channel publishes differently from now on."""
+
+    def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
+        """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
+
+
+Record = tuple[Consumer | Getter, int]
+"""An unacked delivery: who got it (which knows the queue), and its seq_id there."""
+
+
+class Transaction:
+    """What a transactional channel has not committed yet."""
+
+    __slots__ = ("publishes", "settled")
+
+    def __init__(self) -> None:
+        self.publishes: list[tuple[Sequence[Queue], Message, bool]] = []
+        self.settled: list[tuple[int, Record, bool | None]] = []
+        """delivery tag, record, and the outcome: None acked, else rejected with requeue or without"""
+
+
+class Channel:
+    """One open channel of one connection."""
+
+    __slots__ = (
+        "acked",
+        "confirm_scheduled",
+        "confirms",
+        "consumers",
+        "delivered",
+        "delivery_tag",
+        "frame_max",
+        "getters",
+        "global_prefetch",
+        "host",
+        "last_queue",
+        "missing",
+        "number",
+        "outbox",
+        "parts",
+        "prefetch_count",
+        "published",
+        "reply_consumer",
+        "returned",
+        "route",
+        "route_frame",
+        "special",
+        "tx",
+        "unacked",
+        "vhost",
+    )
+
+    def __init__(self, number: int, host: ChannelHost) -> None:
+        self.number = number
+        self.host = host
+        self.vhost = host.vhost
+        self.outbox = host.outbox
+        self.frame_max = host.frame_max or 1 << 62
+        # consuming
+        self.consumers: dict[str, Consumer] = {}
+        self.getters: dict[Queue, Getter] | None = None
+        self.unacked: dict[int, Record] = {}
+        self.delivery_tag = 0
+        self.prefetch_count = 0
+        self.global_prefetch = 0
+        self.reply_consumer: Consumer | None = None
+        # publishing
+        self.confirms: StandardConfirms | None = None
+        self.confirm_scheduled = False
+        self.tx: Transaction | None = None
+        self.last_queue = ""
+        # the publish whose content is arriving
+        self.route: Route | None = None
+        self.route_frame = b""
+        self.special: Special | None = None
+        self.parts: list[bytes] = []
+        self.missing = 0
+        """Octets of body still to come; -1 while the content header is awaited."""
+        # counters
+        self.published = 0
+        self.delivered = 0
+        self.acked = 0
+        self.returned = 0
+
+    def send(self, method: object) -> None:
+        """Send a cold method on this channel."""
+        self.outbox.send(encode_method(self.number, method))  # type: ignore[arg-type]
+
+    # -- permissions ------------------------------------------------------------------------------------------------
+
+    def check_permission(self, kind: str, what: str, name: str) -> None:
+        """403 unless the user may configure, write or read the queue or exchange (`what`) of that name."""
+        if not self.host.permissions.check(kind, name):  # type: ignore[arg-type]
+            shown = name or "amq.default"
+            raise access_refused(
+                f"{kind} access to {resource(what, shown, self.vhost.name)} refused for user '{self.host.user.name}'"
+            )
+
+    def check_topic_permission(self, kind: str, exchange: str, routing_key: str) -> None:
+        """403 unless the user may use the routing key with a topic exchange."""
+        if not self.host.topic_permissions.check(exchange, kind, routing_key):  # type: ignore[arg-type]
+            raise access_refused(
+                f"{kind} access to topic '{routing_key}' in {resource('exchange', exchange, self.vhost.name)} "
+                f"refused for user '{self.host.user.name}'"
+            )
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def find_route(self, address: bytes, bits: int) -> Route:
+        """Work out where a publish goes. Errors are kept in the route: they are due when the content is complete."""
+        at = 1 + address[0]
+        exchange_name = address[1:at].decode("utf-8", "surrogateescape")
+        routing_key = address[at + 1 :].decode("utf-8", "surrogateescape")
+        mandatory = bool(bits & 1)
+        try:
+            if bits & 2:
+                raise AMQPError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
+            self.check_permission("write", "exchange", exchange_name)
+            exchange = self.vhost.exchange(exchange_name)
+            if exchange.internal:
+                name = resource("exchange", exchange_name, self.vhost.name)
+                raise access_refused(f"cannot publish to internal {name}")
+            if exchange.type == "topic" and self.host.topic_permissions:
+                self.check_topic_permission("write", exchange_name, routing_key)
+        except AMQPError as error:
+            return Route(address, None, routing_key, (), mandatory=mandatory, plain=False, error=error)
+        router = self.vhost.router
+        if router.needs_headers(exchange):
+            return Route(address, exchange, routing_key, (), mandatory=mandatory, plain=False)
+        queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
+        if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
+            queues = self.vhost.default_destination(routing_key)
+        plain = self.tx is None and bool(queues or not mandatory)
+        return Route(address, exchange, routing_key, queues, mandatory=mandatory, plain=plain)
+
+    def publish(self, route: Route, special: Special | None, content: bytes) -> None:
+        """Publish a message that the fast path did not take: complete, but with something special about it."""
+        message = Message(route.address, content, self.number)
+        limit = self.host.max_message_size
+        if len(content) > limit and message.body_size > limit:
+            raise precondition_failed(
+                f"message size {message.body_size} is larger than configured max size {limit}"
+            )
+        if route.error is not None:
+            raise route.error
+        exchange = route.exchange
+        assert exchange is not None  # noqa: S101 - only a route with an error has none
+        if special is not None and not special.plain_route:
+            if special.reply_to and self.reply_consumer is None:
+                raise precondition_failed("fast reply consumer does not exist")
+            user = self.host.user
+            special.validate(user.name, impersonator=user.may_impersonate)
+            queues = self._route_all(exchange, (route.routing_key, *special.extra_keys), special)
+            message = self._rewritten(message, special)
+        elif route.plain or route.queues:
+            queues = route.queues
+        else:
+            queues = self._route_all(exchange, (route.routing_key,), special)
+        exchange.published_in += 1
+        self.published += 1
+        if self.tx is not None:
+            self.tx.publishes.append((queues, message, route.mandatory))
+            return
+        if self.confirms is not None:
+            self.confirms.published()
+            self.schedule_confirms()
+        self.enqueue(queues, message, mandatory=route.mandatory)
+
+    def _route_all(self, exchange: object, keys: tuple[str, ...], special: Special | None) -> Sequence[Queue]:
+        headers = special.headers if special is not None else {}
+        queues: Sequence[Queue] = self.vhost.router.route(exchange, keys, headers)  # type: ignore[arg-type,assignment]
+        if not exchange.name:  # type: ignore[attr-defined]
+            replies = [queue for key in keys if key.startswith(REPLY_PREFIX) for queue in self.vhost.default_destination(key)]
+            if replies:
+                return (*queues, *replies)
+        return queues
+
+    def _rewritten(self, message: Message, special: Special) -> Message:
+        """The message without BCC and with the reply address filled in."""
+        changes: dict[str, object] = {}
+        if special.has_bcc:
+            left = {name: field for name, field in special.headers.items() if name != "BCC"}
+            changes["headers"] = left
+        if special.reply_to and self.reply_consumer is not None:
+            changes["reply_to"] = self.reply_consumer.queue.name
+        if not changes:
+            return message
+        header = Properties(message.header).replace(**changes)  # type: ignore[arg-type]
+        content = content_frames(self.number, self.host.frame_max, header, message.body)
+        return Message(message.address, content, self.number)
+
+    def enqueue(self, queues: Sequence[Queue], message: Message, *, mandatory: bool) -> None:
+        """Give a message to its queues, or return it if it has none and is mandatory."""
+        if queues:
+            for queue in queues:
+                queue.inbox.append(message)
+                queue.touch()
+                size = len(message.content)
+                if size > 4096 and size > queue.largest:
+                    queue.largest = size
+        elif mandatory:
+            self.returned += 1
+            self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
+            self.outbox.send(reframe(message.content, self.number, self.host.frame_max))
+
+    def schedule_confirms(self) -> None:
+        """Have the confirms written at the end of the turn."""
+        if not self.confirm_scheduled:
+            self.confirm_scheduled = True
+            self.outbox.turn.channels.append(self)
+
+    def flush_confirms(self) -> None:
+        """Write the confirms that are due."""
+        self.confirm_scheduled = False
+        if self.confirms is not None:
+            for tag, multiple, ack in self.confirms.take():
+                self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
+
+    # -- settling ---------------------------------------------------------------------------------------------------
+
+    @property
+    def global_room(self) -> int:
+        """How many more messages the channel-wide prefetch allows."""
+        got = sum(getter.unacked for getter in self.getters.values()) if self.getters else 0
+        return self.global_prefetch - (len(self.unacked) - got)
+
+    def take_unacked(self, delivery_tag: int, *, multiple: bool) -> list[tuple[int, Record]]:
+        """Remove deliveries from the unacked table, oldest first; 406 for a tag that is not outstanding.
+
+        Tag 0 with `multiple` means all, even if there are none.
+        """
+        unacked = self.unacked
+        if not multiple:
+            record = unacked.pop(delivery_tag, None)
+            if record is None:
+                raise precondition_failed(f"unknown delivery tag {delivery_tag}")
+            return [(delivery_tag, record)]
+        if delivery_tag == 0:
+            taken = list(unacked.items())
+            unacked.clear()
+            return taken
+        if delivery_tag not in unacked:
+            raise precondition_failed(f"unknown delivery tag {delivery_tag}")
+        tags = []
+        for tag in unacked:  # in ascending order, as they were delivered
+            if tag > delivery_tag:
+                break
+            tags.append(tag)
+        return [(tag, unacked.pop(tag)) for tag in tags]
+
+    def ack(self, delivery_tag: int, *, multiple: bool) -> None:
+        """`basic.ack` where it is not a single one on a plain channel."""
+        taken = self.take_unacked(delivery_tag, multiple=multiple)
+        if self.tx is not None:
+            self.tx.settled += [(tag, record, None) for tag, record in taken]
+            return
+        self.acked += len(taken)
+        self.settle_acked([record for _, record in taken])
+
+    def reject(self, delivery_tag: int, *, multiple: bool, requeue: bool) -> None:
+        """`basic.nack` and `basic.reject`."""
+        taken = self.take_unacked(delivery_tag, multiple=multiple)
+        if self.tx is not None:
+            self.tx.settled += [(tag, record, requeue) for tag, record in taken]
+            return
+        if requeue:
+            self.requeue([record for _, record in taken])
+        else:
+            self.settle_acked([record for _, record in taken])
+
+    def settle_acked(self, records: Sequence[Record]) -> None:
+        """Tell the queues that messages are done with, and give the consumers their credit."""
+        for consumer, run in groupby(records, key=_consumer_of):
+            seq_ids = [seq_id for _, seq_id in run]
+            consumer.unacked -= len(seq_ids)
+            queue = consumer.queue
+            queue.acks += seq_ids
+            queue.touch()
+        self._credit(records)
+
+    def requeue(self, records: Sequence[Record]) -> None:
+        """Put messages back into their queues."""
+        by_queue: dict[Queue, list[int]] = {}
+        for consumer, seq_id in records:
+            consumer.unacked -= 1
+            by_queue.setdefault(consumer.queue, []).append(seq_id)  # type: ignore[arg-type]
+        for queue, seq_ids in by_queue.items():
+            queue.requeue(seq_ids)
+        self._credit(records)
+
+    def _credit(self, records: Sequence[Record]) -> None:
+        if self.global_prefetch:
+            self.wake_consumers()
+        else:
+            for consumer in dict.fromkeys(consumer for consumer, _ in records):
+                consumer.wake()
+
+    def wake_consumers(self) -> None:
+        """Let every consumer that has room again rejoin its queue's rotation."""
+        for consumer in self.consumers.values():
+            consumer.wake()
+
+    def commit(self) -> None:
+        """`tx.commit`: the publishes, then the settlements."""
+        tx = self._transaction()
+        self.tx = Transaction()
+        for queues, message, mandatory in tx.publishes:
+            self.enqueue(queues, message, mandatory=mandatory)
+        self.settle_acked([record for _, record, requeue in tx.settled if not requeue])
+        self.requeue([record for _, record, requeue in tx.settled if requeue])
+
+    def rollback(self) -> None:
+        """`tx.rollback`: drop the publishes; what was settled is unacked again."""
+        tx = self._transaction()
+        self.tx = Transaction()
+        restored = {tag: record for tag, record, _ in tx.settled} | self.unacked
+        self.unacked.clear()
+        self.unacked.update(sorted(restored.items()))
+
+    def _transaction(self) -> Transaction:
+        if self.tx is None:
+            raise precondition_failed("channel is not transactional")
+        return self.tx
+
+    # -- consuming --------------------------------------------------------------------------------------------------
+
+    def get(self, queue: Queue, *, no_ack: bool) -> None:
+        """`basic.get`: one message, or get-empty."""
+        batch = queue.get(no_ack=no_ack)
+        if batch is None:
+            self.send(Basic.GetEmpty())
+            return
+        message = batch.messages[0]
+        self.delivery_tag = tag = self.delivery_tag + 1
+        if not no_ack:
+            if self.getters is None:
+                self.getters = {}
+            getter = self.getters.get(queue)
+            if getter is None:
+                getter = self.getters[queue] = Getter(queue)
+            getter.unacked += 1
+            self.unacked[tag] = getter, batch.seq_ids[0]
+        self.delivered += 1
+        queue.delivered += 1
+        left = queue.backing.ready_count
+        self.outbox.send(pack_get_ok(self.number, tag, message.address, left, redelivered=batch.redelivered))
+        self.outbox.send(reframe(message.content, self.number, self.host.frame_max))
+
+    def cancel(self, consumer: Consumer) -> None:
+        """Remove a consumer, whose unacked messages stay; an auto-delete queue may go."""
+        del self.consumers[consumer.tag]
+        queue: Queue = consumer.queue  # type: ignore[assignment]
+        if consumer is self.reply_consumer:
+            self.reply_consumer = None
+            self.vhost.delete_reply_queue(queue)
+            return
+        queue.remove_consumer(consumer)
+        self.vhost.consumer_left(queue)
+
+    def consumer_cancelled(self, consumer: Consumer) -> None:
+        """The consumer's queue was deleted: forget it, and tell a client that wants to know."""
+        if self.consumers.pop(consumer.tag, None) is None:
+            return
+        if self.host.notifies_cancel:
+            self.send(Basic.Cancel(consumer.tag, True))  # noqa: FBT003 - nowait
+
+    def close(self) -> None:
+        """Give everything back: consumers leave, unacked messages are requeued. May be called again."""
+        self.tx_rollback_silently()
+        consumers = list(self.consumers.values())
+        self.consumers.clear()
+        left = []
+        for consumer in consumers:
+            queue: Queue = consumer.queue  # type: ignore[assignment]
+            if consumer is self.reply_consumer:
+                self.reply_consumer = None
+                self.vhost.delete_reply_queue(queue)
+            else:
+                queue.remove_consumer(consumer)
+                left.append(queue)
+        unacked = list(self.unacked.values())
+        self.unacked.clear()
+        self.requeue(unacked)
+        for queue in left:
+            self.vhost.consumer_left(queue)
+
+    def tx_rollback_silently(self) -> None:
+        """What an uncommitted transaction settled is unacked again."""
+        if self.tx is not None:
+            self.rollback()
+
+
+def _consumer_of(record: Record) -> Consumer | Getter:
+    return record[0]

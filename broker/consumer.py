@@ -1,0 +1,201 @@
+"""A consumer: who gets a queue's messages, and how they look on the wire.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Protocol
+
+from broker.amqp.fastpath import deliver_parts, pack_tag, reframe
+from broker.amqp.tables import Table
+from broker.turn import Outbox
+from storage.message import Message
+
+UNLIMITED = 1 << 60
+_PARTS_LIMIT = 1024  # addresses whose encoded deliver a consumer remembers
+_INLINE_LIMIT = 4096  # content up to here is copied into one frame string, larger content is passed by reference
+
+
+class DeliveryChannel(Protocol):
+    """What a consumer needs of its channel."""
+
+    number: int
+    frame_max: int
+    delivery_tag: int
+    unacked: "dict[int, tuple[Consumer | Getter, int]]"
+    outbox: Outbox
+    global_prefetch: int
+    delivered: int
+
+    @property
+    def global_room(self) -> int:
+        """How many more messages the channel-wide prefetch allows."""
+
+    def consumer_cancelled(self, consumer: "Consumer") -> None:
+        """The queue is gone: forget the consumer and tell the client."""
+
+
+class ConsumedQueue(Protocol):
+    """What a consumer needs of its queue."""
+
+    name: str
+    delivered: int
+
+    def rejoin(self, consumer: "Consumer") -> None:
+        """Put a consumer back at the end of the rotation."""
+
+
+class Consumer:
+    """One `basic.consume`.
+
+    Args:
+        tag: the consumer tag.
+        queue: the queue consumed from.
+        channel: the channel it lives on.
+        no_ack: deliveries count as acked when sent; no prefetch applies.
+        exclusive: no other consumer may join.
+        prefetch_count: limit of unacked messages, 0 for none.
+        priority: `x-priority`, higher first.
+        arguments: the arguments of the consume.
+
+    """
+
+    __slots__ = (
+        "_parts",
+        "arguments",
+        "cancelled",
+        "channel",
+        "exclusive",
+        "limit",
+        "no_ack",
+        "outbox",
+        "parked",
+        "prefetch_count",
+        "priority",
+        "queue",
+        "tag",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        tag: str,
+        queue: ConsumedQueue,
+        channel: DeliveryChannel,
+        *,
+        no_ack: bool,
+        exclusive: bool = False,
+        prefetch_count: int = 0,
+        priority: int = 0,
+        arguments: Table | None = None,
+    ) -> None:
+        self.tag = tag
+        self.queue = queue
+        self.channel = channel
+        self.outbox = channel.outbox
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch_count = prefetch_count
+        self.limit = prefetch_count if prefetch_count and not no_ack else UNLIMITED
+        self.priority = priority
+        self.arguments = arguments or {}
+        self.unacked = 0
+        self.parked = False
+        """Out of the queue's rotation: no credit, or a full outbox."""
+        self.cancelled = False
+        self._parts: dict[bytes, tuple[bytes, bytes]] = {}
+
+    @property
+    def room(self) -> int:
+        """How many messages may be delivered now (<= 0: none)."""
+        if self.outbox.full:
+            return 0
+        room = self.limit - self.unacked
+        if self.channel.global_prefetch and not self.no_ack:
+            return min(room, self.channel.global_room)
+        return room
+
+    def park(self) -> None:
+        """Note that the queue took this consumer out of its rotation."""
+        self.parked = True
+        if self.outbox.full:
+            self.outbox.parked[self] = None
+
+    def wake(self) -> None:
+        """Rejoin the rotation if there is room again; called after acks and when the outbox has drained."""
+        if not self.parked or self.cancelled:
+            return
+        if self.outbox.full:
+            self.outbox.parked[self] = None
+        elif self.room > 0:
+            self.parked = False
+            self.queue.rejoin(self)
+
+    def deliver(self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool) -> None:
+        """Send messages; the caller owes that there is `room` for them."""
+        channel = self.channel
+        number, frame_max = channel.number, channel.frame_max
+        outbox = self.outbox
+        append = outbox.frames.append
+        first = tag = channel.delivery_tag
+        size = 0
+        address = None
+        head = tail = b""
+        for message in messages:
+            tag += 1
+            if message.address is not address:
+                address = message.address
+                head, tail = self._parts.get(address) or self._encode(address)
+                if redelivered:
+                    tail = b"\x01" + tail[1:]
+            content = message.content
+            length = len(content)
+            if message.channel_id != number or length > frame_max:
+                content = reframe(content, number, frame_max)
+                length = len(content)
+            size += length
+            if length > _INLINE_LIMIT:
+                append(head + pack_tag(tag) + tail)
+                append(content)
+            else:
+                append(head + pack_tag(tag) + tail + content)
+        channel.delivery_tag = tag
+        count = tag - first
+        channel.delivered += count
+        self.queue.delivered += count
+        if not self.no_ack:
+            channel.unacked.update(
+                zip(range(first + 1, tag + 1), zip(repeat(self), seq_ids), strict=True)  # noqa: B905 - repeat() is endless
+            )
+            self.unacked += count
+        outbox.pending = pending = outbox.pending + size
+        if pending > outbox.limit:
+            outbox.full = True
+        if not outbox.scheduled:
+            outbox.scheduled = True
+            outbox.turn.outboxes.append(outbox)
+
+    def _encode(self, address: bytes) -> tuple[bytes, bytes]:
+        """The octets before and after the delivery tag, remembered per address."""
+        if len(self._parts) >= _PARTS_LIMIT:
+            self._parts.clear()
+        parts = self._parts[address] = deliver_parts(self.channel.number, self.tag, address)
+        return parts
+
+
+class Getter:
+    """Stands in a channel's unacked table for the messages it took from one queue by `basic.get`.
+
+    They count for no prefetch, and settling them gives nobody credit.
+    """
+
+    __slots__ = ("queue", "unacked")
+    parked = False
+
+    def __init__(self, queue: ConsumedQueue) -> None:
+        self.queue = queue
+        self.unacked = 0
+
+    def wake(self) -> None:
+        """Nothing waits."""

@@ -1,0 +1,220 @@
+"""From the protocol header to `connection.open-ok`, safe against whatever octets arrive.
+
+Theory. The states are those of the spec's handshake (section 2.2.4), each with the one method it takes:
+
+    header -> start-ok -> tune-ok -> open -> (the connection's own loop)
+
+Before `open` frames are at most `initial_frame_max` octets and all octets together a small total. A client that
+fails is told as little as RabbitMQ tells it: bad credentials get 403 if it announced
+`authentication_failure_close`, tune and open errors get their 530, everything else is silence and, after a delay,
+a closed socket, so that guessing is slow. The delay holds nothing but that one socket.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from broker.amqp.codec import decode_method, encode_method, method_ids
+from broker.amqp.commands import Connection as Wire
+from broker.amqp.errors import MalformedResponse, UnknownMechanism, WireError
+from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
+from broker.amqp.sasl import read_response
+from broker.amqp.tables import Table, encode_table
+from broker.auth import LoginRefusedError, User, Users
+from broker.errors import AMQPError, ReplyCode, not_allowed
+from broker.turn import Turn
+from broker.vhost import VHost
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+
+log = logging.getLogger("leveret.connection")
+
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+_HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
+_TOTAL_LIMIT = 65536
+
+
+class Node(Protocol):
+    """What connections need of the server: settings, users, vhosts and the work list they share."""
+
+    turn: Turn
+    users: Users
+    vhosts: dict[str, VHost]
+    start_frame: bytes
+    mechanisms: tuple[str, ...]
+    handshake_timeout: float
+    auth_failure_delay: float
+    initial_frame_max: int
+    frame_min: int
+    frame_max: int
+    channel_max: int
+    heartbeat: int
+    max_message_size: int
+    consumer_max: int | None
+    topic_max_hash: int
+    global_qos: bool
+    transient_denied: bool
+
+    def admit(self, user: User, vhost: str) -> VHost:
+        """The vhost of that name, for one more connection of the user; 530 if it must not be."""
+
+    def check_channel_limits(self, user: User) -> None:
+        """530 if the user or the node has as many channels as it may."""
+
+    def connection_opened(self, connection: "Connection") -> None:
+        """Count and list it."""
+
+    def connection_closed(self, connection: "Connection") -> None:
+        """Uncount it; called once for each opened one."""
+
+    def channel_opened(self, user: User) -> None:
+        """Count it."""
+
+    def channel_closed(self, user: User, channel: Any) -> None:
+        """Uncount it, keeping its totals."""
+
+    def deadline(self, connection: "Connection", seconds: float) -> None:
+        """Set the connection's deadline that many seconds from now."""
+
+
+class Handshake:
+    """The handshake of one connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._node = connection.node
+        self._expected: type | None = None  # None: the protocol header
+        self._total = 0
+        self._user: User | None = None
+
+    def scan(self, data: bytes, at: int) -> int:
+        """Take what arrived; returns how far it was understood. Hands the rest to the connection once open."""
+        connection = self._connection
+        if self._expected is None:
+            if len(data) - at < len(PROTOCOL_HEADER):
+                return at if PROTOCOL_HEADER[: min(4, len(data))] == data[at : at + 4][:4] else self._wrong_header(data)
+            if data[at : at + 8] not in _HEADERS:
+                return self._wrong_header(data)
+            self._expected = Wire.StartOk
+            connection.outbox.send(self._node.start_frame)
+            at += len(PROTOCOL_HEADER)
+        size = len(data)
+        while connection.state == "handshake" and size - at >= FRAME_OVERHEAD:
+            kind, number, length = unpack_frame(data, at)
+            end = at + length + FRAME_OVERHEAD
+            if length + FRAME_OVERHEAD > self._node.initial_frame_max + FRAME_OVERHEAD:
+                return self._silent(size, f"frame of {length} octets before connection.open")
+            if end > size:
+                return at
+            self._total += end - at
+            if self._total > _TOTAL_LIMIT or data[end - 1] != FRAME_END:
+                return self._silent(size, "malformed frames before connection.open")
+            if kind != TYPE_HEARTBEAT or number:
+                if kind != TYPE_METHOD or number:
+                    return self._silent(size, "unexpected frame before connection.open")
+                self._method(data, at + 7, end - 1)
+            at = end
+        if connection.state == "open":
+            return connection.scan_rest(data, at)
+        return at if connection.state == "handshake" else size
+
+    def _method(self, data: bytes, at: int, end: int) -> None:
+        try:
+            method: Any = decode_method(data, at, end)
+        except WireError as error:
+            self._silent(0, f"{error} before connection.open")
+            return
+        if not isinstance(method, self._expected or ()):
+            if isinstance(method, (Wire.Close, Wire.CloseOk)) and self._expected is not Wire.StartOk:
+                self._connection.outbox.send(encode_method(0, Wire.CloseOk()))
+                self._connection.end(0.0)
+                return
+            self._silent(0, f"unexpected {method.name} before connection.open")
+            return
+        try:
+            if isinstance(method, Wire.StartOk):
+                self._start_ok(method)
+            elif isinstance(method, Wire.TuneOk):
+                self._tune_ok(method)
+            else:
+                self._open(method)
+        except AMQPError as error:
+            self._connection.refuse(error, *method_ids(method))
+
+    def _start_ok(self, method: Any) -> None:
+        connection = self._connection
+        properties: Table = method.client_properties
+        capabilities = properties.get("capabilities", ("void", None))[1]
+        if isinstance(capabilities, dict):
+            connection.capabilities = frozenset(
+                name for name, (kind, value) in capabilities.items() if kind == "bool" and value
+            )
+        connection.client_properties = encode_table(properties)
+        try:
+            name, password = read_response(method.mechanism, method.response, self._node.mechanisms)
+        except (UnknownMechanism, MalformedResponse) as error:
+            self._silent(0, str(error))
+            return
+        try:
+            self._user = self._node.users.authenticate(name, password, connection.peer[0])
+        except LoginRefusedError as error:
+            self._refuse_login(method.mechanism, str(error))
+            return
+        self._expected = Wire.TuneOk
+        node = self._node
+        connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
+
+    def _refuse_login(self, mechanism: str, reason: str) -> None:
+        """403 for a client that wants to hear it, silence for others; the socket goes after a delay either way."""
+        connection = self._connection
+        log.error("connection %s: %s login refused: %s", connection.name, mechanism, reason)
+        if "authentication_failure_close" in connection.capabilities:
+            text = (
+                f"Login was refused using authentication mechanism {mechanism}. "
+                "For details see the broker logfile."
+            )
+            error = AMQPError(ReplyCode.ACCESS_REFUSED, text)
+            close = Wire.Close(int(error.code), error.reply_text, 0, 0)
+            connection.outbox.send(encode_method(0, close))
+        connection.end(self._node.auth_failure_delay)
+
+    def _tune_ok(self, method: Any) -> None:
+        node, connection = self._node, self._connection
+        if 0 < method.frame_max < node.frame_min:
+            raise not_allowed(
+                f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({node.frame_min})"
+            )
+        for name, asked, limit in (
+            ("frame_max", method.frame_max, node.frame_max),
+            ("channel_max", method.channel_max, node.channel_max),
+        ):
+            if limit and (asked == 0 or asked > limit):
+                shown = "0 (no limit)" if asked == 0 else str(asked)
+                raise not_allowed(
+                    f"negotiated {name} = {shown} is higher than the maximum allowed value ({limit})"
+                )
+        connection.frame_max = method.frame_max
+        connection.frame_limit = method.frame_max or 1 << 31
+        connection.channel_max = method.channel_max
+        connection.heartbeat = method.heartbeat
+        self._expected = Wire.Open
+
+    def _open(self, method: Any) -> None:
+        node, user = self._node, self._user
+        assert user is not None  # noqa: S101 - start-ok came before
+        vhost = node.admit(user, method.virtual_host)
+        self._connection.opened(user, vhost)
+        self._connection.outbox.send(encode_method(0, Wire.OpenOk()))
+
+    def _wrong_header(self, data: bytes) -> int:
+        """Not AMQP, or not 0-9-1: the header we speak, and the end (spec 2.2.4)."""
+        connection = self._connection
+        log.error("closing connection %s: bad protocol header %r", connection.name, data[:8])
+        connection.outbox.send(PROTOCOL_HEADER)
+        connection.end(0.0)
+        return len(data)
+
+    def _silent(self, at: int, reason: str) -> int:
+        log.error("closing connection %s: handshake error: %s", self._connection.name, reason)
+        self._connection.end(self._node.auth_failure_delay)
+        return at

@@ -1,0 +1,42 @@
+"""What a channel does for each method: a table from command class to handler.
+
+Handlers are named `class_method` after the wire, take the channel and the decoded method, send their own replies and
+raise `AMQPError`. `connection.*`, `channel.open` and `channel.close` are the connection's; publishes and acks take
+the fast path and never come here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.amqp.commands import Access, Basic, Channel as ChannelMethods, Confirm, Exchange, Queue, Tx
+from broker.channel import Channel
+from broker.methods import basic, exchange, modes, queue
+
+Handler = Callable[[Channel, Any], None]
+
+HANDLERS: dict[type, Handler] = {
+    Access.Request: modes.access_request,
+    ChannelMethods.Flow: modes.channel_flow,
+    Exchange.Declare: exchange.exchange_declare,
+    Exchange.Delete: exchange.exchange_delete,
+    Exchange.Bind: exchange.exchange_bind,
+    Exchange.Unbind: exchange.exchange_unbind,
+    Queue.Declare: queue.queue_declare,
+    Queue.Bind: queue.queue_bind,
+    Queue.Unbind: queue.queue_unbind,
+    Queue.Purge: queue.queue_purge,
+    Queue.Delete: queue.queue_delete,
+    Basic.Qos: basic.basic_qos,
+    Basic.Consume: basic.basic_consume,
+    Basic.Cancel: basic.basic_cancel,
+    Basic.Get: basic.basic_get,
+    Basic.Ack: basic.basic_ack,
+    Basic.Nack: basic.basic_nack,
+    Basic.Reject: basic.basic_reject,
+    Basic.Recover: basic.basic_recover,
+    Basic.RecoverAsync: basic.basic_recover_async,
+    Confirm.Select: modes.confirm_select,
+    Tx.Select: modes.tx_select,
+    Tx.Commit: modes.tx_commit,
+    Tx.Rollback: modes.tx_rollback,
+}

@@ -1,0 +1,128 @@
+"""The basic class, but for publish and the acks that take the fast path."""
+
+import secrets
+
+from broker.amqp.commands import Basic as Wire, make
+from broker.amqp.tables import Table
+from broker.arguments import check_consume_arguments
+from broker.channel import Channel
+from broker.consumer import Consumer
+from broker.errors import access_refused, not_allowed, not_implemented, precondition_failed, resource
+from broker.methods.names import queue_name
+from broker.route import REPLY_TO
+
+
+def basic_qos(channel: Channel, method: Wire.Qos) -> None:
+    """`basic.qos`: for new consumers of the channel, or (global) for the channel as a whole."""
+    if method.prefetch_size:
+        raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_ and channel.host.global_qos:
+        channel.global_prefetch = method.prefetch_count
+        channel.wake_consumers()
+    else:
+        channel.prefetch_count = method.prefetch_count
+    channel.send(Wire.QosOk())
+
+
+def basic_consume(channel: Channel, method: Wire.Consume) -> None:
+    """`basic.consume`; consume-ok goes out before the first delivery."""
+    host = channel.host
+    if host.consumer_max is not None and len(channel.consumers) >= host.consumer_max:
+        raise not_allowed(f"reached maximum ({host.consumer_max}) of consumers per channel")
+    if method.queue == REPLY_TO:
+        _consume_replies(channel, method)
+        return
+    if method.consumer_tag in channel.consumers:
+        raise not_allowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
+    name = queue_name(channel, method.queue)
+    channel.check_permission("read", "queue", name)
+    queue = channel.vhost.queue(name, host)
+    arguments: Table = method.arguments or {}  # type: ignore[assignment]
+    priority = check_consume_arguments(name, channel.vhost.name, arguments)
+    if queue.exclusive_consumer is not None or (method.exclusive and queue.consumers):
+        raise access_refused(f"{resource('queue', name, channel.vhost.name)} in exclusive use")
+    consumer = Consumer(
+        method.consumer_tag or _generated_tag(),
+        queue,
+        channel,
+        no_ack=bool(method.no_ack),
+        exclusive=bool(method.exclusive),
+        prefetch_count=channel.prefetch_count,
+        priority=priority,
+        arguments=arguments,
+    )
+    channel.consumers[consumer.tag] = consumer
+    if not method.nowait:
+        channel.send(make(Wire.ConsumeOk, consumer.tag))
+    queue.add_consumer(consumer)
+
+
+def _consume_replies(channel: Channel, method: Wire.Consume) -> None:
+    """Direct reply-to: a consumer with a queue of its own that only replies can reach."""
+    if not method.no_ack:
+        raise precondition_failed("reply consumer cannot acknowledge")
+    if channel.reply_consumer is not None:
+        raise precondition_failed("reply consumer already set")
+    if method.consumer_tag in channel.consumers:
+        raise not_allowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
+    queue = channel.vhost.create_reply_queue()
+    consumer = Consumer(method.consumer_tag or _generated_tag(), queue, channel, no_ack=True)
+    channel.reply_consumer = channel.consumers[consumer.tag] = consumer
+    if not method.nowait:
+        channel.send(make(Wire.ConsumeOk, consumer.tag))
+    queue.add_consumer(consumer)
+
+
+def _generated_tag() -> str:
+    return f"amq.ctag-{secrets.token_urlsafe(16)}"
+
+
+def basic_cancel(channel: Channel, method: Wire.Cancel) -> None:
+    """`basic.cancel`; an unknown tag is answered like a known one."""
+    consumer = channel.consumers.get(method.consumer_tag)
+    if consumer is not None:
+        channel.cancel(consumer)
+    if not method.nowait:
+        channel.send(make(Wire.CancelOk, method.consumer_tag))
+
+
+def basic_get(channel: Channel, method: Wire.Get) -> None:
+    """`basic.get`."""
+    name = queue_name(channel, method.queue)
+    channel.check_permission("read", "queue", name)
+    queue = channel.vhost.queue(name, channel.host)
+    channel.get(queue, no_ack=bool(method.no_ack))
+
+
+def basic_ack(channel: Channel, method: Wire.Ack) -> None:
+    """`basic.ack` in a form the fast path left alone."""
+    channel.ack(method.delivery_tag, multiple=bool(method.multiple))
+
+
+def basic_nack(channel: Channel, method: Wire.Nack) -> None:
+    """`basic.nack`, RabbitMQ's `basic.reject` for several."""
+    channel.reject(method.delivery_tag, multiple=bool(method.multiple), requeue=bool(method.requeue))
+
+
+def basic_reject(channel: Channel, method: Wire.Reject) -> None:
+    """`basic.reject`."""
+    channel.reject(method.delivery_tag, multiple=False, requeue=bool(method.requeue))
+
+
+def basic_recover(channel: Channel, method: Wire.Recover) -> None:
+    """`basic.recover`: everything unacked goes back to its queue."""
+    _recover(channel, requeue=bool(method.requeue))
+    channel.send(Wire.RecoverOk())
+
+
+def basic_recover_async(channel: Channel, method: Wire.RecoverAsync) -> None:
+    """`basic.recover-async`, the deprecated form without an answer."""
+    _recover(channel, requeue=bool(method.requeue))
+
+
+def _recover(channel: Channel, *, requeue: bool) -> None:
+    if not requeue:
+        raise not_implemented("requeue=false")
+    records = list(channel.unacked.values())
+    channel.unacked.clear()
+    channel.requeue(records)

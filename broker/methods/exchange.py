@@ -1,0 +1,142 @@
+"""The exchange class: declare, delete, bind, unbind."""
+
+from broker.amqp.commands import Exchange as Wire, make
+from broker.amqp.tables import Table
+from broker.arguments import check_alternate_exchange_type, check_exchange_equivalence
+from broker.channel import Channel
+from broker.errors import access_refused, not_found, precondition_failed, resource
+from broker.methods.names import check_binding_key, check_name, check_not_default_exchange, strip_cr_lf
+from broker.queue import Queue
+from exchanges.base import Exchange
+from exchanges.errors import InvalidXMatch
+from exchanges.router import EXCHANGE_TYPES
+
+
+def exchange_declare(channel: Channel, method: Wire.Declare) -> None:
+    """`exchange.declare`, in RabbitMQ's order of checks."""
+    vhost = channel.vhost
+    name = strip_cr_lf(method.exchange)
+    if method.passive:
+        check_not_default_exchange(name)
+        vhost.exchange(name)
+    else:
+        _declare(channel, name, method)
+    if not method.nowait:
+        channel.send(Wire.DeclareOk())
+
+
+def _declare(channel: Channel, name: str, method: Wire.Declare) -> None:
+    vhost = channel.vhost
+    kind = method.exchange_type
+    if kind not in EXCHANGE_TYPES:
+        raise precondition_failed(f"unknown exchange type '{kind}'")
+    check_not_default_exchange(name)
+    channel.check_permission("configure", "exchange", name)
+    arguments: Table = method.arguments or {}  # type: ignore[assignment]
+    existing = vhost.router.get(name)
+    if existing is not None:
+        check_exchange_equivalence(
+            name,
+            vhost.name,
+            existing,
+            kind=kind,
+            durable=bool(method.durable),
+            auto_delete=bool(method.auto_delete),
+            internal=bool(method.internal),
+            arguments=arguments,
+        )
+        return
+    check_name("exchange", name)
+    check_alternate_exchange_type(name, vhost.name, arguments)
+    if "alternate-exchange" in arguments:
+        channel.check_permission("read", "exchange", name)
+        channel.check_permission("write", "exchange", str(arguments["alternate-exchange"][1]))
+    vhost.router.declare(
+        name,
+        kind,
+        durable=bool(method.durable),
+        auto_delete=bool(method.auto_delete),
+        internal=bool(method.internal),
+        arguments=arguments,
+    )
+
+
+def exchange_delete(channel: Channel, method: Wire.Delete) -> None:
+    """`exchange.delete`; deleting what does not exist succeeds."""
+    vhost = channel.vhost
+    name = strip_cr_lf(method.exchange)
+    check_not_default_exchange(name)
+    if name.startswith("amq."):
+        raise access_refused(f"deletion of system {resource('exchange', name, vhost.name)} not allowed")
+    channel.check_permission("configure", "exchange", name)
+    vhost.delete_exchange(name, if_unused=bool(method.if_unused))
+    if not method.nowait:
+        channel.send(Wire.DeleteOk())
+
+
+def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
+    """`exchange.bind`."""
+    bind(channel, method.source, "exchange", strip_cr_lf(method.destination), method.routing_key, method.arguments)  # type: ignore[arg-type]
+    if not method.nowait:
+        channel.send(make(Wire.BindOk))
+
+
+def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
+    """`exchange.unbind`; unbinding what is not bound succeeds."""
+    unbind(channel, method.source, "exchange", strip_cr_lf(method.destination), method.routing_key, method.arguments)  # type: ignore[arg-type]
+    if not method.nowait:
+        channel.send(make(Wire.UnbindOk))
+
+
+def bind(
+    channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
+) -> None:
+    """Bind a queue or an exchange (`kind`); both must exist, the source is looked for first."""
+    source = strip_cr_lf(source)
+    exchange = _check_binding(channel, source, kind, destination, binding_key)
+    vhost = channel.vhost
+    if exchange is None:
+        raise not_found(f"no {resource('exchange', source, vhost.name)}")
+    target = _destination(channel, kind, destination)
+    if target is None:
+        raise not_found(f"no {resource(kind, destination, vhost.name)}")
+    check_binding_key(channel, exchange.type, binding_key)
+    try:
+        vhost.router.bind(source, target, binding_key, arguments or {})
+    except InvalidXMatch as error:
+        raise precondition_failed(str(error)) from None
+
+
+def unbind(
+    channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
+) -> None:
+    """Remove a binding if it is there."""
+    source = strip_cr_lf(source)
+    exchange = _check_binding(channel, source, kind, destination, binding_key)
+    target = _destination(channel, kind, destination)
+    if exchange is not None and target is not None:
+        channel.vhost.router.unbind(source, target, binding_key, arguments or {})
+
+
+def _check_binding(
+    channel: Channel, source: str, kind: str, destination: str, binding_key: str
+) -> Exchange | None:
+    """The checks both share: write on the destination, read on the source, neither the default exchange."""
+    channel.check_permission("write", kind, destination)
+    if kind == "exchange":
+        check_not_default_exchange(destination)
+    check_not_default_exchange(source)
+    channel.check_permission("read", "exchange", source)
+    exchange = channel.vhost.router.get(source)
+    if exchange is not None and exchange.type == "topic" and channel.host.topic_permissions:
+        channel.check_topic_permission("read", source, binding_key)
+    return exchange
+
+
+def _destination(channel: Channel, kind: str, name: str) -> Queue | Exchange | None:
+    if kind == "exchange":
+        return channel.vhost.router.get(name)
+    queue = channel.vhost.queues.get(name)
+    if queue is not None:
+        channel.vhost.check_access(queue, channel.host)
+    return queue

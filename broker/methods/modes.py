@@ -1,0 +1,55 @@
+"""Confirm and transactional mode, flow, and the access class."""
+
+from broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
+from broker.channel import Channel, Transaction
+from broker.errors import not_implemented, precondition_failed
+from confirm.standard import StandardConfirms
+
+
+def access_request(channel: Channel, method: Access.Request) -> None:
+    """`access.request` of AMQP 0-8: everybody gets ticket 1, which nothing looks at."""
+    del method
+    channel.send(Access.RequestOk(1))
+
+
+def channel_flow(channel: Channel, method: Wire.Flow) -> None:
+    """`channel.flow`: a client may not stop the broker's deliveries (RabbitMQ refuses it too)."""
+    if not method.active:
+        raise not_implemented("active=false")
+    channel.send(Wire.FlowOk(active=True))
+
+
+def confirm_select(channel: Channel, method: Confirm.Select) -> None:
+    """`confirm.select`; asking again changes nothing."""
+    if channel.tx is not None:
+        raise precondition_failed("cannot switch from tx to confirm mode")
+    if channel.confirms is None:
+        channel.confirms = StandardConfirms()
+        channel.host.forget_routes()
+    if not method.nowait:
+        channel.send(Confirm.SelectOk())
+
+
+def tx_select(channel: Channel, method: Tx.Select) -> None:
+    """`tx.select`; asking again changes nothing."""
+    del method
+    if channel.confirms is not None:
+        raise precondition_failed("cannot switch from confirm to tx mode")
+    if channel.tx is None:
+        channel.tx = Transaction()
+        channel.host.forget_routes()
+    channel.send(Tx.SelectOk())
+
+
+def tx_commit(channel: Channel, method: Tx.Commit) -> None:
+    """`tx.commit`; commit-ok follows the returns of unroutable messages."""
+    del method
+    channel.commit()
+    channel.send(Tx.CommitOk())
+
+
+def tx_rollback(channel: Channel, method: Tx.Rollback) -> None:
+    """`tx.rollback`."""
+    del method
+    channel.rollback()
+    channel.send(Tx.RollbackOk())

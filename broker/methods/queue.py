@@ -1,0 +1,123 @@
+"""The queue class: declare, bind, unbind, purge, delete."""
+
+from broker.amqp.commands import Queue as Wire, make
+from broker.amqp.tables import Table
+from broker.arguments import check_dead_letter_exchange_type, check_queue_arguments, check_queue_equivalence
+from broker.channel import Channel
+from broker.errors import access_refused, not_found, precondition_failed, resource
+from broker.methods.exchange import bind, unbind
+from broker.methods.names import check_name, queue_name, strip_cr_lf
+from broker.queue import Queue
+from broker.route import REPLY_TO
+from broker.vhost import REPLY_PREFIX
+
+
+def queue_declare(channel: Channel, method: Wire.Declare) -> None:
+    """`queue.declare`, in RabbitMQ's order of checks."""
+    if method.queue.startswith(REPLY_PREFIX):
+        _declare_reply_queue(channel, method)
+        return
+    vhost = channel.vhost
+    vhost.queues_declared += 1
+    if method.passive:
+        queue = vhost.queue(queue_name(channel, method.queue), channel.host)
+    else:
+        queue = _declare(channel, method)
+    channel.last_queue = queue.name
+    if not method.nowait:
+        channel.send(make(Wire.DeclareOk, queue.name, queue.ready_count, queue.consumer_count))
+
+
+def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
+    """Declaring a direct reply-to name only asks whether its consumer is still there."""
+    if not channel.vhost.default_destination(method.queue):
+        raise not_found(f"no {resource('queue', method.queue, channel.vhost.name)}")
+    if not method.nowait:
+        channel.send(make(Wire.DeclareOk, method.queue, 0, 1))
+
+
+def _declare(channel: Channel, method: Wire.Declare) -> Queue:
+    vhost, host = channel.vhost, channel.host
+    name = strip_cr_lf(method.queue)
+    if name:
+        check_name("queue", name)
+    else:
+        name = vhost.generated_name()
+    durable = bool(method.durable and not method.exclusive)
+    auto_delete = bool(method.auto_delete)
+    owner = host if method.exclusive else None
+    arguments: Table = method.arguments or {}  # type: ignore[assignment]
+    channel.check_permission("configure", "queue", name)
+    queue = vhost.queues.get(name)
+    if queue is not None:
+        vhost.check_access(queue, owner, strict=True)
+        check_queue_equivalence(
+            name, vhost.name, queue, durable=durable, auto_delete=auto_delete, arguments=arguments
+        )
+        return queue
+    vhost.check_queue_limit(name)
+    check_dead_letter_exchange_type(name, vhost.name, arguments)
+    if "x-dead-letter-exchange" in arguments:
+        channel.check_permission("read", "queue", name)
+        channel.check_permission("write", "exchange", str(arguments["x-dead-letter-exchange"][1]))
+    check_queue_arguments(name, vhost.name, arguments)
+    host.check_transient_queue(durable=durable, exclusive=bool(method.exclusive))
+    queue = vhost.create_queue(
+        name, durable=durable, exclusive_owner=owner, auto_delete=auto_delete, arguments=arguments
+    )
+    if owner is not None:
+        host.exclusive_queues[name] = queue
+    return queue
+
+
+def queue_bind(channel: Channel, method: Wire.Bind) -> None:
+    """`queue.bind`; with neither queue nor key named, the key is the last queue's name too."""
+    _check_not_volatile(method.queue)
+    name = queue_name(channel, method.queue)
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    bind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
+    if not method.nowait:
+        channel.send(make(Wire.BindOk))
+
+
+def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
+    """`queue.unbind`; unbinding what is not bound succeeds."""
+    _check_not_volatile(method.queue)
+    name = queue_name(channel, method.queue)
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    unbind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
+    channel.send(make(Wire.UnbindOk))
+
+
+def _check_not_volatile(name: str) -> None:
+    if name == REPLY_TO or name.startswith(REPLY_PREFIX):
+        raise access_refused("cannot bind or unbind to a volatile (direct reply-to) queue")
+
+
+def queue_purge(channel: Channel, method: Wire.Purge) -> None:
+    """`queue.purge`: the ready messages go, the unacked stay."""
+    name = queue_name(channel, method.queue)
+    channel.check_permission("read", "queue", name)
+    count = channel.vhost.queue(name, channel.host).purge()
+    if not method.nowait:
+        channel.send(Wire.PurgeOk(count))
+
+
+def queue_delete(channel: Channel, method: Wire.Delete) -> None:
+    """`queue.delete`; deleting what does not exist succeeds."""
+    vhost = channel.vhost
+    name = queue_name(channel, method.queue)
+    channel.check_permission("configure", "queue", name)
+    queue = vhost.queues.get(name)
+    count = 0
+    if queue is not None:
+        vhost.check_access(queue, channel.host)
+        what = resource("queue", name, vhost.name)
+        if method.if_empty and queue.ready_count:
+            raise precondition_failed(f"{what} not empty")
+        if method.if_unused and queue.consumers:
+            raise precondition_failed(f"{what} in use")
+        count = vhost.delete_queue(queue)
+        channel.host.exclusive_queues.pop(name, None)
+    if not method.nowait:
+        channel.send(Wire.DeleteOk(count))

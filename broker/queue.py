@@ -1,0 +1,364 @@
+"""A queue: its consumers in rotation, and who gets which message.
+
+Theory. During a turn the queue only collects: publishes in `inbox`, settled deliveries in `acks`. `run`, once a turn,
+works both off: acks first, then arrivals (handed straight to ready consumers while nothing older is waiting, kept by
+the backing queue otherwise), then whatever is ready. Consumers that can take a message stand in `rotation`; one
+without credit or with a full outbox is parked and comes back at the end, so the round-robin is strict among those
+that are ready. Operations that need the exact state call `settle` first.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from broker.amqp.tables import Table
+from broker.consumer import Consumer
+from broker.turn import Turn
+from storage.backing_queue import BackingQueue, Batch
+from storage.message import Message
+
+RUN_BUDGET = 4096
+"""Messages a queue delivers in one turn before others get theirs."""
+_STEP = 256  # messages fetched at a time
+_STEP_OCTETS = 1024 * 1024  # and about so many octets, where messages are large
+_SMALL = 4096
+
+
+class Queue:
+    """One queue of one vhost.
+
+    Args:
+        name: its name.
+        vhost: its vhost's name.
+        backing: keeps its messages.
+        turn: the server's work list.
+        durable: survives a restart.
+        exclusive_owner: the connection it belongs to, or None.
+        auto_delete: goes with its last consumer.
+        arguments: as declared.
+
+    """
+
+    __slots__ = (
+        "acked",
+        "acks",
+        "arguments",
+        "auto_delete",
+        "backing",
+        "consumers",
+        "deleted",
+        "delivered",
+        "durable",
+        "exclusive_consumer",
+        "exclusive_owner",
+        "had_consumer",
+        "inbox",
+        "largest",
+        "name",
+        "on_drained",
+        "prioritised",
+        "published",
+        "redelivered",
+        "rotation",
+        "touched",
+        "turn",
+        "vhost",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        vhost: str,
+        backing: BackingQueue,
+        turn: Turn,
+        *,
+        durable: bool = False,
+        exclusive_owner: object | None = None,
+        auto_delete: bool = False,
+        arguments: Table | None = None,
+    ) -> None:
+        self.name = name
+        self.vhost = vhost
+        self.backing = backing
+        self.turn = turn
+        self.durable = durable
+        self.exclusive_owner = exclusive_owner
+        self.auto_delete = auto_delete
+        self.arguments = arguments or {}
+        self.deleted = False
+        # consumers
+        self.consumers: list[Consumer] = _NOBODY
+        self.rotation: deque[Consumer] = _NO_ROTATION
+        self.exclusive_consumer: Consumer | None = None
+        self.had_consumer = False
+        self.prioritised = False
+        """Some consumer has (or had) a priority other than 0, so places in the rotation are not all alike."""
+        # per turn
+        self.inbox: list[Message] = []
+        self.acks: list[int] = []
+        self.touched = False
+        self.largest = 0
+        """Octets of the largest content seen since the queue was last empty, where over 4 KiB."""
+        self.on_drained: list[DrainListener] = _NO_LISTENERS
+        # counters
+        self.published = 0
+        self.delivered = 0
+        self.redelivered = 0
+        self.acked = 0
+
+    # -- the turn -----------------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Have the queue run at the end of this turn."""
+        if not self.touched:
+            self.touched = True
+            self.turn.queues.append(self)
+
+    def settle(self) -> None:
+        """Work off what this turn has collected, so that counts and contents are exact."""
+        if (self.inbox or self.acks) and self.run():
+            self.touch()
+
+    def run(self) -> bool:
+        """Work off acks, arrivals and ready messages; true if the budget ran out before the work."""
+        backing = self.backing
+        acks = self.acks
+        if acks:
+            self.acked += len(acks)
+            backing.ack(acks)
+            acks.clear()
+        inbox = self.inbox
+        if inbox:
+            self.published += len(inbox)
+            if self.rotation and not backing.ready_count:
+                left = self._hand_over(inbox)
+                if left:
+                    backing.publish(left)
+            else:
+                backing.publish(inbox)
+            inbox.clear()
+        more = False
+        if backing.ready_count:
+            if self.rotation:
+                more = self._deliver_ready()
+        else:
+            self.largest = 0
+        if self.on_drained:
+            self._tell_drained()
+        return more
+
+    def _hand_over(self, messages: list[Message]) -> Sequence[Message]:
+        """Give arrivals straight to consumers; returns those that nobody could take."""
+        at, end = 0, len(messages)
+        publish_delivered = self.backing.publish_delivered
+        while at < end and self.rotation:
+            consumers, count = self._next_share(end - at)
+            share = messages[at : at + count]
+            ack_required = not consumers[0].no_ack
+            seq_ids = publish_delivered(share, ack_required=ack_required)
+            self._distribute(consumers, Batch(seq_ids, share, redelivered=False))
+            at += count
+        return messages[at:] if at else messages
+
+    def _deliver_ready(self) -> bool:
+        """Give ready messages to consumers; true if the budget ran out first."""
+        backing = self.backing
+        budget = RUN_BUDGET
+        while backing.ready_count and self.rotation:
+            if budget <= 0:
+                return True
+            consumers, count = self._next_share(backing.ready_count)
+            batch = backing.fetch(count, ack_required=not consumers[0].no_ack)
+            if batch.redelivered:
+                self.redelivered += len(batch.messages)
+            self._distribute(consumers, batch)
+            budget -= count
+        return False
+
+    def _next_share(self, available: int) -> tuple[Sequence[Consumer], int]:
+        """Who is next, and how many messages they take together (at least one, at most `available`).
+
+        Several consumers are served in one stride when each sits on a channel of its own and all want acks or none
+        does; the order each channel sees is then the same as one message at a time.
+        """
+        rotation = self.rotation
+        step = _STEP if self.largest <= _SMALL else max(1, _STEP_OCTETS // self.largest)
+        width = len(rotation)
+        if width == 1:
+            consumer = rotation[0]
+            return (consumer,), min(available, consumer.room, step)
+        first = rotation[0]
+        if available >= width and not self.prioritised:
+            consumers = list(rotation)
+            if len({consumer.channel for consumer in consumers}) == width and all(
+                consumer.no_ack is first.no_ack for consumer in consumers
+            ):
+                rounds = min(min(consumer.room for consumer in consumers), available // width, max(1, step // width))
+                return consumers, rounds * width
+        return (first,), 1
+
+    def _distribute(self, consumers: Sequence[Consumer], batch: Batch) -> None:
+        """Deliver a batch round-robin; consumers left without room are parked, the others keep their order."""
+        seq_ids, messages, redelivered = batch
+        width = len(consumers)
+        rotation = self.rotation
+        if width == 1:
+            consumer = consumers[0]
+            consumer.deliver(seq_ids, messages, redelivered=redelivered)
+            if consumer.room <= 0:
+                rotation.popleft()
+                consumer.park()
+            elif self.prioritised:
+                rotation.popleft()
+                _insert_by_priority(rotation, consumer)
+            elif len(rotation) > 1:
+                rotation.rotate(-1)
+            return
+        for at in range(min(width, len(messages))):
+            consumers[at].deliver(seq_ids[at::width], messages[at::width], redelivered=redelivered)
+        rotation.rotate(-(len(messages) % width))
+        for consumer in consumers:
+            if consumer.room <= 0:
+                rotation.remove(consumer)
+                consumer.park()
+
+    def _tell_drained(self) -> None:
+        for listener in self.on_drained:
+            listener.queue_ran(self)
+
+    # -- consumers ----------------------------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Let a consumer join; the caller has checked exclusivity and owes a `touch`."""
+        if not self.consumers:
+            self.consumers = []
+            self.rotation = deque()
+        self.consumers.append(consumer)
+        self.had_consumer = True
+        if consumer.exclusive:
+            self.exclusive_consumer = consumer
+        if consumer.priority:
+            self.prioritised = True
+        consumer.parked = True
+        consumer.wake()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """A consumer was cancelled or its channel closed. Its unacked messages stay with the channel."""
+        consumer.cancelled = True
+        consumer.outbox.parked.pop(consumer, None)
+        self.consumers.remove(consumer)
+        if consumer in self.rotation:
+            self.rotation.remove(consumer)
+        if self.exclusive_consumer is consumer:
+            self.exclusive_consumer = None
+        if not self.consumers:
+            self.consumers = _NOBODY
+            self.rotation = _NO_ROTATION
+            self.prioritised = False
+
+    def rejoin(self, consumer: Consumer) -> None:
+        """A parked consumer has room again: to the end of its priority's rotation."""
+        if self.prioritised:
+            _insert_by_priority(self.rotation, consumer)
+        else:
+            self.rotation.append(consumer)
+        if not self.touched:
+            self.touched = True
+            self.turn.queues.append(self)
+
+    # -- exact operations -----------------------------------------------------------------------------------------
+
+    @property
+    def ready_count(self) -> int:
+        """Messages waiting for a consumer."""
+        self.settle()
+        return self.backing.ready_count
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages delivered or got and not settled yet."""
+        self.settle()
+        return self.backing.unacked_count
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers, ready or not."""
+        return len(self.consumers)
+
+    def get(self, *, no_ack: bool) -> Batch | None:
+        """Take one message for `basic.get`, or None."""
+        self.settle()
+        if not self.backing.ready_count:
+            return None
+        return self.backing.fetch(1, ack_required=not no_ack)
+
+    def requeue(self, seq_ids: Collection[int]) -> None:
+        """Unacked messages come back, to their places."""
+        if self.deleted:
+            return
+        self.settle()
+        self.backing.requeue(seq_ids)
+        self.touch()
+
+    def discard(self, seq_ids: Iterable[int]) -> None:
+        """Unacked messages were rejected without requeue."""
+        self.acks.extend(seq_ids)
+        self.touch()
+
+    def purge(self) -> int:
+        """Drop the ready messages; returns how many."""
+        self.settle()
+        self.largest = 0
+        return self.backing.purge()
+
+    def delete(self) -> list[Consumer]:
+        """The queue goes; returns its consumers, whom the caller owes a `basic.cancel`."""
+        self.settle()
+        self.deleted = True
+        consumers = list(self.consumers)
+        for consumer in consumers:
+            self.remove_consumer(consumer)
+        self.backing.purge()
+        self.inbox.clear()
+        if self.on_drained:
+            self._tell_drained()
+        return consumers
+
+    def add_listener(self, listener: "DrainListener") -> None:
+        """Tell `listener` after each run."""
+        self.on_drained = [*self.on_drained, listener]
+
+    def remove_listener(self, listener: "DrainListener") -> None:
+        """Stop telling `listener`."""
+        left = [other for other in self.on_drained if other is not listener]
+        self.on_drained = left or _NO_LISTENERS
+
+
+class DrainListener:
+    """Is told each time a queue has run (see `broker.flow`)."""
+
+    __slots__ = ()
+
+    def queue_ran(self, queue: Queue) -> None:
+        """`queue` has just run."""
+        raise NotImplementedError
+
+
+# Shared by all queues without consumers, never changed: ten thousand idle queues should not own empty lists.
+_NOBODY: list[Consumer] = []
+_NO_ROTATION: deque[Consumer] = deque()
+_NO_LISTENERS: list[DrainListener] = []
+
+
+def _insert_by_priority(rotation: deque[Consumer], consumer: Consumer) -> None:
+    at = len(rotation)
+    while at and rotation[at - 1].priority < consumer.priority:
+        at -= 1
+    rotation.insert(at, consumer)
+
+
+def consumers_of(queues: Iterable[Queue]) -> Iterator[Consumer]:
+    """Every consumer of some queues."""
+    for queue in queues:
+        yield from queue.consumers

@@ -1,0 +1,132 @@
+"""What a publish needs to know, worked out once per address and once per kind of properties.
+
+A `Route` is found by the octets of the publish frame as they came; it carries the permission and existence checks
+already made, so it lives only until the vhost's topology or permissions change. A `Special` is found by the octets
+of the property list and says what those properties ask of the broker; most ask nothing and have none.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker.amqp.errors import InvalidExpiration, MalformedProperties
+from broker.amqp.properties import (
+    FLAG_EXPIRATION,
+    FLAG_HEADERS,
+    FLAG_REPLY_TO,
+    FLAG_USER_ID,
+    Properties,
+    check,
+    flags,
+    parse_expiration,
+)
+from broker.amqp.tables import Field, Table, term_text
+from broker.errors import AMQPError, ReplyCode, precondition_failed
+from broker.queue import Queue
+from exchanges.base import Exchange
+
+_ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
+REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+class PublishingChannel(Protocol):
+    """What the fast path needs of the channel a route belongs to."""
+
+    number: int
+    published: int
+
+
+class Route:
+    """Where the publishes with one frame's octets go.
+
+    `plain` means that nothing but the queues matters: the exchange needs no headers, the channel is not
+    transactional, and a mandatory message has somewhere to go. `error` is what the publish fails with once its
+    content has arrived.
+    """
+
+    __slots__ = ("address", "error", "exchange", "mandatory", "plain", "queues", "routing_key")
+
+    def __init__(  # noqa: PLR0913 - a record
+        self,
+        address: bytes,
+        exchange: Exchange | None,
+        routing_key: str,
+        queues: Sequence[Queue],
+        *,
+        mandatory: bool,
+        plain: bool,
+        error: AMQPError | None = None,
+    ) -> None:
+        self.address = address
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.queues = queues
+        self.mandatory = mandatory
+        self.plain = plain
+        self.error = error
+
+
+class Special:
+    """What a property list asks of the broker: copies for CC and BCC, checks, a reply address."""
+
+    __slots__ = ("_invalid", "extra_keys", "has_bcc", "headers", "plain_route", "reply_to", "user_id")
+
+    def __init__(self, properties: Properties) -> None:
+        self.headers: Table = properties.headers or {}
+        self.user_id = properties.user_id
+        self.reply_to = properties.reply_to == REPLY_TO
+        self.extra_keys: tuple[str, ...] = ()
+        self.has_bcc = "BCC" in self.headers
+        self._invalid: list[AMQPError] = []
+        text = properties.expiration
+        if text is not None:
+            try:
+                parse_expiration(text)
+            except InvalidExpiration as error:
+                self._invalid.append(precondition_failed(f"invalid expiration '{text}': {error}"))
+        for name in ("CC", "BCC"):
+            field = self.headers.get(name)
+            if field is not None:
+                self._take_keys(name, field)
+        self.plain_route = not (
+            self.extra_keys or self.has_bcc or self._invalid or self.reply_to or self.user_id is not None
+        )
+        """Whether only a headers exchange would look at these properties."""
+
+    def _take_keys(self, name: str, field: Field) -> None:
+        kind, value = field
+        if kind != "array" or not isinstance(value, list):
+            reason = f'{{unacceptable_type_in_header,"{name}",{kind}}}'
+            self._invalid.append(precondition_failed(f"invalid message: {reason}"))
+            return
+        keys = []
+        for item in value:
+            if item[0] != "longstr":
+                reason = f'{{unacceptable_type_in_header,"{name}",{term_text(item)}}}'
+                self._invalid.append(precondition_failed(f"invalid message: {reason}"))
+                return
+            keys.append(str(item[1]))
+        self.extra_keys += tuple(keys)
+
+    def validate(self, user: str, *, impersonator: bool) -> None:
+        """Raise the first error that RabbitMQ would find: user-id, expiration, then CC and BCC."""
+        if self.user_id is not None and self.user_id != user and not impersonator:
+            text = f"user_id property set to '{self.user_id}' but authenticated user was '{user}'"
+            raise precondition_failed(text)
+        if self._invalid:
+            raise self._invalid[0]
+
+
+def inspect(payload: bytes) -> Special | None:
+    """Check a content header's property list; None if its properties ask nothing of the broker.
+
+    Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could read.
+    """
+    try:
+        if not flags(payload) & _ASKS_SOMETHING:
+            check(payload)
+            return None
+        return Special(Properties(payload))
+    except MalformedProperties:
+        raise AMQPError(ReplyCode.INTERNAL_ERROR) from None

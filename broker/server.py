@@ -1,0 +1,363 @@
+"""Owns everything: listeners, connections, vhosts, users, and the turn they share (driver)."""
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import logging
+import resource
+import socket
+from collections import Counter
+from typing import Any
+
+from broker import __version__
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Connection as Wire, make
+from broker.amqp.sasl import mechanisms
+from broker.amqp.tables import typed
+from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.config import Config
+from broker.connection import Connection
+from broker.credentials import Password, hash_password
+from broker.errors import not_allowed
+from broker.transport import SocketDriver
+from broker.turn import Turn
+from broker.vhost import VHost
+
+log = logging.getLogger("leveret.connection")
+
+READ_SIZE = 256 * 1024
+WRITE_HIGH = 512 * 1024
+TICK_SECONDS = 0.5
+STOP_SECONDS = 5.0
+RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
+COMPATIBLE_VERSION = "3.13.7"
+"""The RabbitMQ whose behaviour this is; clients branch on `product` and `version` (docs/adr/0002)."""
+
+
+def server_properties(cluster_name: str) -> dict[str, object]:
+    """What `connection.start` tells clients about the server."""
+    return {
+        "capabilities": {
+            "publisher_confirms": True,
+            "exchange_exchange_bindings": True,
+            "basic.nack": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "consumer_priorities": True,
+            "authentication_failure_close": True,
+            "per_consumer_qos": True,
+            "direct_reply_to": True,
+        },
+        "cluster_name": cluster_name,
+        "copyright": "Copyright (c) the Leveret authors",
+        "information": "Licensed under the Apache License 2.0",
+        "platform": "Python",
+        "product": "RabbitMQ",
+        "version": COMPATIBLE_VERSION,
+        "leveret_version": __version__,
+    }
+
+
+class Server:
+    """A broker.
+
+    Args:
+        config: the configuration. `start` binds its listeners; `stop` ends every connection.
+
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        # what connections share (see `broker.handshake.Node`)
+        self.turn = Turn()
+        self.users = Users(config.loopback_users)
+        self.vhosts: dict[str, VHost] = {}
+        self.mechanisms = config.auth_mechanisms
+        self.handshake_timeout = config.handshake_timeout
+        self.auth_failure_delay = config.auth_failure_delay
+        self.initial_frame_max = config.initial_frame_max
+        self.frame_min = config.compatibility.frame_min
+        self.frame_max = config.frame_max
+        self.channel_max = config.channel_max
+        self.heartbeat = config.heartbeat
+        self.max_message_size = config.max_message_size
+        self.consumer_max = config.consumer_max_per_channel
+        self.topic_max_hash = config.compatibility.topic_max_hash
+        self.global_qos = config.compatibility.global_qos == "permitted"
+        self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
+        properties = typed(server_properties(config.cluster_name))
+        offered = mechanisms(config.auth_mechanisms)
+        self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
+        # the process
+        self.read_buffer = memoryview(bytearray(READ_SIZE))
+        self.write_high = WRITE_HIGH
+        self.addresses: list[tuple[str, int]] = []
+        self._listeners: list[asyncio.Server] = []
+        self._drivers: set[SocketDriver] = set()
+        self._file_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES
+        self._refused = 0
+        self._stopping = False
+        self._turn_scheduled = False
+        self._ticks: list[tuple[float, int, Connection]] = []
+        self._tick_order = itertools.count()
+        self._loop: asyncio.AbstractEventLoop
+        self._ticker: asyncio.TimerHandle | None = None
+        # connections and counters
+        self.connections: set[Connection] = set()
+        self.user_connections: Counter[str] = Counter()
+        self.user_channels: Counter[str] = Counter()
+        self.channel_count = 0
+        self.connections_opened = 0
+        self.connections_closed = 0
+        self.channels_opened = 0
+        self.channels_closed = 0
+        self.published = 0
+        self.delivered = 0
+        self.acked = 0
+        self._seed()
+
+    def _seed(self) -> None:
+        """Make the vhosts and users of the configuration."""
+        config = self.config
+        for name in config.vhosts:
+            self.add_vhost(name)
+        for name, limits in config.vhost_limits.items():
+            self.users.set_vhost_limits(name, VHostLimits(limits.max_connections, limits.max_queues))
+            if name in self.vhosts:
+                self.vhosts[name].max_queues = limits.max_queues
+        for user in config.users:
+            hashed = hash_password(Password(user.password))
+            self.users.add(User(user.name, hashed, frozenset(user.tags)))
+            for vhost, (configure, write, read) in user.permissions.items():
+                self.users.set_permissions(user.name, vhost, configure, write, read)
+        for name, user_limits in config.user_limits.items():
+            self.users.set_user_limits(name, UserLimits(user_limits.max_connections, user_limits.max_channels))
+
+    def add_vhost(self, name: str) -> VHost:
+        """Add a vhost."""
+        vhost = self.vhosts[name] = VHost(name, self.turn, max_queues=self.users.vhost_limits(name).max_queues)
+        return vhost
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken."""
+        self._loop = loop = asyncio.get_running_loop()
+        try:
+            for listener in self.config.listeners:
+                server = await loop.create_server(
+                    lambda: SocketDriver(self),
+                    listener.host or None,
+                    listener.port,
+                    backlog=self.config.backlog,
+                    reuse_address=True,
+                )
+                self._listeners.append(server)
+                self.addresses += [sock.getsockname()[:2] for sock in server.sockets]
+        except OSError:
+            await self._close_listeners()
+            raise
+        self._ticker = loop.call_later(TICK_SECONDS, self._tick)
+
+    async def stop(self, reason: str = "shutdown") -> None:
+        """Stop accepting, close every connection with 320, wait for their close-ok for at most a few seconds."""
+        self._stopping = True
+        await self._close_listeners()
+        for driver in list(self._drivers):
+            driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
+        self.finish_turn()
+        deadline = self.now() + STOP_SECONDS
+        while self._drivers and self.now() < deadline:
+            await asyncio.sleep(0.02)
+        for driver in list(self._drivers):
+            driver.abort()
+        while self._drivers and self.now() < deadline + 1:
+            await asyncio.sleep(0.01)
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    async def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners.clear()
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def finish_turn(self) -> None:
+        """Write to every connection the turn touched, and come back soon if work is left."""
+        turn = self.turn
+        outboxes = turn.outboxes
+        if outboxes:
+            turn.outboxes = []
+            for outbox in outboxes:
+                outbox.flush()
+        if turn.unfinished or turn.queues or turn.outboxes:
+            self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_scheduled = False
+        self.turn.resume_unfinished()
+        self.run_turn()
+
+    def run_turn(self) -> None:
+        """Work off what is touched, then write."""
+        self.turn.run()
+        self.finish_turn()
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds of the loop's monotonic clock."""
+        return self._loop.time()
+
+    def call_later(self, seconds: float, callback: Any) -> None:
+        """Call a function later."""
+        self._loop.call_later(seconds, callback)
+
+    def deadline(self, connection: Connection, seconds: float) -> None:
+        """Set the connection's deadline that many seconds from now."""
+        at = self.now() + seconds
+        connection.set_deadline(at)
+        self._tick_at(connection, at)
+
+    def _tick_at(self, connection: Connection, at: float) -> None:
+        heapq.heappush(self._ticks, (at, next(self._tick_order), connection))
+
+    def _tick(self) -> None:
+        now = self.now()
+        self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+        ticks = self._ticks
+        while ticks and ticks[0][0] <= now:
+            _, _, connection = heapq.heappop(ticks)
+            again = connection.tick(now)
+            if again is not None:
+                self._tick_at(connection, again)
+        self.run_turn()
+        if self._refused:
+            log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
+            self._refused = 0
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def accepted(self, driver: SocketDriver) -> bool:
+        """List a new socket; False to refuse it."""
+        if self._stopping:
+            return False
+        if len(self._drivers) >= self._file_limit:
+            if not self._refused:
+                log.error("refused a connection: the limit of file descriptors is reached")
+            self._refused += 1
+            return False
+        self._drivers.add(driver)
+        self._tick_at(driver.connection, self.now() + self.handshake_timeout)
+        return True
+
+    def dropped(self, driver: SocketDriver) -> None:
+        """Forget a socket."""
+        self._drivers.discard(driver)
+
+    def close_soon(self, driver: SocketDriver, delay: float) -> None:
+        """Close a socket after its outbox has been flushed, and `delay` seconds."""
+
+        def close() -> None:
+            driver.flush()
+            if delay:
+                driver.stop_reading()
+                self._loop.call_later(delay, driver.finish)
+            else:
+                driver.finish()
+
+        self._loop.call_soon(close)
+
+    def set_socket_options(self, sock: socket.socket) -> None:
+        """Apply the configured TCP options."""
+        config = self.config
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(config.nodelay))
+            if config.keepalive:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if config.sndbuf:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.sndbuf)
+            if config.recbuf:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.recbuf)
+
+    def admit(self, user: User, vhost: str) -> VHost:
+        """The vhost of that name, for one more connection of the user; 530 if it must not be (RabbitMQ's order)."""
+        limit = self.config.connection_max
+        if limit is not None and len(self.connections) >= limit:
+            raise not_allowed(f"connection refused: node connection limit ({limit}) is reached")
+        found = self.vhosts.get(vhost)
+        if found is None:
+            raise not_allowed(f"vhost {vhost} not found")
+        limit = self.users.vhost_limits(vhost).max_connections
+        refused = f"access to vhost '{vhost}' refused for user '{user.name}'"
+        if limit is not None and found.connection_count >= limit:
+            raise not_allowed(f"{refused}: connection limit ({limit}) is reached")
+        limit = self.users.user_limits(user.name).max_connections
+        if limit is not None and self.user_connections[user.name] >= limit:
+            raise not_allowed(
+                f"connection refused for user '{user.name}': user connection limit ({limit}) is reached"
+            )
+        if not self.users.may_access(user.name, vhost):
+            raise not_allowed(refused)
+        return found
+
+    def check_channel_limits(self, user: User) -> None:
+        """530 if the user or the node has as many channels as it may."""
+        limit = self.users.user_limits(user.name).max_channels
+        if limit is not None and self.user_channels[user.name] >= limit:
+            raise not_allowed(
+                f"number of channels opened for user '{user.name}' has reached the maximum allowed user limit of {limit}"
+            )
+        limit = self.config.channel_max_per_node
+        if limit is not None and self.channel_count >= limit:
+            node = self.config.node_name
+            raise not_allowed(
+                f"number of channels opened on node '{node}' has reached the maximum allowed limit of {limit}"
+            )
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Count and list it."""
+        self.connections.add(connection)
+        self.connections_opened += 1
+        self.user_connections[connection.user.name] += 1
+        connection.vhost.connection_count += 1
+        if connection.heartbeat:
+            self._tick_at(connection, self.now() + connection.heartbeat / 2)
+        log.info(
+            "connection %s: user '%s' authenticated and granted access to vhost '%s'",
+            connection.name,
+            connection.user.name,
+            connection.vhost.name,
+        )
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Uncount it."""
+        self.connections.discard(connection)
+        self.connections_closed += 1
+        self.user_connections[connection.user.name] -= 1
+        connection.vhost.connection_count -= 1
+        log.info("closing connection %s: %s", connection.name, connection.close_reason or "client unexpectedly closed TCP connection")
+
+    def channel_opened(self, user: User) -> None:
+        """Count it."""
+        self.channel_count += 1
+        self.channels_opened += 1
+        self.user_channels[user.name] += 1
+
+    def channel_closed(self, user: User, channel: Any) -> None:
+        """Uncount it, keeping its totals."""
+        self.channel_count -= 1
+        self.channels_closed += 1
+        self.user_channels[user.name] -= 1
+        self.published += channel.published
+        self.delivered += channel.delivered
+        self.acked += channel.acked

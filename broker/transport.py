@@ -1,0 +1,134 @@
+"""Moves octets between a socket and a `Connection` (driver).
+
+All connections read into one buffer of the server: a read is copied out of it before the next can begin, and an idle
+connection owns none.
+"""
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any, cast
+
+from broker.connection import Connection
+
+if TYPE_CHECKING:
+    from broker.server import Server
+
+JOIN_LIMIT = 128 * 1024  # octets up to which frames are joined before they are written
+ABORT_SECONDS = 30.0  # a peer that does not take our last octets is cut off after so long
+
+
+class SocketDriver(asyncio.BufferedProtocol):
+    """The driver of one connection."""
+
+    __slots__ = ("_closing", "_server", "_transport", "appetite", "connection")
+
+    connection: Connection
+    _transport: asyncio.Transport
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._closing = False
+        self.appetite = len(server.read_buffer)
+        """Octets to read at most in one go."""
+
+    # -- asyncio's side ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        server = self._server
+        peer = _address(transport.get_extra_info("peername"))
+        local = _address(transport.get_extra_info("sockname"))
+        self.connection = Connection(server, self, peer, local, server.now())
+        if not server.accepted(self):
+            self._closing = True
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=server.write_high, low=server.write_high // 4)
+        server.set_socket_options(cast("socket.socket", transport.get_extra_info("socket")))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next read goes."""
+        del sizehint
+        return self._server.read_buffer[: self.appetite]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """A read is done."""
+        server = self._server
+        self.connection.receive(bytes(server.read_buffer[:nbytes]))
+        server.finish_turn()
+
+    def eof_received(self) -> bool:
+        """The client has sent its last octet: so do we."""
+        return False
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The socket is closed."""
+        del exc
+        self.connection.lost()
+        self._server.dropped(self)
+        self._server.finish_turn()
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        outbox = self.connection.outbox
+        outbox.transport_full = outbox.full = True
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has drained."""
+        outbox = self.connection.outbox
+        outbox.transport_full = False
+        outbox.drained()
+        self._server.run_turn()
+
+    # -- the connection's side --------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what is in the outbox."""
+        connection = self.connection
+        outbox = connection.outbox
+        frames = outbox.frames
+        if frames:
+            if not self._transport.is_closing():
+                if outbox.pending > JOIN_LIMIT:
+                    self._transport.writelines(frames)
+                else:
+                    self._transport.write(b"".join(frames))
+            frames.clear()
+            connection.sent = True
+        outbox.drained()
+
+    def close(self, delay: float = 0.0) -> None:
+        """Stop reading, write what is queued, and close the socket after `delay` seconds."""
+        if self._closing:
+            return
+        self._closing = True
+        self._server.close_soon(self, delay)
+
+    def finish(self) -> None:
+        """Close the socket once what is queued has been written."""
+        self._transport.close()
+        self._server.call_later(ABORT_SECONDS, self._transport.abort)
+
+    def pause_reading(self) -> None:
+        """Take no more octets for now."""
+        if not self._closing and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take octets again."""
+        if not self._closing and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def stop_reading(self) -> None:
+        """Take no more octets, ever."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._transport.abort()
+
+
+def _address(name: Any) -> tuple[str, int]:
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("unknown", 0)

@@ -1,0 +1,168 @@
+"""A virtual host: its exchanges, queues and bindings, and the rules for changing them."""
+
+import secrets
+from collections.abc import Callable, Iterator
+
+from broker.amqp.tables import Table
+from broker.errors import not_found, precondition_failed, resource, resource_locked
+from broker.queue import Queue
+from broker.route import REPLY_TO
+from broker.turn import Turn
+from exchanges.base import Exchange
+from exchanges.router import Router
+from storage.backing_queue import BackingQueue
+from storage.memory import MemoryQueue
+
+REPLY_PREFIX = REPLY_TO + "."
+
+
+class VHost:
+    """One virtual host.
+
+    Args:
+        name: its name.
+        turn: the server's work list, for its queues.
+        max_queues: limit of queues, None for no limit.
+        make_backing: makes what keeps a new queue's messages.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        turn: Turn,
+        *,
+        max_queues: int | None = None,
+        make_backing: Callable[[], BackingQueue] = MemoryQueue,
+    ) -> None:
+        self.name = name
+        self.max_queues = max_queues
+        self.router = Router()
+        self.router.predeclare()
+        self.queues: dict[str, Queue] = {}
+        self.reply_queues: dict[str, Queue] = {}
+        """Queues of direct reply-to consumers, which no exchange knows."""
+        self.connection_count = 0
+        self._turn = turn
+        self._make_backing = make_backing
+        # counters
+        self.queues_declared = 0
+        self.queues_created = 0
+        self.queues_deleted = 0
+
+    # -- exchanges ----------------------------------------------------------------------------------------------
+
+    def exchange(self, name: str) -> Exchange:
+        """The exchange of that name; 404 if there is none."""
+        exchange = self.router.get(name)
+        if exchange is None:
+            raise not_found(f"no {resource('exchange', name, self.name)}")
+        return exchange
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; nothing happens if there is none. 406 if unused is asked and untrue."""
+        exchange = self.router.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.in_use:
+            raise precondition_failed(f"{resource('exchange', name, self.name)} in use")
+        self.router.remove(name)
+
+    # -- queues -------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str, owner: object) -> Queue:
+        """The queue of that name; 404 if there is none, 405 if it is exclusive to another connection."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise not_found(f"no {resource('queue', name, self.name)}")
+        self.check_access(queue, owner)
+        return queue
+
+    def check_access(self, queue: Queue, owner: object, *, strict: bool = False) -> None:
+        """405 unless `owner` may use the queue; `strict` also wants its exclusivity to be as given (None: not)."""
+        current = queue.exclusive_owner
+        if current is owner or (current is None and not strict):
+            return
+        text = (
+            f"cannot obtain exclusive access to locked {resource('queue', queue.name, self.name)}. "
+            "It could be originally declared on another connection or the exclusive property value does not match "
+            "that of the original declaration."
+        )
+        raise resource_locked(text)
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        exclusive_owner: object | None,
+        auto_delete: bool,
+        arguments: Table,
+    ) -> Queue:
+        """Add a queue that does not exist yet."""
+        queue = Queue(
+            name,
+            self.name,
+            self._make_backing(),
+            self._turn,
+            durable=durable,
+            exclusive_owner=exclusive_owner,
+            auto_delete=auto_delete,
+            arguments=arguments,
+        )
+        self.queues[name] = queue
+        self.router.add_queue(name, queue)
+        self.queues_created += 1
+        return queue
+
+    def check_queue_limit(self, name: str) -> None:
+        """406 if the vhost has as many queues as it may."""
+        if self.max_queues is not None and len(self.queues) >= self.max_queues:
+            limit = f"queue limit in vhost '{self.name}' ({self.max_queues}) is reached"
+            raise precondition_failed(f"cannot declare queue '{name}': {limit}")
+
+    def generated_name(self) -> str:
+        """A new server-chosen queue name."""
+        return f"amq.gen-{secrets.token_urlsafe(16)}"
+
+    def delete_queue(self, queue: Queue) -> int:
+        """Delete a queue, cancelling its consumers; returns how many ready messages went with it."""
+        if queue.deleted:
+            return 0
+        count = queue.ready_count
+        del self.queues[queue.name]
+        self.router.forget(queue.name)
+        self.queues_deleted += 1
+        for consumer in queue.delete():
+            consumer.channel.consumer_cancelled(consumer)
+        return count
+
+    def consumer_left(self, queue: Queue) -> None:
+        """A consumer was cancelled: an auto-delete queue goes with its last one."""
+        if queue.auto_delete and not queue.consumers and not queue.deleted:
+            self.delete_queue(queue)
+
+    # -- direct reply-to ------------------------------------------------------------------------------------------
+
+    def create_reply_queue(self) -> Queue:
+        """A queue for one direct reply-to consumer, under a name nobody can guess."""
+        name = REPLY_PREFIX + secrets.token_urlsafe(24)
+        queue = Queue(name, self.name, self._make_backing(), self._turn)
+        self.reply_queues[name] = queue
+        self.router.generation += 1
+        return queue
+
+    def delete_reply_queue(self, queue: Queue) -> None:
+        """The direct reply-to consumer went."""
+        del self.reply_queues[queue.name]
+        queue.delete()
+        self.router.generation += 1
+
+    def default_destination(self, routing_key: str) -> tuple[Queue, ...]:
+        """Where the default exchange sends a key that no queue is named: a direct reply-to consumer, or nowhere."""
+        queue = self.reply_queues.get(routing_key)
+        return () if queue is None else (queue,)
+
+    def all_queues(self) -> Iterator[Queue]:
+        """The queues users know."""
+        return iter(self.queues.values())

@@ -1,0 +1,1 @@
+"""Who may be told what, when: publisher confirms."""

@@ -1,0 +1,98 @@
+"""The backing queue in memory: what transient queues, and for now all queues, keep their messages in.
+
+Theory. Messages leave the head in the order they came in, so the seq_id of the head never needs to be stored: the
+n-th message ever fetched from `_ready` has seq_id n. What comes back by requeue was fetched before, hence is older
+than anything in `_ready`; it waits in a heap by seq_id and goes out first.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from heapq import heappop, heappush
+from itertools import islice
+
+from storage.backing_queue import Batch
+from storage.message import Message
+
+
+class MemoryQueue:
+    """A `BackingQueue` that lives and dies with the process."""
+
+    __slots__ = ("_head", "_ready", "_requeued", "_unacked", "ready_count")
+
+    def __init__(self) -> None:
+        self.ready_count = 0
+        self._ready: deque[Message] = deque()
+        self._head = 0  # seq_id of the first message of _ready
+        self._requeued: list[tuple[int, Message]] = []
+        self._unacked: dict[int, Message] = {}
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages fetched with `ack_required` and neither acked nor requeued yet."""
+        return len(self._unacked)
+
+    def publish(self, messages: Collection[Message]) -> None:
+        """Append messages at the tail, in order."""
+        self._ready.extend(messages)
+        self.ready_count += len(messages)
+
+    def publish_delivered(self, messages: list[Message], *, ack_required: bool) -> range:
+        """Record messages that go straight to a consumer; `ready_count` must be 0. Returns their seq_ids."""
+        first = self._head
+        self._head = head = first + len(messages)
+        seq_ids = range(first, head)
+        if ack_required:
+            self._unacked.update(zip(seq_ids, messages, strict=True))
+        return seq_ids
+
+    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+        """Take at most `count` messages from the head; `ready_count` must not be 0."""
+        if self._requeued:
+            return self._fetch_requeued(count, ack_required=ack_required)
+        ready = self._ready
+        count = min(count, len(ready))
+        if count == len(ready):
+            messages = list(ready)
+            ready.clear()
+        else:
+            popleft = ready.popleft
+            messages = [popleft() for _ in range(count)]
+        self.ready_count -= count
+        return Batch(self.publish_delivered(messages, ack_required=ack_required), messages, redelivered=False)
+
+    def _fetch_requeued(self, count: int, *, ack_required: bool) -> Batch:
+        requeued = self._requeued
+        taken = [heappop(requeued) for _ in range(min(count, len(requeued)))]
+        self.ready_count -= len(taken)
+        if ack_required:
+            self._unacked.update(taken)
+        return Batch([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=True)
+
+    def ack(self, seq_ids: Collection[int]) -> None:
+        """Forget fetched messages for good."""
+        unacked = self._unacked
+        for seq_id in seq_ids:
+            del unacked[seq_id]
+
+    def requeue(self, seq_ids: Collection[int]) -> None:
+        """Put fetched messages back to their original positions, marked redelivered."""
+        unacked, requeued = self._unacked, self._requeued
+        for seq_id in seq_ids:
+            heappush(requeued, (seq_id, unacked.pop(seq_id)))
+        self.ready_count += len(seq_ids)
+
+    def purge(self) -> int:
+        """Drop every ready message; returns how many."""
+        purged = self.ready_count
+        self._head += len(self._ready)
+        self._ready.clear()
+        self._requeued.clear()
+        self.ready_count = 0
+        return purged
+
+    def peek(self) -> list[Message]:
+        """The ready messages in order, without taking them (for inspection and tests)."""
+        requeued = [message for _, message in sorted(self._requeued, key=lambda entry: entry[0])]
+        return [*requeued, *islice(self._ready, None)]
