@@ -33,6 +33,7 @@ STOREYS = (
     # what a client talks to
     ("broker.channel*", "broker.tx"),
     ("broker.methods*",),
+    ("broker.handshake",),
     ("broker.connection*",),
     # configuration and drivers: the loop, sockets, files, the process
     ("broker.config*", "broker.metrics*"),

@@ -2,9 +2,11 @@
 
 import fcntl
 import importlib.metadata
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -194,3 +196,86 @@ def test_look_alikes_are_no_collision(tmp_path):
             ),
         ]
     )
+
+
+def test_it_starts_serves_and_stops(tmp_path):
+    """The port is open once the log says so, the pid file is there as long, and SIGTERM ends all with 0."""
+    pid_file = tmp_path / "leveret.pid"
+    with Running(tmp_path, "--pid-file", str(pid_file)) as running:
+        running.wait_for("Server startup complete")
+        socket.create_connection(running.address).close()
+        written = pid_file.read_text()
+        code, out, err = running.stopped_by(signal.SIGTERM)
+
+        assert (0, "") == (code, err)
+        assert f"{running.process.pid}\n" == written
+        assert not pid_file.exists()
+        assert "received SIGTERM" in out
+
+
+def test_sigint_stops_too(tmp_path):
+    """Ctrl-C is as good as SIGTERM."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+
+        assert 0 == running.stopped_by(signal.SIGINT)[0]
+
+
+def test_sighup_reopens_the_log(tmp_path):
+    """After SIGHUP lines go to a new file under the old name."""
+    log = tmp_path / "log" / "leveret.log"
+    with Running(tmp_path, "--set", f"log.file={log}") as running:
+        running.wait_for("Server startup complete")
+        log.rename(log.with_suffix(".1"))
+        running.process.send_signal(signal.SIGHUP)
+        while not log.exists():
+            assert running.process.poll() is None
+        code, _, err = running.stopped_by(signal.SIGTERM)
+
+    assert (0, "") == (code, err)
+    assert "Server startup complete" in log.with_suffix(".1").read_text()
+    assert "received SIGTERM" in log.read_text()
+
+
+def test_the_log_can_be_json(tmp_path):
+    """With the JSON formatter each line is an object with RabbitMQ's keys."""
+    with Running(tmp_path, "--set", "log.console.formatter=json") as running:
+        entry = json.loads(running.wait_for("Server startup complete"))
+        running.stopped_by(signal.SIGTERM)
+
+    assert ("info", "Server startup complete", "leveret") == (entry["level"], entry["msg"], entry["domain"])
+
+
+def test_warnings_about_the_configuration_are_logged(tmp_path):
+    """A key that is not supported yet is a warning in the log, not an end."""
+    with Running(tmp_path, "--set", "vm_memory_high_watermark.relative=0.5") as running:
+        line = running.wait_for("vm_memory_high_watermark")
+
+    assert "[warning]" in line
+
+
+def test_a_taken_port_is_refused(tmp_path):
+    """A port that someone else listens on stops the start with 69 and the address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = refused(tmp_path, "--set", f"listeners.tcp.1={address}")
+
+    assert (69, f"cannot listen on {address}: address already in use") == told
+
+
+def test_an_address_of_someone_else_is_refused(tmp_path):
+    """An address this host does not have stops the start with 69."""
+    code, told = refused(tmp_path, "--set", "listeners.tcp.1=192.0.2.1:0")
+
+    assert 69 == code
+    assert told.startswith("cannot listen on 192.0.2.1:0: ")
+
+
+def test_the_data_directory_is_free_after_a_kill(tmp_path):
+    """A broker that was killed leaves nothing that keeps the next one from starting."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        assert -signal.SIGKILL == running.stopped_by(signal.SIGKILL)[0]
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        assert 0 == running.stopped_by(signal.SIGTERM)[0]
