@@ -15,11 +15,22 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
+def environment() -> dict[str, str]:
+    """An environment that neither configures a broker nor leads to the sources."""
+    ours = ("PYTHON", "LEVERET_", "RABBITMQ_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
 def run(*command: str | Path, cwd: Path) -> str:
     """The output of a command that must succeed, without our sources in reach."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LEVERET_"))}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=clean, capture_output=True, text=True, timeout=50, check=False
+        list(map(str, command)),
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
     )
 
     assert 0 == done.returncode, done.stdout + done.stderr
@@ -50,8 +61,10 @@ def test_the_wheel_holds_every_module(wheel):
     assert sources == {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
 
 
-def test_the_installed_command_runs(wheel, tmp_path):
-    """In a fresh environment the command is there, is ours, and tells the version."""
+@pytest.fixture(scope="module")
+def binaries(wheel, tmp_path_factory):
+    """The commands of a fresh environment that has the wheel; dependencies come from the tests' own."""
+    tmp_path = tmp_path_factory.mktemp("installed")
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     binaries = tmp_path / "env" / "bin"
     run(
@@ -61,15 +74,36 @@ def test_the_installed_command_runs(wheel, tmp_path):
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     # The dependencies come from the environment of the tests, after the wheel's own packages.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return binaries
 
-    assert f"leveret {PROJECT['version']}\n" == run(binaries / "leveret", "--version", cwd=tmp_path)
+
+def test_the_installed_command_tells_the_version(binaries, tmp_path):
+    """The command is there, and what it imports is the wheel's."""
     told = run(
         binaries / "python",
         "-c",
         "import broker, storage; print(broker.__file__, storage.__file__)",
         cwd=tmp_path,
     )
-    assert all(str(site) in file for file in told.split())
+
+    assert f"leveret {PROJECT['version']}\n" == run(binaries / "leveret", "--version", cwd=tmp_path)
+    assert all(str(binaries.parent / "lib") in file for file in told.split())
+
+
+def test_the_installed_broker_starts_and_stops(binaries, tmp_path):
+    """The broker of the wheel says that clients may connect, and ends with 0 when asked to."""
+    command = [binaries / "leveret", "serve", "--data-dir", tmp_path, "--set", "listeners.tcp.1=127.0.0.1:0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
+    ) as broker:
+        try:
+            ready = any("Server startup complete" in line for line in broker.stdout)
+            broker.terminate()
+            code = broker.wait(15)
+        finally:
+            broker.kill()
+
+    assert (True, 0) == (ready, code)
 
 
 def test_nothing_would_shadow_another_package():

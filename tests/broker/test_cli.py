@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Self
 
+import pika
+import pika.exceptions
 import pytest
 from click.testing import CliRunner
 
@@ -279,3 +281,30 @@ def test_the_data_directory_is_free_after_a_kill(tmp_path):
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
+
+
+def test_clients_are_told_of_the_shutdown(tmp_path):
+    """A connected client gets connection.close 320 with RabbitMQ's text, and the broker ends with 0."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+        running.process.send_signal(signal.SIGTERM)
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+            connection.process_data_events(time_limit=10)
+
+        assert 0 == running.process.wait(10)
+    text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+    assert (320, text) == (closed.value.reply_code, closed.value.reply_text)
+
+
+def test_a_second_signal_ends_at_once(tmp_path):
+    """While the broker waits for a client that does not answer, another SIGTERM ends it without more ado."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        idle = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+        running.process.send_signal(signal.SIGTERM)
+        running.wait_for("stopping")
+
+        assert 128 + signal.SIGTERM == running.stopped_by(signal.SIGTERM)[0]
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            idle.process_data_events(time_limit=10)
