@@ -216,7 +216,9 @@ def _run(config: Config, outputs: logs.Logs) -> int:
 
 
 async def _serve(config: Config, outputs: logs.Logs) -> int:
-    from broker.server import Server  # noqa: PLC0415 - pulls in the whole broker
+    # The whole broker is loaded here, not for `leveret --version`.
+    from broker.auth import InvalidPatternError  # noqa: PLC0415
+    from broker.server import Server  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
@@ -224,9 +226,11 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     _handle_signals(loop, stopping, config, outputs)
     for warning in config.warnings:
         _logger.warning("%s", warning)
-    server = Server(config)
     try:
+        server = Server(config)
         await server.start()
+    except InvalidPatternError as error:
+        raise StartupError(f"permissions of a user: {error}", EXIT_CONFIG) from None
     except OSError as error:
         raise StartupError(_port_problem(error, config), EXIT_UNAVAILABLE) from None
     except Exception:

@@ -281,11 +281,11 @@ class Connection:
                         if found is None:
                             at = end
                             continue
-                    channel, route = found
-                    if channel.missing:
+                    publishing, way = found
+                    if publishing.missing:
                         self._resume_at = end
                         self._number = number
-                        self._unexpected_frame(channel, kind)
+                        self._unexpected_frame(publishing, kind)
                     if size - end >= 22:
                         kind, header_number, length, ids, body_size, _ = unpack_header(data, end)
                         stop = end + length + FRAME_OVERHEAD
@@ -310,39 +310,40 @@ class Connection:
                                 self._number = number
                                 self._current = (60, 40)
                                 special = self._inspect(data[end + 7 : stop - 1])
-                            if route.plain and (special is None or special.plain_route):  # type: ignore[attr-defined]
-                                message = Message(route.address, data[end:last], number)
-                                for queue in route.queues:
+                            if way.plain and (special is None or special.plain_route):  # type: ignore[attr-defined]
+                                message = Message(way.address, data[end:last], number)
+                                for queue in way.queues:
                                     queue.inbox.append(message)
                                     if not queue.touched:
                                         queue.touched = True
                                         touched.append(queue)
-                                channel.published += 1
-                                route.exchange.published_in += 1  # type: ignore[union-attr]
-                                confirms = channel.confirms
+                                publishing.published += 1
+                                way.exchange.published_in += 1  # type: ignore[union-attr]
+                                confirms = publishing.confirms
                                 if confirms is not None:
                                     confirms.seq_no += 1
-                                    if not channel.confirm_scheduled:
-                                        channel.schedule_confirms()
+                                    if not publishing.confirm_scheduled:
+                                        publishing.schedule_confirms()
                                 total = last - at
                                 if total <= _REPEAT_LIMIT:
                                     prefix = data[at : last - body_size - 1 if body_size else last]
                                     head = end - at
+                                    channel, route = publishing, way
                                 else:
                                     prefix = _NEVER
                                 if total > 4096:
-                                    for queue in route.queues:
+                                    for queue in way.queues:
                                         if total > queue.largest:
                                             queue.largest = total
                             else:
                                 self._resume_at = last
                                 self._number = number
                                 self._current = (60, 40)
-                                channel.publish(route, special, data[end:last])  # type: ignore[arg-type]
+                                publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
                             at = last
                             continue
-                    channel.route = route
-                    channel.missing = -1
+                    publishing.route = way
+                    publishing.missing = -1
                     at = end
                     continue
                 if ids == BASIC_ACK and length == 13:

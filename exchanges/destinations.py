@@ -5,12 +5,15 @@ Most keys lead to one or two destinations, and a tuple of one takes 48 bytes whe
 docs/performance.md.
 """
 
+from typing import TypeVar
+
+T = TypeVar("T")
 Destinations = tuple[object, ...] | dict[object, None]
 
 _TUPLE_LIMIT = 8
 
 
-def with_destination(current: Destinations, destination: object) -> Destinations:
+def with_destination(current: tuple[T, ...] | dict[T, None], destination: T) -> tuple[T, ...] | dict[T, None]:
     """Return `current` and `destination`; a dict is changed in place, a tuple is not."""
     if isinstance(current, dict):
         current[destination] = None
@@ -24,7 +27,9 @@ def with_destination(current: Destinations, destination: object) -> Destinations
     return grown
 
 
-def without_destination(current: Destinations, destination: object) -> Destinations:
+def without_destination(
+    current: tuple[T, ...] | dict[T, None], destination: T
+) -> tuple[T, ...] | dict[T, None]:
     """Return `current` less `destination`; a dict is changed in place, and small ones become tuples again."""
     if isinstance(current, dict):
         current.pop(destination, None)

@@ -29,33 +29,33 @@ _FORMS = {
 _Value = tuple[str, object]  # (kind, value) such that == is RabbitMQ's equality
 _KINDS = {"bool": "bool", "float": "float", "double": "float", "longstr": "binary", "binary": "binary"}
 _PRESENT: _Value = ("void", None)  # as a criterion: any value will do
+_ALWAYS = ("", ("always", None))  # where the index keeps criteria that ask for nothing
 
 
 class _Criteria:
     """The arguments of one or several equal bindings, ready to be compared, and where they lead."""
 
-    __slots__ = ("destinations", "every", "wanted")
+    __slots__ = ("destinations", "every", "places", "wanted")
 
     def __init__(self, wanted: tuple[tuple[str, _Value], ...], *, every: bool) -> None:
         self.wanted = wanted
         self.every = every
+        self.places: tuple[tuple[str, _Value], ...] = ()  # in the index, set when they are put there
         self.destinations: Destinations = ()
 
     def met_by(self, headers: dict[str, _Value]) -> bool:
-        """Tell whether a message with these headers is to be routed."""
-        every = self.every
+        """Tell whether a message with these headers meets every criterion."""
         for name, wanted in self.wanted:
             value = headers.get(name)
-            met = value is not None and (wanted is _PRESENT or wanted == value)
-            if met is not every:
-                return met
-        return every
+            if value is None or (wanted is not _PRESENT and wanted != value):
+                return False
+        return True
 
 
 class HeadersExchange(Exchange):
     """Routes by headers, whatever the routing key."""
 
-    __slots__ = ("_criteria",)
+    __slots__ = ("_criteria", "_index")
 
     type: ClassVar[str] = "headers"
     needs_headers: ClassVar[bool] = True
@@ -80,6 +80,8 @@ class HeadersExchange(Exchange):
             alternate=alternate,
         )
         self._criteria: dict[object, _Criteria] = {}
+        # By name and value: criteria of which every one, or one of which any one, asks for that.
+        self._index: dict[tuple[str, _Value], tuple[_Criteria, ...] | dict[_Criteria, None]] = {}
 
     def validate(self, arguments: Table) -> None:
         """Raise InvalidXMatch unless `x-match` is missing or one of the four words."""
@@ -90,8 +92,17 @@ class HeadersExchange(Exchange):
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:  # noqa: ARG002
         """Return the destinations whose arguments the headers meet, each once."""
         table = headers() if callable(headers) else headers
-        values = {name: _comparable(*field) for name, field in table.items()} if table else {}
-        found = [criteria.destinations for criteria in self._criteria.values() if criteria.met_by(values)]
+        index = self._index
+        found = [criteria.destinations for criteria in index.get(_ALWAYS, ())]
+        if table:
+            values = {name: _comparable(*field) for name, field in table.items()}
+            for place in values.items():
+                for candidates in (index.get(place), index.get((place[0], _PRESENT))):
+                    if candidates is None:
+                        continue
+                    for criteria in candidates:
+                        if not criteria.every or criteria.met_by(values):
+                            found.append(criteria.destinations)  # noqa: PERF401 - no generator per header
         if not found:
             return ()
         if len(found) == 1:
@@ -104,7 +115,24 @@ class HeadersExchange(Exchange):
     def _bound(self, destination: object, identity: Identity) -> None:
         fresh = _compiled(identity)
         criteria = self._criteria.setdefault((fresh.every, fresh.wanted), fresh)
+        if criteria is fresh:
+            fresh.places = self._places(fresh)
+            for place in fresh.places:
+                self._index[place] = with_destination(self._index.get(place, ()), fresh)
         criteria.destinations = with_destination(criteria.destinations, destination)
+
+    def _places(self, criteria: _Criteria) -> tuple[tuple[str, _Value], ...]:
+        """Choose where the index leads to these criteria, so that whatever meets them finds them."""
+        wanted = criteria.wanted
+        if not criteria.every:
+            return wanted  # any one of them is enough
+        if not wanted:
+            return (_ALWAYS,)
+        # All are needed, so one is enough to be found by: the one that the fewest others are found by.
+        return (min(wanted, key=self._crowd),)
+
+    def _crowd(self, place: tuple[str, _Value]) -> int:
+        return len(self._index.get(place, ()))
 
     def _unbound(self, destination: object, identity: Identity) -> None:
         gone = _compiled(identity)
@@ -112,8 +140,8 @@ class HeadersExchange(Exchange):
         bound = self._by_destination.get(destination, ())
         others = bound if isinstance(bound, dict | tuple) else (bound,)
         for other in others:  # with another key, or with arguments that differ in type only
-            left = _compiled(other)
-            if (left.every, left.wanted) == index:
+            kept = _compiled(other)
+            if (kept.every, kept.wanted) == index:
                 return
         criteria = self._criteria.get(index)
         if criteria is None:
@@ -121,6 +149,12 @@ class HeadersExchange(Exchange):
         criteria.destinations = without_destination(criteria.destinations, destination)
         if not criteria.destinations:
             del self._criteria[index]
+            for place in criteria.places:
+                left = without_destination(self._index[place], criteria)
+                if left:
+                    self._index[place] = left
+                else:
+                    del self._index[place]
 
 
 def _compiled(identity: Identity) -> _Criteria:

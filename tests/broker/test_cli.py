@@ -265,6 +265,27 @@ def test_a_taken_port_is_refused(tmp_path):
     assert (69, f"cannot listen on {address}: address already in use") == told
 
 
+def test_a_bad_permission_pattern_is_refused(tmp_path):
+    """A permission that is no regular expression stops the start with 78."""
+    code, told = refused(
+        tmp_path, "--set", "default_permissions.write=(", "--set", "listeners.tcp.1=127.0.0.1:0"
+    )
+
+    assert 78 == code
+    assert told.startswith("permissions of a user: '(' is no regular expression")
+
+
+def test_a_bare_port_is_every_interface(tmp_path):
+    """A listener without a host takes IPv4 connections, and IPv6 ones where there is IPv6, as RabbitMQ's do."""
+    with Running(tmp_path, "--set", "listeners.tcp.1=0") as running:
+        running.wait_for("Server startup complete")
+        socket.create_connection(("127.0.0.1", running.address[1])).close()
+        if running.address[0] == "[::]":
+            socket.create_connection(("::1", running.address[1])).close()
+
+        assert 0 == running.stopped_by(signal.SIGTERM)[0]
+
+
 def test_an_address_of_someone_else_is_refused(tmp_path):
     """An address this host does not have stops the start with 69."""
     code, told = refused(tmp_path, "--set", "listeners.tcp.1=192.0.2.1:0")

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exchanges.errors import InvalidXMatch
 from exchanges.headers import HeadersExchange
@@ -60,7 +62,7 @@ def test_match(arguments, headers, expected):
     assert (["q"] if expected else []) == list(exchange.match("ignored", headers))
     assert (["q"] if expected else []) == list(exchange.match("ignored", lambda: headers))
     assert exchange.unbind("q", "", arguments)
-    assert exchange._criteria == {}
+    assert exchange._criteria == exchange._index == {}
 
 
 def test_no_headers_at_all():
@@ -124,3 +126,55 @@ def test_invalid_x_match(field, text):
     assert f"Invalid x-match field {text}" == str(caught.value)
     assert field == (caught.value.field_type, caught.value.value)
     assert not exchange.in_use
+
+
+VALUE = st.sampled_from(
+    [("void", None), ("long", 1), ("byte", 1), ("long", 2), ("bool", True), ("longstr", "1")]
+)
+FORM = st.sampled_from([None, "all", "any", "all-with-x", "any-with-x"])
+HEADERS = st.dictionaries(st.sampled_from(["a", "b", "c", "x-d"]), VALUE)
+
+
+def naive_match(form, arguments, headers):
+    """Say what RabbitMQ 3.13 says, one argument after another."""
+
+    def met(name, kind, value):
+        if name not in headers:
+            return False
+        other_kind, other = headers[name]
+        return kind == "void" or ((kind == "bool") == (other_kind == "bool") and value == other)
+
+    counted = [
+        met(name, *field)
+        for name, field in arguments.items()
+        if not name.startswith("x-") or (form is not None and form.endswith("-with-x"))
+    ]
+    return any(counted) if form is not None and form.startswith("any") else all(counted)
+
+
+@given(
+    bindings=st.lists(st.tuples(FORM, HEADERS), max_size=30),
+    kept=st.lists(st.booleans(), min_size=30, max_size=30),
+    messages=st.lists(HEADERS, min_size=1, max_size=5),
+)
+def test_many_bindings_match_like_one_by_one(bindings, kept, messages):
+    """However many bindings share the index, each is found exactly when it alone would match."""
+    exchange = HeadersExchange("x")
+    tables = [
+        arguments | ({} if form is None else {"x-match": ("longstr", form)}) for form, arguments in bindings
+    ]
+    for number, table in enumerate(tables):
+        assert exchange.bind(number, "", table)
+        assert exchange.bind(-1, "", table) == (table not in tables[:number])
+    for number in [-1, *(number for number in range(len(tables)) if not kept[number])]:
+        exchange.unbind_destination(number)
+    for headers in messages:
+        expected = [
+            number
+            for number, (form, arguments) in enumerate(bindings)
+            if kept[number] and naive_match(form, arguments, headers)
+        ]
+        assert expected == sorted(set(exchange.match("", headers)))
+    for number in range(len(tables)):
+        exchange.unbind_destination(number)
+    assert exchange._criteria == exchange._index == {}
