@@ -1,0 +1,295 @@
+"""Starts the brokers the rows run against: ours, or a real RabbitMQ, each with the users and limits a set-up names."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance.wire import Client, ClosedError, QuietError
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 90.0
+STOP_SECONDS = 20.0
+ANY = ".*"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user every set-up has; the password is the name."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+    permissions: tuple[tuple[str, str, str, str], ...] = ()  # vhost, configure, write, read
+    max_connections: int | None = None
+    max_channels: int | None = None
+
+
+def _everywhere(*vhosts: str) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple((vhost, ANY, ANY, ANY) for vhost in vhosts)
+
+
+VHOSTS = {"/": {}, "conns": {"max-connections": 1}, "queues": {"max-queues": 1}, "other": {}}
+USERS = (
+    User("guest", ("administrator",), _everywhere("/")),
+    User("root", (), _everywhere(*VHOSTS)),
+    User("limited", (), (("/", "^own", "^own", "^own"),)),
+    User("reader", (), (("/", "^own", "^$", ANY),)),
+    User("writer", (), (("/", "^own", ANY, "^$"),)),
+    User("nobody"),
+    User("conncap", (), _everywhere("/"), max_connections=1),
+    User("chancap", (), _everywhere("/"), max_channels=1),
+    User("impersonator", ("impersonator",), _everywhere("/")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """Settings of one broker process: keys of rabbitmq.conf for ours, an Erlang term list for RabbitMQ 3.10."""
+
+    name: str
+    ours: tuple[str, ...] = ()
+    rabbitmq: str = ""
+
+
+SET_UPS = {
+    setup.name: setup
+    for setup in (
+        SetUp("main", ("auth.failure_delay=200ms",)),
+        SetUp(
+            "tight",
+            (
+                "handshake_timeout=500ms",
+                "connection_max=2",
+                "consumer_max_per_channel=2",
+                "max_message_size=1000",
+                "heartbeat=1",
+            ),
+            "{handshake_timeout,1000},{connection_max,2},{consumer_max_per_channel,2},{max_message_size,1000},"
+            "{heartbeat,1},{consumer_timeout,1000},{channel_tick_interval,500}",
+        ),
+        SetUp(
+            "alarmed",
+            ("vm_memory_high_watermark.absolute=1MiB",),
+            "{vm_memory_high_watermark,{absolute,1000000}}",
+        ),
+        SetUp("ending"),
+    )
+}
+
+
+class StartError(Exception):
+    """A broker did not come up."""
+
+
+@dataclass(slots=True)
+class Broker:
+    """A running broker process."""
+
+    kind: str
+    setup: SetUp
+    address: tuple[str, int]
+    process: subprocess.Popen[bytes]
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    last_log: str = ""
+
+    @property
+    def good_exits(self) -> set[int]:
+        """Exit codes of an orderly end after SIGTERM; the Erlang VM's start script reports the signal."""
+        return {0} if self.kind == "ours" else {0, 143, -signal.SIGTERM}
+
+    def client(self, timeout: float = 5.0) -> Client:
+        """A fresh socket to it."""
+        return Client(self.address, timeout)
+
+    def terminate(self) -> None:
+        """Send SIGTERM, as an administrator would, without waiting."""
+        os.killpg(self.process.pid, signal.SIGTERM)
+
+    def exit_code(self) -> int:
+        """Wait for the end of the process; its exit code."""
+        return self.process.wait(STOP_SECONDS)
+
+    def log(self) -> str:
+        """Everything the process wrote."""
+        return (self.home / "output.log").read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End the process and remove its data."""
+        try:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGTERM)
+                self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(STOP_SECONDS)
+        self.last_log = self.log()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _spawn(command: list[str], home: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    with (home / "output.log").open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+
+def our_settings(setup: SetUp) -> list[str]:
+    """The ``--set`` values of our broker for a set-up."""
+    settings = ["listeners.tcp.1=127.0.0.1:0", *setup.ours]
+    for number, (name, limits) in enumerate(VHOSTS.items()):
+        settings += [f"default_vhosts.{number}.name={name}"] if number else []
+        settings += [f"limits.vhost.{name}.{key.replace('-', '_')}={value}" for key, value in limits.items()]
+    for user in USERS:
+        if user.name != "guest":  # the first user is there without being asked for
+            prefix = f"default_users.{user.name}"
+            vhosts = "|".join(re.escape(vhost) for vhost, *_ in user.permissions) or "none of them"
+            settings += [f"{prefix}.password={user.name}", f"{prefix}.vhost_pattern=^({vhosts})$"]
+            settings += [f"{prefix}.tags={','.join(user.tags)}"] if user.tags else []
+            for _, *rights in user.permissions[:1]:
+                settings += [
+                    f"{prefix}.{verb}={right}"
+                    for verb, right in zip(("configure", "write", "read"), rights, strict=True)
+                ]
+        for limit, value in (("max_connections", user.max_connections), ("max_channels", user.max_channels)):
+            settings += [f"limits.user.{user.name}.{limit}={value}"] if value is not None else []
+    return settings
+
+
+def start_ours(setup: SetUp) -> Broker:
+    """Start this project's broker on an ephemeral port and wait until clients may connect."""
+    home = Path(tempfile.mkdtemp(prefix="conformance-ours-"))
+    command = [sys.executable, "-m", "broker", "serve", "--data-dir", str(home / "data")]
+    for value in our_settings(setup):
+        command += ["--set", value]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+    process = _spawn(command, home, environment)
+    broker = Broker("ours", setup, ("127.0.0.1", 0), process, home)
+    deadline = time.monotonic() + START_SECONDS
+    while "Server startup complete" not in broker.log():
+        if process.poll() is not None or time.monotonic() > deadline:
+            output = broker.log()
+            broker.stop()
+            message = f"our broker did not start:\n{output}"
+            raise StartError(message)
+        time.sleep(0.02)
+    found = re.search(r"started TCP listener on (?:\S*?)127\.0\.0\.1:(\d+)", broker.log())
+    assert found, broker.log()
+    broker.address = ("127.0.0.1", int(found[1]))
+    return broker
+
+
+def _definitions() -> dict[str, object]:
+    users = []
+    for user in USERS:
+        salt = b"salt"
+        digest = base64.b64encode(salt + hashlib.sha256(salt + user.name.encode()).digest()).decode()
+        limits = {"max-connections": user.max_connections, "max-channels": user.max_channels}
+        users.append(
+            {
+                "name": user.name,
+                "password_hash": digest,
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": list(user.tags),
+                "limits": {key: value for key, value in limits.items() if value is not None},
+            }
+        )
+    permissions = [
+        {"user": user.name, "vhost": vhost, "configure": configure, "write": write, "read": read}
+        for user in USERS
+        for vhost, configure, write, read in user.permissions
+    ]
+    return {
+        "users": users,
+        "vhosts": [{"name": name} for name in VHOSTS],
+        "permissions": permissions,
+        "parameters": [
+            {"vhost": name, "component": "vhost-limits", "name": "limits", "value": limits}
+            for name, limits in VHOSTS.items()
+            if limits
+        ],
+        "policies": [],
+        "queues": [],
+        "exchanges": [],
+        "bindings": [],
+    }
+
+
+def rabbitmq_server() -> str | None:
+    """The RabbitMQ server script of this machine, past the wrapper that changes users; None without one."""
+    plain = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+    return str(plain) if plain.exists() else shutil.which("rabbitmq-server")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_rabbitmq(setup: SetUp) -> Broker:
+    """Start a RabbitMQ node of our own (name, ports, data) and wait until clients may log in."""
+    server = rabbitmq_server()
+    if server is None:
+        message = "no rabbitmq-server on this machine"
+        raise StartError(message)
+    home = Path(tempfile.mkdtemp(prefix="conformance-rabbitmq-"))
+    port = _free_port()
+    (home / "plugins").write_text("[].\n")
+    (home / "definitions.json").write_text(json.dumps(_definitions()))
+    (home / "rabbitmq.conf").write_text(
+        f"listeners.tcp.1 = 127.0.0.1:{port}\nload_definitions = {home}/definitions.json\n"
+    )
+    (home / "advanced.config").write_text(f"[{{rabbit,[{setup.rabbitmq}]}}].\n")
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("RABBITMQ_")},
+        "HOME": str(home),
+        "RABBITMQ_NODENAME": f"conformance{port}@localhost",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(home / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
+        "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(home / "advanced.config"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none",
+    }
+    broker = Broker(
+        "rabbitmq", setup, ("127.0.0.1", port), _spawn([server], home, environment), home, environment
+    )
+    deadline = time.monotonic() + START_SECONDS
+    while "completed with" not in broker.log() or not _answers(broker):
+        if broker.process.poll() is not None or time.monotonic() > deadline:
+            output = broker.log()
+            broker.stop()
+            message = f"RabbitMQ did not start:\n{output}"
+            raise StartError(message)
+        time.sleep(0.2)
+    return broker
+
+
+def _answers(broker: Broker) -> bool:
+    try:
+        broker.client().login().close_socket()
+    except (OSError, ClosedError, QuietError):
+        return False
+    return True
+
+
+START = {"ours": start_ours, "rabbitmq": start_rabbitmq}

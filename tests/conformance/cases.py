@@ -1,0 +1,207 @@
+"""What a conformance case is, how it is run against a broker, and how its outcome is written down."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from conformance.brokers import Broker
+from conformance.wire import BY_NAME, Channel, Client, ClosedError, QuietError
+
+CODES = {
+    311: "CONTENT_TOO_LARGE", 312: "NO_ROUTE", 313: "NO_CONSUMERS", 320: "CONNECTION_FORCED", 402: "INVALID_PATH",
+    403: "ACCESS_REFUSED", 404: "NOT_FOUND", 405: "RESOURCE_LOCKED", 406: "PRECONDITION_FAILED", 501: "FRAME_ERROR",
+    502: "SYNTAX_ERROR", 503: "COMMAND_INVALID", 504: "CHANNEL_ERROR", 505: "UNEXPECTED_FRAME", 506: "RESOURCE_ERROR",
+    530: "NOT_ALLOWED", 540: "NOT_IMPLEMENTED", 541: "INTERNAL_ERROR",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a script came to.
+
+    `level` is "ok" (it ran to its end and returned `seen`), "channel" or "connection" (closed by the broker with a code,
+    the ids of a method and a text), "socket" (closed without a method) or "quiet" (an answer never came). `after` tells
+    what the broker did next where it was not what it owes: a connection that outlives its close, a channel number that
+    cannot be opened again.
+    """
+
+    level: str
+    code: int = 0
+    class_id: int = 0
+    method_id: int = 0
+    text: str = ""
+    seen: Any = None
+    after: str = ""
+
+    def __str__(self) -> str:
+        """One line for tables."""
+        after = f" ({self.after})" if self.after else ""
+        if self.level == "ok":
+            return ("ok" if self.seen is None else f"ok {self.seen!r}") + after
+        if not self.code:
+            return f"{self.level} {self.text}".strip() + after
+        return f"{self.level} {self.code} {self.class_id}/{self.method_id} {self.text}{after}"
+
+
+def _closed(level: str, code: int, method: str | None, text: str | None) -> Outcome:
+    spec = BY_NAME[method] if method else None
+    full = CODES[code] if text is None else f"{CODES[code]} - {text}"
+    return Outcome(level, code, spec.class_id if spec else 0, spec.method_id if spec else 0, full)
+
+
+def channel(code: int, method: str | None, text: str | None) -> Outcome:
+    """The broker closes the channel; `method` is the one at fault, `text` what follows the code's name."""
+    return _closed("channel", code, method, text)
+
+
+def connection(code: int, method: str | None, text: str | None) -> Outcome:
+    """The broker closes the connection; None as text: the code's name alone."""
+    return _closed("connection", code, method, text)
+
+
+def ok(seen: Any = None) -> Outcome:
+    """The script runs to its end and returns this."""
+    return Outcome("ok", seen=seen)
+
+
+SOCKET = Outcome("socket")
+
+
+class Session:
+    """What a script works with: clients of one broker, and names of its own."""
+
+    def __init__(self, case: "Case", broker: Broker) -> None:
+        """Names derive from the case, so that texts are the same on every broker."""
+        self.broker = broker
+        self.q, self.x = case.names["q"], case.names["x"]
+        self._clients: list[Client] = []
+        self._channel: Channel | None = None
+
+    def client(self, timeout: float = 5.0) -> Client:
+        """A new socket, nothing sent."""
+        client = self.broker.client(timeout)
+        self._clients.append(client)
+        return client
+
+    def login(self, user: str = "guest", virtual_host: str = "/", **rest: Any) -> Client:
+        """A new connection, opened; every user's password is the name."""
+        return self.client().login(user, user, virtual_host, **rest)
+
+    def channel(self, user: str = "guest", virtual_host: str = "/", **rest: Any) -> Channel:
+        """Channel 1 of a new connection."""
+        return self.login(user, virtual_host, **rest).channel(1)
+
+    def finish(self) -> None:
+        """Drop every socket."""
+        for client in self._clients:
+            client.close_socket()
+
+
+Script = Callable[[Session], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row of the error table (or a variant of it), or one sentence about the protocol."""
+
+    id: str
+    statement: str
+    expect: Outcome
+    script: Script
+    setup: str = "main"
+    later: str = ""
+    fatal: bool = False
+    outside: bool = False
+    names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def row(self) -> int:
+        """The row of the error table, 0 for cases beside it."""
+        digits = re.match(r"\d+", self.id)
+        return int(digits[0]) if digits else 0
+
+
+class Cases(list[Case]):
+    """A list of cases filled by decorating their scripts."""
+
+    def case(
+        self, ident: str, statement: str, expect: Outcome | None = None, **rest: Any
+    ) -> Callable[[Script], Script]:
+        """Add a case; in expected texts {q} and {x} are its queue and its exchange."""
+
+        def add(script: Script) -> Script:
+            name = ident.replace(".", "-").replace(" ", "-")
+            names = {"q": f"q-{name}", "x": f"x-{name}"}
+            outcome = ok() if expect is None else expect
+            outcome = replace(
+                outcome, text=outcome.text.replace("{q}", names["q"]).replace("{x}", names["x"])
+            )
+            self.append(Case(ident, statement, outcome, script, names=names, **rest))
+            return script
+
+        return add
+
+
+_MASKS = (
+    (re.compile(r"<\d+\.\d+\.\d+>"), "<pid>"),
+    (re.compile(r"amq\.gen-[A-Za-z0-9_\-]+"), "amq.gen-NAME"),
+    (re.compile(r"amq\.ctag-[A-Za-z0-9_\-]+"), "amq.ctag-NAME"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
+    (re.compile(r"(?<=')[\w-]+@[\w.-]+(?=')"), "NODE"),
+)
+
+
+def mask(text: str) -> str:
+    """Text with what differs from run to run replaced."""
+    for pattern, name in _MASKS:
+        text = pattern.sub(name, text)
+    return text
+
+
+def _after(case: Case, error: ClosedError) -> str:
+    """Do what a client owes after a close and see that the broker does its part."""
+    client = error.client
+    try:
+        if error.level == "channel" and error.close:
+            number = error.close.channel
+            client.send(number, "channel.close-ok")
+            client.call(number, "channel.open")
+            return ""
+        if error.level == "connection" and not case.fatal:
+            client.send(0, "connection.close-ok")
+            client.read_rest(timeout=4)
+    except QuietError:
+        return "the socket stays open" if error.level == "connection" else "the channel does not reopen"
+    except (ClosedError, OSError) as problem:
+        return f"then {problem}"
+    return ""
+
+
+def run(case: Case, broker: Broker) -> Outcome:
+    """Run one case against a broker."""
+    session = Session(case, broker)
+    try:
+        seen = case.script(session)
+        return Outcome("ok", seen=mask(seen) if isinstance(seen, str) else seen)
+    except ClosedError as error:
+        after = _after(case, error)
+        if error.close is None:
+            return Outcome(error.level, after=after)
+        fields = error.close.fields
+        return Outcome(
+            error.level,
+            fields["reply_code"],
+            fields["class_id"],
+            fields["method_id"],
+            mask(fields["reply_text"]),
+            after=after,
+        )
+    except QuietError:
+        return Outcome("quiet")
+    except ConnectionError:
+        return Outcome("socket")
+    except (AssertionError, ValueError, KeyError, OSError) as problem:
+        return Outcome("broken", text=f"{type(problem).__name__}: {problem}")
+    finally:
+        session.finish()

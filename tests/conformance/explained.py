@@ -1,0 +1,125 @@
+"""Why our outcome of a case is not RabbitMQ 3.10.8's: data for the runner and for docs/compatibility.md."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from conformance.cases import SOCKET, Outcome, channel, connection, ok
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One difference: the cases it covers (ids, or patterns as of file names), and what RabbitMQ 3.10.8 does instead.
+
+    `theirs` makes RabbitMQ's outcome from ours, so that a difference other than the explained one is still found.
+    """
+
+    cases: tuple[str, ...]
+    what: str
+    theirs: Callable[[Outcome], Outcome]
+    reason: str
+    source: str
+
+    def covers(self, ident: str) -> bool:
+        """Whether this is about that case."""
+        return any(fnmatchcase(ident, pattern) for pattern in self.cases)
+
+
+def _unnamed_permission(ours: Outcome) -> Outcome:
+    text = ours.text
+    for permission in ("configure", "write", "read"):
+        text = text.replace(f" - {permission} access", " - access")
+    return replace(ours, text=text)
+
+
+def _broken_line(ours: Outcome) -> Outcome:
+    return replace(ours, text=ours.text.replace("marker,0}", "marker,\n" + " " * 70 + "0}"))
+
+
+def _no_header_text(ours: Outcome) -> Outcome:
+    text = "UNEXPECTED_FRAME - expected content body, got non content body frame instead"
+    return replace(ours, code=505, text=text)
+
+
+_EXCHANGE_TYPE = {
+    "foo": "invalid exchange type 'foo'",
+    "x-delayed-message": "unknown exchange type 'x-delayed-message'",
+    "": "invalid exchange type ''",
+}
+
+
+def _command_invalid(ours: Outcome) -> Outcome:
+    name = ours.text.rpartition(" ")[2].strip("'")
+    return connection(503, "exchange.declare", _EXCHANGE_TYPE[name])
+
+
+EXPLAINED = (
+    Explanation(
+        ("104*", "105*", "106*"),
+        "3.10.8 does not name the permission: `access to queue 'q' in vhost '/' refused for user 'u'`",
+        _unnamed_permission,
+        "3.13 begins the text with the permission that is missing (`configure access to ...`); we follow 3.13.",
+        "rabbit_access_control.erl, check_resource_access, v3.13.7 and v3.10.8",
+    ),
+    Explanation(
+        ("39*", "exchange.nowait-error"),
+        "3.10.8 closes the connection with 503 COMMAND_INVALID, `invalid exchange type` or `unknown exchange type`",
+        _command_invalid,
+        "3.13 closes the channel with 406; whether a type is `unknown` or `invalid` depends on the Erlang VM's atoms.",
+        "rabbit_exchange.erl, check_type, v3.13.7 and v3.10.8",
+    ),
+    Explanation(
+        ("30", "31"),
+        "3.10.8 has no such check and fails at the next frame, with 505",
+        _no_header_text,
+        "A body larger than announced, or announced larger than any broker takes, is refused where it is seen, as 4.x does.",
+        "rabbit_command_assembler.erl, v4.3.5 and v3.10.8",
+    ),
+    Explanation(
+        ("32a", "32b", "32c", "33c"),
+        "RabbitMQ's reader process crashes and the socket closes without a method",
+        lambda _: SOCKET,
+        "An octet we cannot read is the client's error, and the client is told so before the socket closes.",
+        "rabbit_framing_amqp_0_9_1.erl, lookup_method_name, and rabbit_binary_parser.erl: no clause, outside of the try",
+    ),
+    Explanation(
+        ("72a",),
+        "3.10.8 has no rule for the pseudo-queue and finds no queue of that name: 404",
+        lambda _: channel(404, "queue.bind", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
+        "4.x tells the client what is wrong; so do we.",
+        "rabbit_channel.erl, check_not_reply_to_queue (row 72), v4.3.5",
+    ),
+    Explanation(
+        ("72b",),
+        "3.10.8 has no rule for the pseudo-queue, and unbinding what does not exist is answered",
+        lambda _: ok(),
+        "4.x tells the client what is wrong; so do we.",
+        "rabbit_channel.erl, check_not_reply_to_queue (row 72), v4.3.5",
+    ),
+    Explanation(
+        ("24b",),
+        "The Erlang term in the text is broken into two lines",
+        _broken_line,
+        "Erlang's `~p` breaks terms that pass column 80; our texts are one line.",
+        "rabbit_reader.erl, frame_error; io_lib:format/2",
+    ),
+    Explanation(
+        ("16",),
+        "3.10.8 has no limit on a node's connections and opens the connection",
+        lambda _: ok(),
+        "`connection_max` came with 3.12 and is in 3.13.",
+        "rabbit_reader.erl, is_over_node_connection_limit, v3.13.7",
+    ),
+    Explanation(
+        ("84",),
+        "3.10.8 has no limit on a channel's consumers and starts the consumer",
+        lambda _: ok(),
+        "`consumer_max_per_channel` came with 3.12 and is in 3.13.",
+        "rabbit_channel.erl, handle_method basic.consume, v3.13.7",
+    ),
+)
+
+
+def explanation(ident: str) -> Explanation | None:
+    """The explanation of a case's difference, if it has one."""
+    return next((one for one in EXPLAINED if one.covers(ident)), None)

@@ -1,0 +1,44 @@
+"""All cases, and the rows of the error table that cannot be one."""
+
+from conformance import (
+    rows_access,
+    rows_basic,
+    rows_confirms,
+    rows_connection,
+    rows_exchanges,
+    rows_frames,
+    rows_queues,
+)
+from conformance.cases import Case
+
+LAST_ROW = 111
+CASES: list[Case] = [
+    *rows_connection.ROWS,
+    *rows_frames.ROWS,
+    *rows_exchanges.ROWS,
+    *rows_queues.ROWS,
+    *rows_basic.ROWS,
+    *rows_confirms.ROWS,
+    *rows_access.ROWS,
+]
+BY_ID = {case.id: case for case in CASES}
+
+_QUORUM = "there are no quorum queues or streams"
+NOT_APPLICABLE = {
+    13: "virtual hosts do not fail by themselves on one node",
+    49: "a limit of a whole cluster",
+    59: _QUORUM,
+    60: _QUORUM,
+    61: "RabbitMQ 4 only; `compatibility.transient_nonexcl_queues = denied` is tested beside the queue rules",
+    66: "there are no protected queues",
+    89: _QUORUM,
+    90: _QUORUM + "; for the pseudo-queue of direct reply-to see `basic.reply-to-get`",
+    91: _QUORUM,
+    92: _QUORUM,
+    93: _QUORUM,
+    94: _QUORUM,
+    102: "a commit in memory is done before the next method is read; it returns with durable storage",
+    107: "topic permissions come with access control",
+    109: "queues do not crash apart from their broker",
+    111: "there is no metadata store that could time out",
+}

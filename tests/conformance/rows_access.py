@@ -1,0 +1,163 @@
+"""Rows 104-107: the permission matrix of a user who owns what begins with "own"."""
+
+from conformance.cases import Cases, Outcome, Session, channel, ok
+
+ROWS = Cases()
+case = ROWS.case
+
+
+def _refused(ident: str, method: str, text: str, user: str = "limited", **fields: object) -> None:
+    """A case in which `user` calls a method that guest's q- queue, x- exchange, or a missing permission stands against."""
+
+    def script(s: Session) -> None:
+        root = s.channel()
+        root.queue(s.q)
+        root.exchange(s.x, "topic")
+        root.exchange("own-" + s.x, "topic")
+        root.queue("own-" + s.q)
+        root.exchange("own-a-" + s.x, "topic", arguments={"alternate-exchange": s.x})
+        mine = s.channel(user)
+        named = {
+            k: v.replace("{q}", s.q).replace("{x}", s.x) if isinstance(v, str) else v
+            for k, v in fields.items()
+        }
+        arguments = {
+            k: v.replace("{q}", s.q).replace("{x}", s.x)
+            for k, v in (named.pop("arguments", None) or {}).items()
+        }
+        if arguments:
+            named["arguments"] = arguments
+        if method == "basic.publish":
+            mine.publish(str(named["exchange"]), str(named.get("routing_key", "k")), b"x")
+            mine.sync()
+        else:
+            mine.call(method, **named)
+
+    expect: Outcome = channel(403, method, f"{text} in vhost '/' refused for user '{user}'")
+    case(ident, f"{user} may not call {method} with {fields}", expect)(script)
+
+
+_refused("104a", "queue.declare", "configure access to queue 'new-{q}'", queue="new-{q}")
+_refused("104b", "queue.declare", "configure access to queue '{q}'", queue="{q}")
+_refused("104c", "queue.delete", "configure access to queue '{q}'", queue="{q}")
+_refused(
+    "104d", "exchange.declare", "configure access to exchange 'new-{x}'", exchange="new-{x}", type="direct"
+)
+_refused("104e", "exchange.delete", "configure access to exchange '{x}'", exchange="{x}")
+_refused("104f", "queue.delete", "configure access to queue 'nosuch'", queue="nosuch")
+_refused(
+    "104g",
+    "queue.declare",
+    "configure access to queue 'new-{q}'",
+    queue="new-{q}",
+    arguments={"x-queue-mode": "foo"},
+)
+
+_refused("105a", "basic.publish", "write access to exchange '{x}'", exchange="{x}")
+_refused(
+    "105b", "basic.publish", "write access to exchange 'amq.default'", exchange="", routing_key="own-{q}"
+)
+_refused(
+    "105c", "queue.bind", "write access to queue '{q}'", queue="{q}", exchange="own-{x}", routing_key="k"
+)
+_refused("105d", "exchange.bind", "write access to exchange '{x}'", destination="{x}", source="own-{x}")
+_refused(
+    "105e", "queue.unbind", "write access to queue '{q}'", queue="{q}", exchange="own-{x}", routing_key="k"
+)
+_refused("105f", "exchange.declare", "write access to exchange '{x}'", exchange="own-new-{x}", type="direct",
+         arguments={"alternate-exchange": "{x}"})  # fmt: skip
+_refused(
+    "105g",
+    "queue.declare",
+    "write access to exchange '{x}'",
+    queue="own-new-{q}",
+    arguments={"x-dead-letter-exchange": "{x}"},
+)
+_refused("105h", "exchange.declare", "write access to exchange 'own-ae'", user="reader", exchange="own-new-{x}", type="direct",
+         arguments={"alternate-exchange": "own-ae"})  # fmt: skip
+_refused("105i", "basic.publish", "write access to exchange 'own-{x}'", user="reader", exchange="own-{x}")
+_refused("105j", "queue.bind", "write access to queue '{q}'", queue="{q}", exchange="{x}", routing_key="k")
+
+_refused("106a", "basic.get", "read access to queue '{q}'", queue="{q}")
+_refused("106b", "basic.consume", "read access to queue '{q}'", queue="{q}")
+_refused("106c", "queue.purge", "read access to queue '{q}'", queue="{q}")
+_refused(
+    "106d", "queue.bind", "read access to exchange '{x}'", queue="own-{q}", exchange="{x}", routing_key="k"
+)
+_refused("106e", "exchange.bind", "read access to exchange '{x}'", destination="own-{x}", source="{x}")
+_refused("106f", "queue.declare", "read access to queue 'own-new-{q}'", user="writer", queue="own-new-{q}",
+         arguments={"x-dead-letter-exchange": "own-dlx"})  # fmt: skip
+_refused("106g", "exchange.declare", "read access to exchange 'own-new-{x}'", user="writer", exchange="own-new-{x}", type="direct",
+         arguments={"alternate-exchange": "own-ae"})  # fmt: skip
+_refused(
+    "106h", "queue.unbind", "read access to exchange '{x}'", queue="own-{q}", exchange="{x}", routing_key="k"
+)
+_refused("106i", "basic.get", "read access to queue 'nosuch'", queue="nosuch")
+
+
+@case(
+    "104h",
+    "names are checked before the permission",
+    channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
+)
+def _(s: Session) -> None:
+    s.channel("limited").queue("amq.foo")
+
+
+@case("104i", "a passive declare needs no permission", ok((0, "exchange.declare-ok")))
+def _(s: Session) -> tuple[int, str]:
+    s.channel().queue(s.q)
+    mine = s.channel("limited")
+    answer = mine.call("exchange.declare", exchange="amq.topic", type="topic", passive=True)
+    return mine.ready(s.q), answer.name
+
+
+@case(
+    "104j", "a user without any other permission may use the queues and exchanges of its own names", ok(b"x")
+)
+def _(s: Session) -> bytes | None:
+    mine = s.channel("limited")
+    queue, exchange = "own-" + s.q, "own-" + s.x
+    mine.queue(queue)
+    mine.exchange(exchange)
+    mine.call("queue.bind", queue=queue, exchange=exchange, routing_key="k")
+    mine.publish(exchange, "k", b"x")
+    return mine.get(queue)
+
+
+@case(
+    "104k",
+    "a server-named queue needs the permission for its generated name",
+    channel(
+        403,
+        "queue.declare",
+        "configure access to queue 'amq.gen-NAME' in vhost '/' refused for user 'limited'",
+    ),
+)
+def _(s: Session) -> None:
+    s.channel("limited").queue(exclusive=True)
+
+
+@case(
+    "105k",
+    "a missing exchange is refused before it is looked for",
+    channel(
+        403, "basic.publish", "write access to exchange 'nosuch' in vhost '/' refused for user 'limited'"
+    ),
+)
+def _(s: Session) -> None:
+    mine = s.channel("limited")
+    mine.publish("nosuch", "k", b"x")
+    mine.sync()
+
+
+@case(
+    "105l",
+    "permission comes before the test for an internal exchange",
+    channel(403, "basic.publish", "write access to exchange '{x}' in vhost '/' refused for user 'limited'"),
+)
+def _(s: Session) -> None:
+    s.channel().exchange(s.x, internal=True)
+    mine = s.channel("limited")
+    mine.publish(s.x, "k", b"x")
+    mine.sync()

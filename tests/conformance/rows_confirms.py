@@ -1,0 +1,284 @@
+"""Rows 99-103: publisher confirms and transactions."""
+
+from conformance.cases import Cases, Session, channel, ok
+
+ROWS = Cases()
+case = ROWS.case
+
+
+@case(
+    "99",
+    "tx.select on a confirming channel",
+    channel(406, "tx.select", "cannot switch from confirm to tx mode"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.call("confirm.select")
+    opened.call("tx.select")
+
+
+@case(
+    "100",
+    "confirm.select on a transactional channel",
+    channel(406, "confirm.select", "cannot switch from tx to confirm mode"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.call("tx.select")
+    opened.call("confirm.select")
+
+
+@case("101a", "tx.commit without tx.select", channel(406, "tx.commit", "channel is not transactional"))
+def _(s: Session) -> None:
+    s.channel().call("tx.commit")
+
+
+@case("101b", "tx.rollback without tx.select", channel(406, "tx.rollback", "channel is not transactional"))
+def _(s: Session) -> None:
+    s.channel().call("tx.rollback")
+
+
+@case(
+    "103",
+    "a commit that a full queue refuses",
+    channel(406, "tx.commit", "partial tx completion"),
+    later="queue length limits",
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    opened.call("tx.select")
+    opened.publish("", s.q, b"1")
+    opened.publish("", s.q, b"2")
+    opened.call("tx.commit")
+
+
+@case("confirm.numbering", "confirms number publishes from 1, each exactly once", ok([1, 2, 3, 4, 5]))
+def _(s: Session) -> list[int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.publish("", s.q, b"before")
+    opened.call("confirm.select")
+    for number in range(5):
+        opened.publish("", s.q if number % 2 else "nosuch-queue", b"x")
+    covered: list[int] = []
+    while len(covered) < 5:
+        ack = opened.receive("basic.ack")
+        first = min(set(range(1, 6)) - set(covered)) if ack.multiple else ack.delivery_tag
+        covered += [n for n in range(first, ack.delivery_tag + 1) if n not in covered]
+    return sorted(covered)
+
+
+@case("confirm.select-twice", "confirm.select twice goes on counting", ok([1, 2]))
+def _(s: Session) -> list[int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    tags = []
+    for _ in range(2):
+        opened.call("confirm.select")
+        opened.publish("", s.q, b"x")
+        tags.append(int(opened.receive("basic.ack").delivery_tag))
+    return tags
+
+
+@case("confirm.nowait", "a nowait confirm.select answers nothing and works", ok(("basic.ack", 1)))
+def _(s: Session) -> tuple[str, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.send("confirm.select", nowait=True)
+    opened.publish("", s.q, b"x")
+    got = opened.receive()
+    return got.name, got.delivery_tag
+
+
+@case("confirm.persistent", "a persistent message to a durable queue is confirmed", ok(1))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q, durable=True)
+    opened.call("confirm.select")
+    opened.publish("", s.q, b"x", delivery_mode=2)
+    return int(opened.receive("basic.ack").delivery_tag)
+
+
+@case("confirm.fanout", "a message to several queues is confirmed once", ok((1, True)))
+def _(s: Session) -> tuple[int, bool]:
+    opened = s.channel()
+    opened.exchange(s.x, "fanout")
+    for number in range(3):
+        opened.queue(s.q + str(number))
+        opened.call("queue.bind", queue=s.q + str(number), exchange=s.x)
+    opened.call("confirm.select")
+    opened.publish(s.x, "", b"x")
+    return opened.receive("basic.ack").delivery_tag, opened.quiet()
+
+
+@case(
+    "confirm.deleted-queue",
+    "a message whose queue is deleted meanwhile is confirmed all the same",
+    ok({"basic.ack", "queue.delete-ok"}),
+)
+def _(s: Session) -> set[str]:
+    opened = s.channel()
+    opened.queue(s.q, durable=True)
+    opened.call("confirm.select")
+    opened.publish("", s.q, b"x", delivery_mode=2)
+    opened.send("queue.delete", queue=s.q)
+    return {opened.receive().name, opened.receive().name}
+
+
+@case("confirm.per-channel", "each channel numbers its own", ok((1, 1)))
+def _(s: Session) -> tuple[int, int]:
+    one = s.channel()
+    one.queue(s.q)
+    two = one.client.channel(2)
+    one.call("confirm.select")
+    two.call("confirm.select")
+    one.publish("", s.q, b"x")
+    two.publish("", s.q, b"x")
+    return one.receive("basic.ack").delivery_tag, two.receive("basic.ack").delivery_tag
+
+
+@case(
+    "confirm.nack-overflow",
+    "a full queue that rejects publishes nacks them",
+    ok(("basic.ack", "basic.nack")),
+    later="queue length limits",
+)
+def _(s: Session) -> tuple[str, str]:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    opened.call("confirm.select")
+    opened.publish("", s.q, b"1")
+    first = opened.receive().name
+    opened.publish("", s.q, b"2")
+    return first, opened.receive().name
+
+
+@case("tx.commit", "publishes of a transaction come with its commit", ok((0, 2)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("tx.select")
+    opened.publish("", s.q, b"1")
+    opened.publish("", s.q, b"2")
+    before = opened.drain(s.q)
+    opened.call("tx.commit")
+    return before, opened.drain(s.q)
+
+
+@case("tx.rollback", "publishes of a transaction are gone with its rollback", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("tx.select")
+    opened.publish("", s.q, b"1")
+    opened.call("tx.rollback")
+    opened.call("tx.commit")
+    return opened.drain(s.q)
+
+
+@case("tx.ack-commit", "acks of a transaction hold from its commit on", ok((0, 0)))
+def _(s: Session) -> tuple[int, int]:
+    plain, opened = s.channel(), s.channel()
+    plain.queue(s.q)
+    plain.publish("", s.q, b"1")
+    plain.ready(s.q, 1)
+    opened.call("tx.select")
+    tag = opened.call("basic.get", queue=s.q).delivery_tag
+    opened.send("basic.ack", delivery_tag=tag)
+    before = plain.drain(s.q)
+    opened.call("tx.commit")
+    opened.call("channel.close", reply_code=200)
+    return before, plain.drain(s.q)
+
+
+@case(
+    "tx.ack-rollback",
+    "a rollback forgets acks: the message stays unacked, and can be acked again",
+    ok((0, 1)),
+)
+def _(s: Session) -> tuple[int, int]:
+    plain, opened = s.channel(), s.channel()
+    plain.queue(s.q)
+    plain.publish("", s.q, b"1")
+    plain.ready(s.q, 1)
+    opened.call("tx.select")
+    tag = opened.call("basic.get", queue=s.q).delivery_tag
+    opened.send("basic.ack", delivery_tag=tag)
+    opened.call("tx.rollback")
+    before = plain.drain(s.q)
+    opened.call("channel.close", reply_code=200)
+    return before, plain.ready(s.q, 1)
+
+
+@case("tx.close", "a channel that closes with an open transaction rolls it back", ok((0, 1)))
+def _(s: Session) -> tuple[int, int]:
+    plain, opened = s.channel(), s.channel()
+    plain.queue(s.q)
+    plain.queue(s.q + "2")
+    plain.publish("", s.q + "2", b"1")
+    plain.ready(s.q + "2", 1)
+    opened.call("tx.select")
+    opened.publish("", s.q, b"1")
+    opened.send("basic.ack", delivery_tag=opened.call("basic.get", queue=s.q + "2").delivery_tag)
+    opened.call("channel.close", reply_code=200)
+    return plain.drain(s.q), plain.ready(s.q + "2", 1)
+
+
+@case(
+    "tx.mandatory",
+    "an unroutable mandatory message of a transaction is returned before commit-ok",
+    ok(("basic.return", "tx.commit-ok")),
+)
+def _(s: Session) -> tuple[str, str]:
+    opened = s.channel()
+    opened.call("tx.select")
+    opened.publish("amq.direct", "nowhere", b"x", mandatory=True)
+    opened.send("tx.commit")
+    return opened.receive().name, opened.receive().name
+
+
+@case(
+    "tx.unknown-exchange",
+    "a publish to a missing exchange fails at once in a transaction too",
+    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.call("tx.select")
+    opened.publish(s.x, "k", b"x")
+    opened.sync()
+
+
+@case(
+    "tx.ack-unknown",
+    "an unknown delivery tag fails at once in a transaction too",
+    channel(406, "basic.ack", "unknown delivery tag 9"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.call("tx.select")
+    opened.send("basic.ack", delivery_tag=9)
+    opened.sync()
+
+
+@case("tx.select-twice", "tx.select twice is answered twice", ok("tx.select-ok"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    opened.call("tx.select")
+    return opened.call("tx.select").name
+
+
+@case("tx.requeue", "a requeue of a transaction holds from its commit on", ok((0, 1)))
+def _(s: Session) -> tuple[int, int]:
+    plain, opened = s.channel(), s.channel()
+    plain.queue(s.q)
+    plain.publish("", s.q, b"1")
+    plain.ready(s.q, 1)
+    opened.call("tx.select")
+    tag = opened.call("basic.get", queue=s.q).delivery_tag
+    opened.send("basic.nack", delivery_tag=tag, requeue=True)
+    opened.sync()
+    before = plain.drain(s.q)
+    opened.call("tx.commit")
+    return before, plain.ready(s.q, 1)

@@ -1,0 +1,601 @@
+"""Rows 50-67: queues and their arguments."""
+
+from conformance.cases import Cases, Session, channel, ok
+from conformance.wire import T
+
+ROWS = Cases()
+case = ROWS.case
+LOCKED = (
+    "cannot obtain exclusive access to locked queue '{q}' in vhost '/'. It could be originally declared on another "
+    "connection or the exclusive property value does not match that of the original declaration."
+)
+NONE_YET = "no previously declared queue"
+
+
+@case(
+    "50a",
+    "a new queue with a reserved name",
+    channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
+)
+def _(s: Session) -> None:
+    s.channel().queue("amq.foo")
+
+
+@case(
+    "50b",
+    "a server-named queue may not be declared again by its name",
+    channel(403, "queue.declare", "queue name 'amq.gen-NAME' contains reserved prefix 'amq.*'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(opened.queue(exclusive=True), exclusive=True)
+
+
+@case("50c", "a server-named queue may be declared passively by its name", ok("amq.gen-NAME"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    return opened.queue(opened.queue(exclusive=True), passive=True)
+
+
+@case(
+    "50d",
+    "a passive declare of a reserved name",
+    channel(404, "queue.declare", "no queue 'amq.foo' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    s.channel().queue("amq.foo", passive=True)
+
+
+for _letter, _first, _second, _text in (
+    ("a", {"durable": True}, {}, "'durable' for queue '{q}' in vhost '/': received 'false' but current is 'true'"),
+    ("b", {}, {"durable": True}, "'durable' for queue '{q}' in vhost '/': received 'true' but current is 'false'"),
+    ("c", {}, {"auto_delete": True}, "'auto_delete' for queue '{q}' in vhost '/': received 'true' but current is 'false'"),
+    ("d", {}, {"durable": True, "auto_delete": True, "arguments": {"x-expires": 1000}},
+     "'durable' for queue '{q}' in vhost '/': received 'true' but current is 'false'"),
+    ("e", {}, {"auto_delete": True, "arguments": {"x-expires": 60000}},
+     "'auto_delete' for queue '{q}' in vhost '/': received 'true' but current is 'false'"),
+):  # fmt: skip
+
+    def _differ(s: Session, first: dict = _first, second: dict = _second) -> None:
+        opened = s.channel()
+        opened.queue(s.q, **first)
+        opened.queue(s.q, **second)
+
+    case(
+        f"51{_letter}",
+        f"a queue declared with {_first or 'defaults'} and again with {_second or 'defaults'}",
+        channel(406, "queue.declare", f"inequivalent arg {_text}"),
+    )(_differ)
+
+for _letter, _name, _before, _after, _text in (
+    ("a", "x-message-ttl", None, 2000, "the value '2000' of type 'signedint' but current is none"),
+    ("b", "x-message-ttl", T("l", 1000), 2000,
+     "'2000' but current is '1000'"),
+    ("c", "x-message-ttl", 1000, None, "none but current is the value '1000' of type 'signedint'"),
+    ("d", "x-expires", 60000, T("s", 6000), "'6000' but current is '60000'"),
+    ("e", "x-max-length", 5, T("i", 6), "'6' but current is '5'"),
+    ("f", "x-max-length-bytes", None, T("B", 7), "the value '7' of type 'unsignedbyte' but current is none"),
+    ("g", "x-dead-letter-exchange", None, "dlx", "the value 'dlx' of type 'longstr' but current is none"),
+    ("h", "x-max-priority", 5, T("b", 7), "'7' but current is '5'"),
+    ("i", "x-overflow", "drop-head", "reject-publish",
+     "'reject-publish' but current is 'drop-head'"),
+    ("j", "x-single-active-consumer", True, False, "'false' but current is 'true'"),
+    ("k", "x-queue-mode", "lazy", "default", "'default' but current is 'lazy'"),
+):  # fmt: skip
+
+    def _argument(s: Session, name: str = _name, before: object = _before, after: object = _after) -> None:
+        opened = s.channel()
+        opened.queue(s.q, arguments={} if before is None else {name: before})
+        opened.queue(s.q, arguments={} if after is None else {name: after})
+
+    _words = f"inequivalent arg '{_name}' for queue '{{q}}' in vhost '/': received {_text}"
+    case(
+        f"52{_letter}",
+        f"a queue whose {_name} was {_before} and is declared as {_after}",
+        channel(406, "queue.declare", _words),
+    )(_argument)
+
+for _letter, _what, _before, _after in (
+    ("p", "integers of another width are equal", {"x-message-ttl": 1000}, {"x-message-ttl": T("l", 1000)}),
+    ("q", "the type classic is the same as none", {}, {"x-queue-type": "classic"}),
+    ("r", "arguments the broker does not know are not compared", {"x-mine": 1}, {"x-mine": 2, "other": "a"}),
+    (
+        "s",
+        "the order of arguments does not matter",
+        {"x-expires": 60000, "x-message-ttl": 5},
+        {"x-message-ttl": 5, "x-expires": 60000},
+    ),
+):
+
+    def _equal(s: Session, before: dict = _before, after: dict = _after) -> None:
+        opened = s.channel()
+        opened.queue(s.q, arguments=before)
+        opened.queue(s.q, arguments=after)
+
+    case(f"52{_letter}", f"when a queue is declared again {_what}")(_equal)
+
+for _letter, _method, _fields in (
+    ("a", "queue.declare", {"queue": "{q}", "exclusive": True}),
+    ("b", "queue.declare", {"queue": "{q}"}),
+    ("c", "queue.declare", {"queue": "{q}", "passive": True}),
+    ("d", "basic.consume", {"queue": "{q}"}),
+    ("e", "basic.get", {"queue": "{q}"}),
+    ("f", "queue.bind", {"queue": "{q}", "exchange": "amq.direct"}),
+    ("g", "queue.unbind", {"queue": "{q}", "exchange": "amq.direct", "routing_key": "bound"}),
+    ("h", "queue.purge", {"queue": "{q}"}),
+    ("i", "queue.delete", {"queue": "{q}"}),
+):
+
+    def _locked(s: Session, method: str = _method, fields: dict = _fields) -> None:
+        owner = s.channel()
+        owner.queue(s.q, exclusive=True)
+        owner.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key="bound")
+        s.channel().call(
+            method, **{k: v.replace("{q}", s.q) if isinstance(v, str) else v for k, v in fields.items()}
+        )
+
+    case(
+        f"53{_letter}",
+        f"{_method} with {_fields} for another connection's exclusive queue",
+        channel(405, _method, LOCKED),
+    )(_locked)
+
+
+@case("53k", "unbinding another connection's exclusive queue where there is no binding is answered")
+def _(s: Session) -> None:
+    s.channel().queue(s.q, exclusive=True)
+    s.channel().call("queue.unbind", queue=s.q, exchange="amq.direct", routing_key="k")
+
+
+@case("52t", "values that are equal are equal whatever their types")
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-max-length": T("u", 5)})
+    opened.queue(s.q, arguments={"x-max-length": T("l", 5)})
+
+
+@case("53j", "publishing to another connection's exclusive queue is allowed", ok(1))
+def _(s: Session) -> int:
+    owner = s.channel()
+    owner.queue(s.q, exclusive=True)
+    other = s.channel()
+    other.publish("", s.q, b"x")
+    other.sync()
+    return owner.ready(s.q, 1)
+
+
+@case("54a", "the owner declares its exclusive queue as not exclusive", channel(405, "queue.declare", LOCKED))
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, exclusive=True)
+    opened.queue(s.q)
+
+
+@case("54b", "a queue that is not exclusive is declared exclusive", channel(405, "queue.declare", LOCKED))
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.queue(s.q, exclusive=True)
+
+
+@case("54c", "an exclusive queue declared durable and again not durable is the same")
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, exclusive=True, durable=True)
+    opened.queue(s.q, exclusive=True)
+
+
+@case("54d", "exclusiveness is compared before durability", channel(405, "queue.declare", LOCKED))
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, durable=True)
+    opened.queue(s.q, exclusive=True, auto_delete=True)
+
+
+@case(
+    "55",
+    "a passive declare of a queue that does not exist",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    s.channel().queue(s.q, passive=True)
+
+
+for _letter, _arguments, _text in (
+    ("a", {"x-message-ttl": -1}, "'x-message-ttl' for queue '{q}' in vhost '/': {value_negative,-1}"),
+    ("b", {"x-message-ttl": "5"}, "'x-message-ttl' for queue '{q}' in vhost '/': \"expected integer, got longstr\""),
+    ("c", {"x-expires": 0}, "'x-expires' for queue '{q}' in vhost '/': {value_zero,0}"),
+    ("d", {"x-expires": -5}, "'x-expires' for queue '{q}' in vhost '/': {value_negative,-5}"),
+    ("e", {"x-expires": 5.0}, "'x-expires' for queue '{q}' in vhost '/': \"expected integer, got double\""),
+    ("f", {"x-message-ttl": 315360000001}, "'x-message-ttl' for queue '{q}' in vhost '/': {value_too_large,315360000001}"),
+    ("g", {"x-expires": 315360000001}, "'x-expires' for queue '{q}' in vhost '/': {value_too_large,315360000001}"),
+    ("h", {"x-max-priority": 300}, "'x-max-priority' for queue '{q}' in vhost '/': {max_value_exceeded,300}"),
+    ("i", {"x-max-priority": -1}, "'x-max-priority' for queue '{q}' in vhost '/': {value_negative,-1}"),
+    ("j", {"x-max-priority": True}, "'x-max-priority' for queue '{q}' in vhost '/': \"expected integer, got bool\""),
+    ("k", {"x-overflow": "foo"}, "'x-overflow' for queue '{q}' in vhost '/': invalid_overflow"),
+    ("l", {"x-overflow": 1}, "'x-overflow' for queue '{q}' in vhost '/': {unacceptable_type,signedint}"),
+    ("m", {"x-dead-letter-routing-key": "k"}, "'x-dead-letter-routing-key' for queue '{q}' in vhost '/': routing_key_but_no_dlx_defined"),
+    ("n", {"x-dead-letter-exchange": "x", "x-dead-letter-routing-key": 1},
+     "'x-dead-letter-routing-key' for queue '{q}' in vhost '/': {unacceptable_type,signedint}"),
+    ("o", {"x-max-length": -1}, "'x-max-length' for queue '{q}' in vhost '/': {value_negative,-1}"),
+    ("p", {"x-max-length": "a"}, "'x-max-length' for queue '{q}' in vhost '/': \"expected integer, got longstr\""),
+    ("q", {"x-max-length-bytes": -1}, "'x-max-length-bytes' for queue '{q}' in vhost '/': {value_negative,-1}"),
+    ("r", {"x-queue-type": "foo"}, "'x-queue-type' for queue '{q}' in vhost '/': \"unsupported queue type 'foo'\""),
+    ("s", {"x-queue-type": 1}, "'x-queue-type' for queue '{q}' in vhost '/': {unacceptable_type,signedint}"),
+    ("t", {"x-single-active-consumer": 1}, "'x-single-active-consumer' for queue '{q}' in vhost '/': {unacceptable_type,signedint}"),
+    ("u", {"x-queue-mode": "foo"}, "'x-queue-mode' for queue '{q}' in vhost '/': \"unsupported queue mode 'foo'\""),
+    ("v", {"x-queue-version": 3}, "'x-queue-version' for queue '{q}' in vhost '/': \"unsupported queue version '3'\""),
+    ("w", {"x-message-ttl": None}, "'x-message-ttl' for queue '{q}' in vhost '/': \"expected integer, got void\""),
+    ("x", {"x-max-length": [1]}, "'x-max-length' for queue '{q}' in vhost '/': \"expected integer, got array\""),
+    ("y", {"x-max-length": {"a": 1}}, "'x-max-length' for queue '{q}' in vhost '/': \"expected integer, got table\""),
+    ("z", {"x-queue-mode": 5}, "'x-queue-mode' for queue '{q}' in vhost '/': {unacceptable_type,signedint}"),
+    ("A", {"x-max-length": T("f", 1.5)}, "'x-max-length' for queue '{q}' in vhost '/': \"expected integer, got float\""),
+    ("B", {"x-max-length": T("D", (1, 5))}, "'x-max-length' for queue '{q}' in vhost '/': \"expected integer, got decimal\""),
+    ("C", {"x-max-length": T("T", 5)}, "'x-max-length' for queue '{q}' in vhost '/': \"expected integer, got timestamp\""),
+    ("D", {"x-max-length": T("x", b"ab")}, "'x-max-length' for queue '{q}' in vhost '/': \"expected integer, got binary\""),
+    ("E", {"x-queue-version": "1"}, "'x-queue-version' for queue '{q}' in vhost '/': \"expected integer, got longstr\""),
+):  # fmt: skip
+
+    def _invalid(s: Session, arguments: dict = _arguments) -> None:
+        s.channel().queue(s.q, arguments=arguments)
+
+    case(
+        f"56{_letter}",
+        f"a queue declared with {_arguments}",
+        channel(406, "queue.declare", f"invalid arg {_text}"),
+    )(_invalid)
+
+for _letter, _arguments in (
+    ("1", {"x-message-ttl": 0}),
+    ("2", {"x-message-ttl": 315360000000}),
+    ("3", {"x-max-priority": 255}),
+    ("4", {"x-max-length": 0, "x-overflow": "reject-publish-dlx"}),
+    ("5", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "k"}),
+    ("6", {"x-queue-mode": "lazy", "x-queue-version": 2}),
+    ("7", {"x-single-active-consumer": True}),
+    ("8", {"x-queue-master-locator": "min-masters"}),
+    ("9", {"x-anything": [1, {"a": None}], "y": T("T", 5)}),
+):
+
+    def _valid(s: Session, arguments: dict = _arguments) -> None:
+        s.channel().queue(s.q, exclusive=True, arguments=arguments)
+
+    case(f"56.{_letter}", f"a queue may be declared with {_arguments}")(_valid)
+
+for _letter, _name, _value in (
+    ("a", "x-delivery-limit", 5),
+    ("b", "x-quorum-initial-group-size", 3),
+    ("c", "x-max-age", "1D"),
+    ("d", "x-stream-max-segment-size-bytes", 1000),
+    ("e", "x-dead-letter-strategy", "at-least-once"),
+    ("f", "x-initial-cluster-size", 1),
+):
+
+    def _foreign(s: Session, name: str = _name, value: object = _value) -> None:
+        s.channel().queue(s.q, arguments={name: value})
+
+    case(
+        f"57{_letter}",
+        f"a classic queue declared with {_name}, an argument of other types of queues",
+        channel(
+            406,
+            "queue.declare",
+            f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_classic_queue",
+        ),
+    )(_foreign)
+
+
+@case(
+    "58",
+    "a dead letter exchange that is a number",
+    channel(
+        406,
+        "queue.declare",
+        "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue '{q}' in vhost '/'",
+    ),
+)
+def _(s: Session) -> None:
+    s.channel().queue(s.q, arguments={"x-dead-letter-exchange": 1})
+
+
+@case(
+    "62",
+    "a virtual host's limit on queues",
+    channel(406, "queue.declare", "cannot declare queue '{q}': queue limit in vhost 'queues' (1) is reached"),
+)
+def _(s: Session) -> None:
+    opened = s.channel("root", "queues")
+    opened.queue(s.q + "-first", exclusive=True)
+    opened.queue(s.q + "-first", exclusive=True)
+    opened.queue(s.q)
+
+
+@case("63", "deleting a queue that does not exist is answered", ok(0))
+def _(s: Session) -> int:
+    return int(s.channel().call("queue.delete", queue=s.q, if_unused=True, if_empty=True).message_count)
+
+
+@case(
+    "64",
+    "deleting a queue with a consumer if unused",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' in use"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.consume(opened.queue(s.q))
+    opened.call("queue.delete", queue=s.q, if_unused=True)
+
+
+@case(
+    "65a",
+    "deleting a queue with a message if empty",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish("", opened.queue(s.q), b"x")
+    opened.call("queue.delete", queue=s.q, if_empty=True)
+
+
+@case(
+    "65b",
+    "emptiness is tested before use",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    opened.publish("", s.q, b"1")
+    opened.publish("", s.q, b"2")
+    opened.deliver()
+    opened.call("queue.delete", queue=s.q, if_empty=True, if_unused=True)
+
+
+@case("65c", "a queue with only unacked messages counts as empty, and delete-ok counts ready messages", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.publish("", opened.queue(s.q), b"x")
+    opened.get(s.q, no_ack=False)
+    return int(opened.call("queue.delete", queue=s.q, if_empty=True).message_count)
+
+
+for _letter, _method, _fields, _text in (
+    ("a", "queue.bind", {"exchange": "amq.direct", "routing_key": "k"}, NONE_YET),
+    ("b", "queue.unbind", {"exchange": "amq.direct", "routing_key": "k"}, NONE_YET),
+    ("c", "queue.purge", {}, NONE_YET),
+    ("d", "queue.delete", {}, NONE_YET),
+    ("e", "basic.consume", {}, NONE_YET),
+    ("f", "basic.get", {}, NONE_YET),
+    ("g", "queue.declare", {"passive": True}, "no queue '' in vhost '/'"),
+    ("h", "queue.bind", {"exchange": "amq.direct"}, NONE_YET),
+):
+
+    def _unnamed(s: Session, method: str = _method, fields: dict = _fields) -> None:
+        s.channel().call(method, **fields)
+
+    case(
+        f"67{_letter}",
+        f"{_method} with {_fields} and no queue's name, where the channel declared none",
+        channel(404, _method, _text),
+    )(_unnamed)
+
+
+# --- sentences of the feature tables -------------------------------------------------------------------------------------
+
+
+@case("queue.last-declared", "an empty name means the queue the channel declared last", ok((b"x", 1, 0)))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    name = opened.queue()
+    opened.call("queue.bind", exchange="amq.direct")
+    opened.publish("amq.direct", name, b"x")
+    body = opened.get("")
+    opened.publish("", name, b"y")
+    purged = opened.call("queue.purge").message_count
+    opened.consume("")
+    return body, purged, opened.call("queue.delete").message_count
+
+
+@case(
+    "queue.last-declared-channel",
+    "the queue declared last is the channel's own",
+    channel(404, "basic.get", NONE_YET),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.client.channel(2).call("basic.get", queue="")
+
+
+@case("queue.last-declared-passive", "a passive declare counts as the last one", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    again = opened.client.channel(2)
+    again.ready(s.q)
+    return int(again.call("queue.purge", queue="").message_count)
+
+
+@case("queue.server-named", "an empty name gets a generated one, another each time", ok((True, True)))
+def _(s: Session) -> tuple[bool, bool]:
+    opened = s.channel()
+    names = [opened.queue(exclusive=True) for _ in range(3)]
+    return len(set(names)) == 3, all(name.startswith("amq.gen-") for name in names)
+
+
+@case("queue.declare-counts", "declare-ok counts ready messages and consumers", ok((2, 1)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    for body in (b"1", b"2", b"3"):
+        opened.publish("", s.q, body)
+    opened.deliver()
+    opened.ready(s.q, 2)
+    answer = opened.call("queue.declare", queue=s.q)
+    return answer.message_count, answer.consumer_count
+
+
+@case("queue.delete-count", "delete-ok counts ready messages", ok(3))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    for body in (b"1", b"2", b"3"):
+        opened.publish("", s.q, body)
+    return int(opened.call("queue.delete", queue=s.q).message_count)
+
+
+@case("queue.purge", "purge removes ready messages only, and counts them", ok((2, 0, 1)))
+def _(s: Session) -> tuple[int, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    for body in (b"1", b"2", b"3"):
+        opened.publish("", s.q, body)
+    opened.get(s.q, no_ack=False)
+    purged = opened.call("queue.purge", queue=s.q).message_count
+    left = opened.ready(s.q)
+    opened.call("basic.recover", requeue=True)
+    return purged, left, opened.ready(s.q, 1)
+
+
+@case(
+    "queue.purge-missing",
+    "purging a queue that does not exist",
+    channel(404, "queue.purge", "no queue '{q}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    s.channel().call("queue.purge", queue=s.q)
+
+
+@case(
+    "queue.auto-delete",
+    "an auto-delete queue goes with its last consumer",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, auto_delete=True)
+    opened.ready(s.q)
+    opened.consume(s.q, "1")
+    opened.consume(s.q, "2")
+    opened.call("basic.cancel", consumer_tag="1")
+    opened.ready(s.q)
+    opened.call("basic.cancel", consumer_tag="2")
+    opened.ready(s.q)
+
+
+@case(
+    "queue.auto-delete-channel",
+    "an auto-delete queue goes with the channel of its last consumer",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, auto_delete=True)
+    opened.consume(s.q)
+    other = opened.client.channel(2)
+    opened.call("channel.close", reply_code=200)
+    other.ready(s.q)
+
+
+@case(
+    "queue.exclusive-gone",
+    "an exclusive queue goes with its connection, without a close",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    owner = s.channel()
+    owner.queue(s.q, exclusive=True)
+    other = s.channel()
+    owner.call("queue.bind", queue=s.q, exchange="amq.fanout")
+    owner.client.send(0, "connection.close", reply_code=200)
+    owner.client.receive(0, "connection.close-ok")
+    other.ready(s.q)
+
+
+@case(
+    "queue.nowait",
+    "the nowait forms of declare, bind, purge and delete answer nothing and work",
+    ok((1, 0, True)),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.send("queue.declare", queue=s.q, nowait=True)
+    opened.send("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q, nowait=True)
+    opened.publish("amq.direct", s.q, b"x")
+    count = opened.ready(s.q, 1)
+    opened.send("queue.purge", queue=s.q, nowait=True)
+    after = opened.ready(s.q)
+    opened.send("queue.delete", queue=s.q, nowait=True)
+    return count, after, opened.quiet()
+
+
+def _nowait_error(name: str, method: str, expect: str, **fields: object) -> None:
+    def script(s: Session) -> None:
+        opened = s.channel()
+        values = {k: v.replace("{q}", s.q) if isinstance(v, str) else v for k, v in fields.items()}
+        opened.send(method, nowait=True, **values)
+        opened.sync()
+
+    case(f"queue.nowait-{name}", f"a nowait {method} still reports its error", channel(404, method, expect))(
+        script
+    )
+
+
+_nowait_error("declare-error", "queue.declare", "no queue '{q}' in vhost '/'", queue="{q}", passive=True)
+_nowait_error("bind-error", "queue.bind", "no queue '{q}' in vhost '/'", queue="{q}", exchange="amq.direct")
+_nowait_error("purge-error", "queue.purge", "no queue '{q}' in vhost '/'", queue="{q}")
+_nowait_error("consume-error", "basic.consume", "no queue '{q}' in vhost '/'", queue="{q}")
+
+
+@case(
+    "queue.nowait-server-named", "a nowait declare without a name makes the queue the channel's last", ok(0)
+)
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.send("queue.declare", exclusive=True, nowait=True)
+    return int(opened.call("queue.purge").message_count)
+
+
+@case("queue.cr-lf", "line ends are stripped from names", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q + "\r\n")
+    return opened.ready(s.q)
+
+
+@case("queue.rebind", "binding twice is one binding", ok((1, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    for _ in range(2):
+        opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
+    opened.publish("amq.direct", s.q, b"x")
+    count = opened.call("queue.purge", queue=s.q).message_count
+    opened.call("queue.unbind", queue=s.q, exchange="amq.direct", routing_key=s.q)
+    opened.publish("amq.direct", s.q, b"x")
+    return count, opened.drain(s.q)
+
+
+@case("queue.delete-unbinds", "a deleted queue's bindings do not come back with its name", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
+    opened.call("queue.delete", queue=s.q)
+    opened.queue(s.q)
+    opened.publish("amq.direct", s.q, b"x")
+    return opened.drain(s.q)
+
+
+@case("queue.vhosts", "virtual hosts have queues of their own", ok((1, 0)))
+def _(s: Session) -> tuple[int, int]:
+    one, two = s.channel(), s.channel("root", "other")
+    one.queue(s.q)
+    two.queue(s.q)
+    one.publish("", s.q, b"x")
+    return one.ready(s.q, 1), two.ready(s.q)
