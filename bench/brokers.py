@@ -123,6 +123,12 @@ def start(name: str, directory: Path, settings: Sequence[str] = (), relay: Path 
     raise BrokerError(message)
 
 
+def machine_cpu_seconds() -> float:
+    """CPU time the whole machine has spent on anything so far, in seconds."""
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split(maxsplit=8)[1:8])
+    return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
+
+
 def free_port() -> int:
     """Return a TCP port on loopback that was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
