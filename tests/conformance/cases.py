@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conformance.brokers import Broker
-from conformance.wire import BY_NAME, Channel, Client, ClosedError, QuietError
+from conformance.codec import BY_NAME
+from conformance.wire import Channel, Client, ClosedError, QuietError
 
 CODES = {
     311: "CONTENT_TOO_LARGE", 312: "NO_ROUTE", 313: "NO_CONSUMERS", 320: "CONNECTION_FORCED", 402: "INVALID_PATH",
@@ -96,6 +97,15 @@ class Session:
         """Drop every socket."""
         for client in self._clients:
             client.close_socket()
+
+
+def fill(s: Session, opened: Channel, count: int = 3) -> Channel:
+    """Declare the case's queue and put the messages 1 to `count` into it."""
+    opened.queue(s.q)
+    for number in range(1, count + 1):
+        opened.publish("", s.q, str(number).encode())
+    opened.ready(s.q, count)
+    return opened
 
 
 Script = Callable[[Session], Any]

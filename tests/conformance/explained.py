@@ -105,17 +105,31 @@ EXPLAINED = (
     ),
     Explanation(
         ("16",),
-        "3.10.8 has no limit on a node's connections and opens the connection",
+        "3.10.8 stops accepting at its listener instead, softly: the third connection opens",
         lambda _: ok(),
-        "`connection_max` came with 3.12 and is in 3.13.",
-        "rabbit_reader.erl, is_over_node_connection_limit, v3.13.7",
+        "Since 3.12 `connection_max` is checked at connection.open and the client is told; we follow 3.13.",
+        "rabbitmq-server issue 7593; rabbit_reader.erl, is_over_node_connection_limit",
+    ),
+    Explanation(
+        ("18",),
+        "3.10.8 puts the number into parentheses: `user limit of (1)`",
+        lambda ours: replace(ours, text=ours.text.replace("of 1", "of (1)")),
+        "Later versions write the number alone.",
+        "rabbit_reader.erl, is_over_limits",
+    ),
+    Explanation(
+        ("18b",),
+        "3.10.8 has no such limit and opens the channel",
+        lambda _: ok(),
+        "`channel_max_per_node` came with 3.12.",
+        "rabbitmq-server pull request 10351; rabbit_reader.erl, is_over_node_channel_limit",
     ),
     Explanation(
         ("84",),
-        "3.10.8 has no limit on a channel's consumers and starts the consumer",
+        "3.10.8 has no such limit and starts the consumer",
         lambda _: ok(),
-        "`consumer_max_per_channel` came with 3.12 and is in 3.13.",
-        "rabbit_channel.erl, handle_method basic.consume, v3.13.7",
+        "`consumer_max_per_channel` came with 3.13.1.",
+        "rabbitmq-server pull requests 10749 and 10977; rabbit_channel.erl, basic.consume",
     ),
 )
 

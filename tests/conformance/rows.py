@@ -2,22 +2,34 @@
 
 from conformance import (
     rows_access,
-    rows_basic,
+    rows_bindings,
     rows_confirms,
     rows_connection,
+    rows_consume,
     rows_exchanges,
     rows_frames,
+    rows_handshake,
+    rows_publish,
+    rows_queue_life,
     rows_queues,
+    rows_routing,
+    rows_settle,
 )
 from conformance.cases import Case
 
 LAST_ROW = 111
 CASES: list[Case] = [
+    *rows_handshake.ROWS,
     *rows_connection.ROWS,
     *rows_frames.ROWS,
     *rows_exchanges.ROWS,
+    *rows_bindings.ROWS,
+    *rows_routing.ROWS,
     *rows_queues.ROWS,
-    *rows_basic.ROWS,
+    *rows_queue_life.ROWS,
+    *rows_publish.ROWS,
+    *rows_consume.ROWS,
+    *rows_settle.ROWS,
     *rows_confirms.ROWS,
     *rows_access.ROWS,
 ]

@@ -4,17 +4,8 @@ import struct
 from collections.abc import Callable
 
 from conformance.cases import SOCKET, Cases, Outcome, Session, connection, ok
-from conformance.wire import (
-    BODY,
-    HEADER,
-    HEARTBEAT,
-    METHOD,
-    Client,
-    T,
-    encode_header,
-    encode_method,
-    frame,
-)
+from conformance.codec import BODY, HEADER, HEARTBEAT, METHOD, T, encode_header, encode_method, frame
+from conformance.wire import Client
 
 ROWS = Cases()
 case = ROWS.case

@@ -1,14 +1,18 @@
 """Rows 50-67: queues and their arguments."""
 
 from conformance.cases import Cases, Session, channel, ok
-from conformance.wire import T
+from conformance.codec import T
 
 ROWS = Cases()
 case = ROWS.case
+
+
 LOCKED = (
     "cannot obtain exclusive access to locked queue '{q}' in vhost '/'. It could be originally declared on another "
     "connection or the exclusive property value does not match that of the original declaration."
 )
+
+
 NONE_YET = "no previously declared queue"
 
 
@@ -67,6 +71,7 @@ for _letter, _first, _second, _text in (
         channel(406, "queue.declare", f"inequivalent arg {_text}"),
     )(_differ)
 
+
 for _letter, _name, _before, _after, _text in (
     ("a", "x-message-ttl", None, 2000, "the value '2000' of type 'signedint' but current is none"),
     ("b", "x-message-ttl", T("l", 1000), 2000,
@@ -95,6 +100,7 @@ for _letter, _name, _before, _after, _text in (
         channel(406, "queue.declare", _words),
     )(_argument)
 
+
 for _letter, _what, _before, _after in (
     ("p", "integers of another width are equal", {"x-message-ttl": 1000}, {"x-message-ttl": T("l", 1000)}),
     ("q", "the type classic is the same as none", {}, {"x-queue-type": "classic"}),
@@ -113,6 +119,7 @@ for _letter, _what, _before, _after in (
         opened.queue(s.q, arguments=after)
 
     case(f"52{_letter}", f"when a queue is declared again {_what}")(_equal)
+
 
 for _letter, _method, _fields in (
     ("a", "queue.declare", {"queue": "{q}", "exclusive": True}),
@@ -245,6 +252,7 @@ for _letter, _arguments, _text in (
         channel(406, "queue.declare", f"invalid arg {_text}"),
     )(_invalid)
 
+
 for _letter, _arguments in (
     ("1", {"x-message-ttl": 0}),
     ("2", {"x-message-ttl": 315360000000}),
@@ -261,6 +269,7 @@ for _letter, _arguments in (
         s.channel().queue(s.q, exclusive=True, arguments=arguments)
 
     case(f"56.{_letter}", f"a queue may be declared with {_arguments}")(_valid)
+
 
 for _letter, _name, _value in (
     ("a", "x-delivery-limit", 5),
@@ -380,222 +389,3 @@ for _letter, _method, _fields, _text in (
         f"{_method} with {_fields} and no queue's name, where the channel declared none",
         channel(404, _method, _text),
     )(_unnamed)
-
-
-# --- sentences of the feature tables -------------------------------------------------------------------------------------
-
-
-@case("queue.last-declared", "an empty name means the queue the channel declared last", ok((b"x", 1, 0)))
-def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
-    name = opened.queue()
-    opened.call("queue.bind", exchange="amq.direct")
-    opened.publish("amq.direct", name, b"x")
-    body = opened.get("")
-    opened.publish("", name, b"y")
-    purged = opened.call("queue.purge").message_count
-    opened.consume("")
-    return body, purged, opened.call("queue.delete").message_count
-
-
-@case(
-    "queue.last-declared-channel",
-    "the queue declared last is the channel's own",
-    channel(404, "basic.get", NONE_YET),
-)
-def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
-    opened.client.channel(2).call("basic.get", queue="")
-
-
-@case("queue.last-declared-passive", "a passive declare counts as the last one", ok(0))
-def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
-    again = opened.client.channel(2)
-    again.ready(s.q)
-    return int(again.call("queue.purge", queue="").message_count)
-
-
-@case("queue.server-named", "an empty name gets a generated one, another each time", ok((True, True)))
-def _(s: Session) -> tuple[bool, bool]:
-    opened = s.channel()
-    names = [opened.queue(exclusive=True) for _ in range(3)]
-    return len(set(names)) == 3, all(name.startswith("amq.gen-") for name in names)
-
-
-@case("queue.declare-counts", "declare-ok counts ready messages and consumers", ok((2, 1)))
-def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
-    opened.call("basic.qos", prefetch_count=1)
-    opened.consume(s.q)
-    for body in (b"1", b"2", b"3"):
-        opened.publish("", s.q, body)
-    opened.deliver()
-    opened.ready(s.q, 2)
-    answer = opened.call("queue.declare", queue=s.q)
-    return answer.message_count, answer.consumer_count
-
-
-@case("queue.delete-count", "delete-ok counts ready messages", ok(3))
-def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
-    for body in (b"1", b"2", b"3"):
-        opened.publish("", s.q, body)
-    return int(opened.call("queue.delete", queue=s.q).message_count)
-
-
-@case("queue.purge", "purge removes ready messages only, and counts them", ok((2, 0, 1)))
-def _(s: Session) -> tuple[int, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
-    for body in (b"1", b"2", b"3"):
-        opened.publish("", s.q, body)
-    opened.get(s.q, no_ack=False)
-    purged = opened.call("queue.purge", queue=s.q).message_count
-    left = opened.ready(s.q)
-    opened.call("basic.recover", requeue=True)
-    return purged, left, opened.ready(s.q, 1)
-
-
-@case(
-    "queue.purge-missing",
-    "purging a queue that does not exist",
-    channel(404, "queue.purge", "no queue '{q}' in vhost '/'"),
-)
-def _(s: Session) -> None:
-    s.channel().call("queue.purge", queue=s.q)
-
-
-@case(
-    "queue.auto-delete",
-    "an auto-delete queue goes with its last consumer",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
-def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, auto_delete=True)
-    opened.ready(s.q)
-    opened.consume(s.q, "1")
-    opened.consume(s.q, "2")
-    opened.call("basic.cancel", consumer_tag="1")
-    opened.ready(s.q)
-    opened.call("basic.cancel", consumer_tag="2")
-    opened.ready(s.q)
-
-
-@case(
-    "queue.auto-delete-channel",
-    "an auto-delete queue goes with the channel of its last consumer",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
-def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, auto_delete=True)
-    opened.consume(s.q)
-    other = opened.client.channel(2)
-    opened.call("channel.close", reply_code=200)
-    other.ready(s.q)
-
-
-@case(
-    "queue.exclusive-gone",
-    "an exclusive queue goes with its connection, without a close",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
-def _(s: Session) -> None:
-    owner = s.channel()
-    owner.queue(s.q, exclusive=True)
-    other = s.channel()
-    owner.call("queue.bind", queue=s.q, exchange="amq.fanout")
-    owner.client.send(0, "connection.close", reply_code=200)
-    owner.client.receive(0, "connection.close-ok")
-    other.ready(s.q)
-
-
-@case(
-    "queue.nowait",
-    "the nowait forms of declare, bind, purge and delete answer nothing and work",
-    ok((1, 0, True)),
-)
-def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.send("queue.declare", queue=s.q, nowait=True)
-    opened.send("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q, nowait=True)
-    opened.publish("amq.direct", s.q, b"x")
-    count = opened.ready(s.q, 1)
-    opened.send("queue.purge", queue=s.q, nowait=True)
-    after = opened.ready(s.q)
-    opened.send("queue.delete", queue=s.q, nowait=True)
-    return count, after, opened.quiet()
-
-
-def _nowait_error(name: str, method: str, expect: str, **fields: object) -> None:
-    def script(s: Session) -> None:
-        opened = s.channel()
-        values = {k: v.replace("{q}", s.q) if isinstance(v, str) else v for k, v in fields.items()}
-        opened.send(method, nowait=True, **values)
-        opened.sync()
-
-    case(f"queue.nowait-{name}", f"a nowait {method} still reports its error", channel(404, method, expect))(
-        script
-    )
-
-
-_nowait_error("declare-error", "queue.declare", "no queue '{q}' in vhost '/'", queue="{q}", passive=True)
-_nowait_error("bind-error", "queue.bind", "no queue '{q}' in vhost '/'", queue="{q}", exchange="amq.direct")
-_nowait_error("purge-error", "queue.purge", "no queue '{q}' in vhost '/'", queue="{q}")
-_nowait_error("consume-error", "basic.consume", "no queue '{q}' in vhost '/'", queue="{q}")
-
-
-@case(
-    "queue.nowait-server-named", "a nowait declare without a name makes the queue the channel's last", ok(0)
-)
-def _(s: Session) -> int:
-    opened = s.channel()
-    opened.send("queue.declare", exclusive=True, nowait=True)
-    return int(opened.call("queue.purge").message_count)
-
-
-@case("queue.cr-lf", "line ends are stripped from names", ok(0))
-def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q + "\r\n")
-    return opened.ready(s.q)
-
-
-@case("queue.rebind", "binding twice is one binding", ok((1, 0)))
-def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
-    for _ in range(2):
-        opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
-    opened.publish("amq.direct", s.q, b"x")
-    count = opened.call("queue.purge", queue=s.q).message_count
-    opened.call("queue.unbind", queue=s.q, exchange="amq.direct", routing_key=s.q)
-    opened.publish("amq.direct", s.q, b"x")
-    return count, opened.drain(s.q)
-
-
-@case("queue.delete-unbinds", "a deleted queue's bindings do not come back with its name", ok(0))
-def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
-    opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
-    opened.call("queue.delete", queue=s.q)
-    opened.queue(s.q)
-    opened.publish("amq.direct", s.q, b"x")
-    return opened.drain(s.q)
-
-
-@case("queue.vhosts", "virtual hosts have queues of their own", ok((1, 0)))
-def _(s: Session) -> tuple[int, int]:
-    one, two = s.channel(), s.channel("root", "other")
-    one.queue(s.q)
-    two.queue(s.q)
-    one.publish("", s.q, b"x")
-    return one.ready(s.q, 1), two.ready(s.q)

@@ -1,0 +1,380 @@
+"""Rows 82-87 and 95: consumers and their prefetch."""
+
+import contextlib
+
+from conformance.cases import Cases, Session, channel, connection, fill, ok
+from conformance.codec import T
+from conformance.wire import Channel, QuietError
+
+ROWS = Cases()
+case = ROWS.case
+
+
+@case(
+    "82",
+    "consuming from a queue that does not exist",
+    channel(404, "basic.consume", "no queue '{q}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    s.channel().consume(s.q)
+
+
+@case(
+    "83a",
+    "using a consumer tag twice",
+    connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "ct")
+    opened.consume(s.q, "ct")
+
+
+@case("83b", "using a consumer tag on two channels, and again after its cancel")
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "ct")
+    opened.client.channel(2).consume(s.q, "ct")
+    opened.call("basic.cancel", consumer_tag="ct")
+    opened.consume(s.q, "ct")
+
+
+@case(
+    "84",
+    "a channel's limit on consumers",
+    connection(530, "basic.consume", "reached maximum (2) of consumers per channel"),
+    setup="tight",
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    for tag in ("1", "2", "3"):
+        opened.consume(s.q, tag)
+
+
+_IN_USE = channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use")
+
+
+@case("85a", "consuming beside an exclusive consumer", _IN_USE)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "1", exclusive=True)
+    opened.consume(s.q, "2")
+
+
+@case("85b", "consuming exclusively beside another consumer", _IN_USE)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "1")
+    opened.consume(s.q, "2", exclusive=True)
+
+
+@case(
+    "85c",
+    "consuming exclusively from a queue with a single active consumer",
+    _IN_USE,
+    later="single active consumer",
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-single-active-consumer": True})
+    opened.consume(s.q, exclusive=True)
+
+
+@case("85d", "an exclusive consumer leaves room after its cancel")
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "1", exclusive=True)
+    opened.call("basic.cancel", consumer_tag="1")
+    opened.consume(s.q, "2", exclusive=True)
+
+
+for _letter, _value, _type in (
+    ("a", "1", "longstr"),
+    ("b", 1.5, "double"),
+    ("c", True, "bool"),
+    ("d", None, "void"),
+):
+
+    def _priority(s: Session, value: object = _value) -> None:
+        opened = s.channel()
+        opened.consume(opened.queue(s.q), arguments={"x-priority": value})
+
+    case(
+        f"86{_letter}",
+        f"consuming with the priority {_value!r}",
+        channel(
+            406,
+            "basic.consume",
+            f"invalid arg 'x-priority' for queue '{{q}}' in vhost '/': \"expected integer, got {_type}\"",
+        ),
+    )(_priority)
+
+
+@case(
+    "86e",
+    "an argument of streams on a classic queue",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_classic_queue",
+    ),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.consume(opened.queue(s.q), arguments={"x-stream-offset": "first"})
+
+
+@case("86f", "a consumer may have arguments the broker does not know, and a negative priority")
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.consume(opened.queue(s.q), arguments={"x-priority": T("b", -5), "mine": "x"})
+
+
+@case("87", "cancelling a tag that does not exist is answered with it", ok("nosuch"))
+def _(s: Session) -> str:
+    return str(s.channel().call("basic.cancel", consumer_tag="nosuch").consumer_tag)
+
+
+@case("95", "a prefetch in octets", connection(540, "basic.qos", "prefetch_size!=0 (10)"))
+def _(s: Session) -> None:
+    s.channel().call("basic.qos", prefetch_size=10)
+
+
+def _deliveries(opened: Channel) -> int:
+    """How many deliveries come until it is quiet."""
+    count = 0
+    while not opened.quiet("basic.deliver", timeout=0.15):
+        count += 1
+    return count
+
+
+@case(
+    "basic.consume-ok-first",
+    "consume-ok comes before the first delivery",
+    ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]),
+)
+def _(s: Session) -> list[str]:
+    opened = fill(s, s.channel(), 2)
+    opened.send("basic.consume", queue=s.q, consumer_tag="ct")
+    return [opened.receive().name for _ in range(3)]
+
+
+@case(
+    "basic.deliver",
+    "a delivery has its tag, flag, exchange, key, properties and body",
+    ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key="{key}")
+    opened.consume(s.q)
+    opened.publish("amq.direct", "{key}", b"body", type="t", timestamp=7)
+    got = opened.deliver()
+    return (
+        got.consumer_tag,
+        got.delivery_tag,
+        got.redelivered,
+        got.exchange,
+        got.routing_key,
+        got.properties,
+        got.body,
+    )
+
+
+@case("basic.server-tag", "an empty consumer tag gets a generated one", ok("amq.ctag-NAME"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    return opened.consume(opened.queue(s.q), "")
+
+
+@case("basic.consume-nowait", "a nowait consume answers nothing and works", ok(("basic.deliver", "given")))
+def _(s: Session) -> tuple[str, str]:
+    opened = fill(s, s.channel(), 1)
+    opened.send("basic.consume", queue=s.q, consumer_tag="given", nowait=True)
+    got = opened.receive()
+    return got.name, got.consumer_tag
+
+
+@case("basic.cancel-nowait", "a nowait cancel answers nothing and works", ok((True, 0)))
+def _(s: Session) -> tuple[bool, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.send("basic.cancel", consumer_tag="ct", nowait=True)
+    quiet = opened.quiet()
+    return quiet, opened.call("queue.declare", queue=s.q, passive=True).consumer_count
+
+
+@case("basic.cancel-last", "cancel-ok comes after the consumer's last delivery", ok(True))
+def _(s: Session) -> bool:
+    opened = fill(s, s.channel())
+    opened.consume(s.q)
+    for _ in range(3):
+        opened.deliver()
+    opened.call("basic.cancel", consumer_tag="ct")
+    opened.publish("", s.q, b"4")
+    return opened.quiet("basic.deliver")
+
+
+@case("basic.cancel-keeps-unacked", "a cancelled consumer's unacked messages stay the channel's", ok(0))
+def _(s: Session) -> int:
+    opened = fill(s, s.channel(), 1)
+    opened.consume(s.q)
+    tag = opened.deliver().delivery_tag
+    opened.call("basic.cancel", consumer_tag="ct")
+    opened.send("basic.ack", delivery_tag=tag)
+    opened.call("basic.recover", requeue=True)
+    return opened.drain(s.q)
+
+
+@case("basic.cancel-notify", "a queue's deletion cancels its consumers, with nowait set", ok(("ct", True)))
+def _(s: Session) -> tuple[str, bool]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    s.channel().call("queue.delete", queue=s.q)
+    cancel = opened.receive("basic.cancel")
+    return cancel.consumer_tag, cancel.nowait
+
+
+@case(
+    "basic.cancel-notify-capability",
+    "a client without the capability is not told of its consumer's end",
+    ok(True),
+)
+def _(s: Session) -> bool:
+    opened = s.channel(capabilities={})
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.client.channel(2).call("queue.delete", queue=s.q)
+    return opened.quiet("basic.cancel")
+
+
+@case(
+    "basic.cancel-notify-own",
+    "a channel that deletes its own consumer's queue is told too",
+    ok({"queue.delete-ok", "basic.cancel"}),
+)
+def _(s: Session) -> set[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.send("queue.delete", queue=s.q)
+    return {opened.receive().name, opened.receive().name}
+
+
+@case("basic.round-robin", "consumers of a queue take turns", ok(["1", "2", "3", "1", "2", "3"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    for tag in ("1", "2", "3"):
+        opened.consume(s.q, tag, no_ack=True)
+    tags = []
+    for _ in range(6):
+        opened.publish("", s.q, b"x")
+        tags.append(opened.deliver().consumer_tag)
+    return tags
+
+
+@case(
+    "basic.priority",
+    "a consumer of a higher priority comes first, until it is full",
+    ok(["high", "high", "low"]),
+)
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=2)
+    opened.consume(s.q, "low")
+    opened.consume(s.q, "high", arguments={"x-priority": 5})
+    tags = []
+    for _ in range(3):
+        opened.publish("", s.q, b"x")
+        tags.append(opened.deliver().consumer_tag)
+    return tags
+
+
+@case("basic.qos-consumer", "a prefetch holds for consumers started later, each for itself", ok((3, 1, 1)))
+def _(s: Session) -> tuple[int, ...]:
+    opened = s.channel()
+    for number in range(3):
+        name = s.q + str(number)
+        opened.queue(name)
+        opened.call("basic.qos", prefetch_count=(0, 1, 1)[number])
+        opened.consume(name, str(number))
+        for _ in range(3):
+            opened.publish("", name, b"x")
+    tags = []
+    with contextlib.suppress(QuietError):
+        while True:
+            tags.append(opened.deliver(timeout=0.3).consumer_tag)
+    return tags.count("0"), tags.count("1"), tags.count("2")
+
+
+@case("basic.qos-channel", "a global prefetch holds for all the channel's consumers together", ok(3))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.call("basic.qos", prefetch_count=3, global_=True)
+    for number in range(2):
+        opened.queue(s.q + str(number))
+        opened.consume(s.q + str(number), str(number))
+        for _ in range(3):
+            opened.publish("", s.q + str(number), b"x")
+    return _deliveries(opened)
+
+
+@case("basic.qos-both", "both prefetches hold", ok((1, 2)))
+def _(s: Session) -> tuple[int, ...]:
+    opened = fill(s, s.channel())
+    opened.call("basic.qos", prefetch_count=1)
+    opened.call("basic.qos", prefetch_count=2, global_=True)
+    opened.consume(s.q, "1")
+    first = _deliveries(opened)
+    opened.consume(s.q, "2")
+    return first, first + _deliveries(opened)
+
+
+@case("basic.qos-raise", "a raised global prefetch lets more messages come", ok((1, 2)))
+def _(s: Session) -> tuple[int, ...]:
+    opened = fill(s, s.channel())
+    opened.call("basic.qos", prefetch_count=1, global_=True)
+    opened.consume(s.q)
+    first = _deliveries(opened)
+    opened.call("basic.qos", prefetch_count=0, global_=True)
+    return first, _deliveries(opened)
+
+
+@case("basic.qos-no-ack", "a prefetch does not hold for a consumer without acknowledgements", ok(3))
+def _(s: Session) -> int:
+    opened = fill(s, s.channel())
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, no_ack=True)
+    return _deliveries(opened)
+
+
+@case("basic.qos-get", "a get does not count in a prefetch", ok(1))
+def _(s: Session) -> int:
+    opened = fill(s, s.channel())
+    opened.call("basic.qos", prefetch_count=1)
+    opened.get(s.q, no_ack=False)
+    opened.consume(s.q)
+    return _deliveries(opened)
+
+
+@case("basic.qos-ack", "an ack makes room for the next message", ok([1, 2, 3]))
+def _(s: Session) -> list[int]:
+    opened = fill(s, s.channel())
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    tags = []
+    for _ in range(3):
+        tags.append(opened.deliver().delivery_tag)
+        opened.send("basic.ack", delivery_tag=tags[-1])
+    return tags

@@ -1,0 +1,349 @@
+"""Rows 73-81 and 110: publishing."""
+
+from conformance.cases import Cases, Session, channel, connection, ok
+from conformance.codec import T
+
+ROWS = Cases()
+case = ROWS.case
+REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+@case(
+    "73a",
+    "publishing to an exchange that does not exist",
+    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish(s.x, "k", b"x")
+    opened.sync()
+
+
+@case(
+    "73b",
+    "the error comes when the whole content has come, and confirms nothing",
+    ok((True, "channel.close")),
+)
+def _(s: Session) -> tuple[bool, str]:
+    opened = s.channel()
+    opened.call("confirm.select")
+    opened.client.send(1, "basic.publish", exchange=s.x)
+    quiet = opened.quiet()
+    opened.client.raw(bytes.fromhex("02 0001 0000000e 003c 0000 0000000000000000 0000 ce"))
+    return quiet, opened.receive("channel.close", "basic.ack").name
+
+
+@case(
+    "74",
+    "publishing to an internal exchange",
+    channel(403, "basic.publish", "cannot publish to internal exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish(opened.exchange(s.x, internal=True), "k", b"x")
+    opened.sync()
+
+
+@case("75", "publishing with immediate", connection(540, "basic.publish", "immediate=true"))
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish("amq.direct", "k", b"x", immediate=True)
+    opened.sync()
+
+
+@case(
+    "76a",
+    "a message larger than the limit",
+    channel(406, "basic.publish", "message size 1001 is larger than configured max size 1000"),
+    setup="tight",
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish("amq.direct", "k", bytes(1001))
+    opened.sync()
+
+
+@case("76b", "a message of the limit's size", setup="tight")
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish("amq.direct", "k", bytes(1000))
+    opened.sync()
+
+
+for _letter, _value, _text in (
+    ("a", "abc", "no_integer"),
+    ("b", "5ms", '{leftover_string,"ms"}'),
+    ("c", "-1", "{value_negative,-1}"),
+    ("d", "315360000001", "{value_too_large,315360000001}"),
+    ("e", "", "no_integer"),
+    ("f", "1.5", '{leftover_string,".5"}'),
+):
+
+    def _expiration(s: Session, value: str = _value) -> None:
+        opened = s.channel()
+        opened.publish("amq.direct", "k", b"x", expiration=value)
+        opened.sync()
+
+    case(
+        f"77{_letter}",
+        f"publishing with the expiration {_value!r}",
+        channel(406, "basic.publish", f"invalid expiration '{_value}': {_text}"),
+    )(_expiration)
+
+
+for _letter, _value in (("p", "0"), ("q", "315360000000"), ("r", "+5"), ("s", "007")):
+
+    def _expires(s: Session, value: str = _value) -> None:
+        opened = s.channel()
+        opened.publish("amq.direct", "k", b"x", expiration=value)
+        opened.sync()
+
+    case(f"77{_letter}", f"publishing with the expiration {_value!r} is allowed")(_expires)
+
+
+@case(
+    "78a",
+    "publishing as another user",
+    channel(406, "basic.publish", "user_id property set to 'other' but authenticated user was 'guest'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish("amq.direct", "k", b"x", user_id="other")
+    opened.sync()
+
+
+@case("78b", "an impersonator may publish as another user, everyone as oneself")
+def _(s: Session) -> None:
+    opened = s.channel("impersonator")
+    opened.publish("amq.direct", "k", b"x", user_id="other")
+    opened.sync()
+    opened = s.channel()
+    opened.publish("amq.direct", "k", b"x", user_id="guest")
+    opened.sync()
+
+
+for _letter, _headers, _text in (
+    ("a", {"CC": "q"}, '{unacceptable_type_in_header,"CC",longstr}'),
+    ("b", {"BCC": 1}, '{unacceptable_type_in_header,"BCC",signedint}'),
+    ("d", {"CC": None}, '{unacceptable_type_in_header,"CC",void}'),
+):
+
+    def _copies(s: Session, headers: dict = _headers) -> None:
+        opened = s.channel()
+        opened.publish("amq.direct", "k", b"x", headers=headers)
+        opened.sync()
+
+    case(
+        f"79{_letter}",
+        f"publishing with the headers {_headers}",
+        channel(406, "basic.publish", f"invalid message: {_text}"),
+    )(_copies)
+
+
+@case("79e", "what is not a string in an array of copies is passed over", ok(1))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.publish("amq.direct", "k", b"x", headers={"CC": [5, None, s.q]})
+    opened.publish("", "nosuch", b"x", headers={"CC": [5, None, s.q]})
+    return opened.drain(s.q)
+
+
+@case(
+    "80",
+    "replying by way of direct reply-to without a consumer for the reply",
+    channel(406, "basic.publish", "fast reply consumer does not exist"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish("amq.direct", "k", b"x", reply_to=REPLY_TO)
+    opened.sync()
+
+
+@case(
+    "81a",
+    "consuming direct replies with acknowledgements",
+    channel(406, "basic.consume", "reply consumer cannot acknowledge"),
+)
+def _(s: Session) -> None:
+    s.channel().consume(REPLY_TO)
+
+
+@case(
+    "81b",
+    "a second consumer of direct replies on a channel",
+    channel(406, "basic.consume", "reply consumer already set"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.consume(REPLY_TO, "1", no_ack=True)
+    opened.consume(REPLY_TO, "2", no_ack=True)
+
+
+@case(
+    "110a",
+    "an unroutable mandatory message is returned whole",
+    ok((312, "NO_ROUTE", "amq.direct", "nowhere", b"body", {"headers": {"a": 1}, "priority": 3})),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.publish("amq.direct", "nowhere", b"body", mandatory=True, headers={"a": 1}, priority=3)
+    back = opened.receive("basic.return")
+    return back.reply_code, back.reply_text, back.exchange, back.routing_key, back.body, back.properties
+
+
+@case("110b", "the return comes before the confirm", ok(("basic.return", "basic.ack")))
+def _(s: Session) -> tuple[str, str]:
+    opened = s.channel()
+    opened.call("confirm.select")
+    opened.publish("amq.direct", "nowhere", b"body", mandatory=True)
+    return opened.receive().name, opened.receive().name
+
+
+@case("110c", "an unroutable message that is not mandatory is dropped, and confirmed", ok((1, True)))
+def _(s: Session) -> tuple[int, bool]:
+    opened = s.channel()
+    opened.call("confirm.select")
+    opened.publish("", "nosuch-queue", b"body")
+    return opened.receive("basic.ack").delivery_tag, opened.quiet("basic.return")
+
+
+_PROPERTIES = {
+    "content_type": "text/plain", "content_encoding": "utf-8", "delivery_mode": 2, "priority": 9, "correlation_id": "c",
+    "reply_to": "r", "expiration": "60000", "message_id": "m", "timestamp": 2**40, "type": "t", "user_id": "guest",
+    "app_id": "a", "cluster_id": "x",
+    "headers": {"bool": True, "int": -5, "long": T("l", 2**40), "double": 1.5, "text": "é", "array": [1, "a", None],
+                "table": {"in": {"deep": False}}, "none": None, "time": T("T", 5), "octets": T("x", b"\0\1"),
+                "byte": T("b", -1), "short": T("s", -2), "float": T("f", 0.5), "decimal": T("D", (2, 314)),
+                "ubyte": T("B", 200), "ushort": T("u", 60000), "uint": T("i", 4000000000)},
+}  # fmt: skip
+
+
+@case(
+    "basic.properties",
+    "all fourteen properties and all types of table values arrive as they were sent",
+    ok(True),
+)
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.publish("", s.q, b"x", **_PROPERTIES)
+
+    def plain(value: object) -> object:
+        if isinstance(value, T):
+            return plain(value.value)
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return value
+
+    return bool(opened.call("basic.get", queue=s.q).properties == plain(_PROPERTIES))
+
+
+@case("basic.big-body", "a body of many frames arrives whole", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q)
+    body = bytes(range(256)) * 2000
+    opened.publish("", s.q, body)
+    return opened.get(s.q) == body
+
+
+@case("basic.cc", "CC and BCC add keys; BCC is taken out, CC stays", ok(({"CC": ["b"], "x": 1}, [1, 1, 1])))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.exchange(s.x)
+    for key in ("a", "b", "c"):
+        opened.queue(s.q + key)
+        opened.call("queue.bind", queue=s.q + key, exchange=s.x, routing_key=key)
+    opened.publish(s.x, "a", b"x", headers={"CC": ["b"], "BCC": ["c"], "x": 1})
+    got = opened.call("basic.get", queue=s.q + "c")
+    return got.properties["headers"], [opened.drain(s.q + "a"), opened.drain(s.q + "b"), 1]
+
+
+@case(
+    "basic.cc-default", "CC through the default exchange, and a repeated key, make one copy each", ok((1, 1))
+)
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.queue(s.q + "2")
+    opened.publish("", s.q, b"x", headers={"CC": [s.q, s.q + "2"]})
+    return opened.drain(s.q), opened.drain(s.q + "2")
+
+
+@case(
+    "basic.reply-to",
+    "a request by direct reply-to is answered on the channel that asked",
+    ok((True, b"answer", True)),
+)
+def _(s: Session) -> tuple[object, ...]:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    server.consume(s.q, no_ack=True)
+    client.consume(REPLY_TO, no_ack=True)
+    client.publish("", s.q, b"question", reply_to=REPLY_TO)
+    name = server.deliver().properties["reply_to"]
+    server.publish("", name, b"answer")
+    got = client.deliver()
+    return name.startswith(REPLY_TO + "."), got.body, got.routing_key == name
+
+
+@case("basic.reply-to-declare", "the server may ask whether the client is still there", ok((0, 1)))
+def _(s: Session) -> tuple[int, int]:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    server.consume(s.q, no_ack=True)
+    client.consume(REPLY_TO, no_ack=True)
+    client.publish("", s.q, b"question", reply_to=REPLY_TO)
+    name = server.deliver().properties["reply_to"]
+    answer = server.call("queue.declare", queue=name, passive=True)
+    return answer.message_count, answer.consumer_count
+
+
+@case(
+    "basic.reply-to-gone",
+    "a reply to a client that is gone is dropped, and returned if mandatory",
+    ok((312, "NO_ROUTE")),
+)
+def _(s: Session) -> tuple[int, str]:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    server.consume(s.q, no_ack=True)
+    client.consume(REPLY_TO, no_ack=True)
+    client.publish("", s.q, b"question", reply_to=REPLY_TO)
+    name = server.deliver().properties["reply_to"]
+    client.call("channel.close", reply_code=200)
+    server.publish("", name, b"answer", mandatory=True)
+    back = server.receive("basic.return")
+    return back.reply_code, back.reply_text
+
+
+@case("basic.reply-to-declare-plain", "declaring the pseudo-queue itself", ok((REPLY_TO, 0, 1)))
+def _(s: Session) -> tuple[object, ...]:
+    answer = s.channel().call("queue.declare", queue=REPLY_TO, passive=True)
+    return answer.queue, answer.message_count, answer.consumer_count
+
+
+@case(
+    "basic.reply-to-get",
+    "getting from the pseudo-queue",
+    channel(404, "basic.get", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    s.channel().get(REPLY_TO)
+
+
+@case(
+    "basic.default-exchange",
+    "the default exchange routes by queue name without regard to bindings",
+    ok((1, 0)),
+)
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.publish("", s.q, b"x")
+    count = opened.drain(s.q)
+    opened.call("queue.delete", queue=s.q)
+    opened.publish("", s.q, b"x")
+    opened.queue(s.q)
+    return count, opened.drain(s.q)

@@ -1,0 +1,244 @@
+"""Sentences about exchanges: what goes where, and how long they live."""
+
+from conformance.cases import Cases, Session, channel, ok
+from conformance.codec import T
+
+ROWS = Cases()
+case = ROWS.case
+
+
+def _routed(s: Session, kind: str, bindings: list, publishes: list) -> list[list[int]]:
+    """For each publish (key, headers), the numbers of the bindings (key, arguments) it went to."""
+    opened = s.channel()
+    opened.exchange(s.x, kind)
+    for number, (key, arguments) in enumerate(bindings):
+        opened.queue(f"{s.q}-{number}", exclusive=True)
+        opened.call("queue.bind", queue=f"{s.q}-{number}", exchange=s.x, routing_key=key, arguments=arguments)
+    result = []
+    for key, headers in publishes:
+        opened.publish(s.x, key, b"x", **({} if headers is None else {"headers": headers}))
+        hits = []
+        for number in range(len(bindings)):
+            while opened.get(f"{s.q}-{number}") is not None:
+                hits.append(number)
+        result.append(hits)
+    return result
+
+
+@case(
+    "exchange.direct",
+    "a direct exchange routes to every queue bound by an equal key",
+    ok([[0, 1], [2], [], [3]]),
+)
+def _(s: Session) -> list:
+    bindings = [("a", {}), ("a", {}), ("b", {}), ("", {})]
+    return _routed(s, "direct", bindings, [("a", None), ("b", None), ("c", None), ("", None)])
+
+
+@case("exchange.fanout", "a fanout exchange ignores keys", ok([[0, 1], [0, 1]]))
+def _(s: Session) -> list:
+    return _routed(s, "fanout", [("a", {}), ("b", {})], [("a", None), ("zz", None)])
+
+
+@case(
+    "exchange.topic",
+    "a topic exchange's words, stars and hashes, with empty words and the empty key",
+    ok([[0, 3, 5, 7, 8], [3, 4, 5, 6, 7], [3, 9], [1, 3, 5, 10], [2, 3, 7], [3, 5, 7, 11], [3, 7]]),
+)
+def _(s: Session) -> list:
+    keys = ["a.b", "*", ".", "#", "a.*.c", "a.#", "#.c", "*.#.*", "*.b", "", "a", "a.."]
+    published = ["a.b", "a.b.c", "", "a", ".", "a..", "x.y.z"]
+    return [
+        sorted(set(hits))
+        for hits in _routed(s, "topic", [(key, {}) for key in keys], [(k, None) for k in published])
+    ]
+
+
+_HEADER_BINDINGS = [
+    ("", {"x-match": "all", "a": 1, "b": "two"}),
+    ("", {"x-match": "any", "a": 1, "b": "two"}),
+    ("", {"a": 1}),
+    ("", {"x-match": "all-with-x", "x-k": "v"}),
+    ("", {"x-match": "any-with-x", "x-k": "v", "a": 1}),
+    ("", {"x-match": "all", "x-k": "v"}),
+    ("", {"x-match": "any", "x-k": "v"}),
+    ("", {}),
+    ("", {"x-match": "any"}),
+    ("", {"a": None}),
+]
+
+
+@case(
+    "exchange.headers",
+    "the four forms of x-match, x- headers, presence only, and bindings without arguments",
+    ok([[0, 1, 2, 4, 5, 7, 9], [1, 2, 4, 5, 7, 9], [3, 4, 5, 7], [5, 7], [5, 7], [5, 7, 9]]),
+)
+def _(s: Session) -> list:
+    published = [{"a": 1, "b": "two"}, {"a": 1}, {"x-k": "v"}, {}, None, {"a": "1"}]
+    return _routed(s, "headers", _HEADER_BINDINGS, [("", headers) for headers in published])
+
+
+@case(
+    "exchange.headers-number-types",
+    'header values compare as Erlang terms: 5, a longer 5 and 5.0 are equal, "5" is not',
+    ok([[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]),
+)
+def _(s: Session) -> list:
+    bindings = [("", {"n": 5}), ("", {"n": T("l", 5)}), ("", {"n": 5.0})]
+    published = [{"n": 5}, {"n": T("l", 5)}, {"n": "5"}, {"n": 5.0}]
+    return _routed(s, "headers", bindings, [("", headers) for headers in published])
+
+
+@case("exchange.one-copy", "a queue bound twice gets one copy", ok(1))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    for key in ("a.*", "a.#", "#"):
+        opened.call("queue.bind", queue=s.q, exchange="amq.topic", routing_key=f"{s.q}.{key}")
+    opened.publish("amq.topic", f"{s.q}.a.b", b"x")
+    return opened.drain(s.q)
+
+
+@case("exchange.to-exchange", "bindings of exchanges route on, and cycles end", ok((1, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    for name in ("1", "2", "3"):
+        opened.exchange(s.x + name, "fanout")
+    for source, destination in (("1", "2"), ("2", "3"), ("3", "1")):
+        opened.call("exchange.bind", source=s.x + source, destination=s.x + destination)
+    opened.queue(s.q)
+    opened.call("queue.bind", queue=s.q, exchange=s.x + "3")
+    opened.publish(s.x + "1", "k", b"x")
+    before = opened.drain(s.q)
+    opened.call("queue.purge", queue=s.q)
+    opened.call("exchange.unbind", source=s.x + "2", destination=s.x + "3")
+    opened.publish(s.x + "1", "k", b"x")
+    return before, opened.drain(s.q)
+
+
+@case(
+    "exchange.alternate",
+    "an alternate exchange gets what found no queue, and mandatory holds over both",
+    ok((b"lost", True)),
+)
+def _(s: Session) -> tuple[bytes | None, bool]:
+    opened = s.channel()
+    opened.exchange(s.x + "ae", "fanout")
+    opened.exchange(s.x, arguments={"alternate-exchange": s.x + "ae"})
+    opened.queue(s.q)
+    opened.call("queue.bind", queue=s.q, exchange=s.x + "ae")
+    opened.publish(s.x, "nowhere", b"lost", mandatory=True)
+    return opened.get(s.q), opened.quiet("basic.return")
+
+
+@case(
+    "exchange.alternate-missing",
+    "a missing alternate exchange loses the message, or returns it",
+    ok("NO_ROUTE"),
+)
+def _(s: Session) -> str:
+    opened = s.channel()
+    opened.exchange(s.x, arguments={"alternate-exchange": "nosuch-exchange"})
+    opened.publish(s.x, "nowhere", b"x", mandatory=True)
+    return str(opened.receive("basic.return").reply_text)
+
+
+@case("exchange.internal", "an internal exchange routes what other exchanges send it", ok(1))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.exchange(s.x, "fanout", internal=True)
+    opened.call("exchange.bind", source="amq.direct", destination=s.x, routing_key=s.x)
+    opened.queue(s.q)
+    opened.call("queue.bind", queue=s.q, exchange=s.x)
+    opened.publish("amq.direct", s.x, b"x")
+    return opened.drain(s.q)
+
+
+@case(
+    "exchange.auto-delete",
+    "an auto-delete exchange goes with its last binding as a source, not before it had one",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.exchange(s.x, auto_delete=True)
+    opened.exchange(s.x, passive=True)
+    opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x, routing_key="k")
+    opened.call("queue.unbind", queue=s.q, exchange=s.x, routing_key="k")
+    opened.exchange(s.x, passive=True)
+
+
+@case(
+    "exchange.auto-delete-by-queue",
+    "an auto-delete exchange goes when its last queue is deleted",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.exchange(s.x, auto_delete=True)
+    opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x, routing_key="k")
+    opened.call("queue.delete", queue=s.q)
+    opened.exchange(s.x, passive=True)
+
+
+@case("exchange.bind-identity", "bindings differ by key and arguments; unbind needs the same", ok((1, 1, 0)))
+def _(s: Session) -> tuple[int, ...]:
+    opened = s.channel()
+    opened.exchange(s.x)
+    opened.queue(s.q)
+    counts = []
+    for arguments in ({}, {"v": 1}, {"v": 1}):
+        opened.call("queue.bind", queue=s.q, exchange=s.x, routing_key="k", arguments=arguments)
+    for arguments in (None, {}, {"v": 1}):
+        if arguments is not None:
+            opened.call("queue.unbind", queue=s.q, exchange=s.x, routing_key="k", arguments=arguments)
+        opened.publish(s.x, "k", b"x")
+        counts.append(int(opened.call("queue.purge", queue=s.q).message_count))
+    return tuple(counts)
+
+
+@case(
+    "exchange.nowait",
+    "the nowait forms of declare, bind, unbind and delete answer nothing and work",
+    ok((True, True)),
+)
+def _(s: Session) -> tuple[bool, bool]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.send("exchange.declare", exchange=s.x, type="fanout", nowait=True)
+    opened.send("exchange.bind", source="amq.direct", destination=s.x, routing_key=s.x, nowait=True)
+    opened.send("queue.bind", queue=s.q, exchange=s.x, nowait=True)
+    opened.publish("amq.direct", s.x, b"x")
+    routed = opened.drain(s.q) == 1
+    opened.send("exchange.unbind", source="amq.direct", destination=s.x, routing_key=s.x, nowait=True)
+    opened.send("exchange.delete", exchange=s.x, nowait=True)
+    return routed, opened.quiet()
+
+
+@case(
+    "exchange.nowait-error",
+    "a nowait declare still reports its error",
+    channel(406, "exchange.declare", "unknown exchange type 'foo'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.send("exchange.declare", exchange=s.x, type="foo", nowait=True)
+    opened.sync()
+
+
+@case("exchange.cr-lf", "line ends are stripped from names", ok("exchange.declare-ok"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    opened.exchange(s.x + "\r\n")
+    return opened.call("exchange.declare", exchange=s.x, type="direct", passive=True).name
+
+
+@case("exchange.long-name", "a name of 255 octets of UTF-8 works", ok(1))
+def _(s: Session) -> int:
+    opened = s.channel()
+    name = "é" * 127 + "x"
+    opened.exchange(name, "fanout")
+    opened.queue(name, exclusive=True)
+    opened.call("queue.bind", queue=name, exchange=name, routing_key=name)
+    opened.publish(name, name, b"x")
+    return opened.drain(name)
