@@ -20,7 +20,7 @@ from statistics import median
 import uvloop
 
 from bench import brokers
-from bench.client import Client, publish_frames
+from bench.client import Client, publish_batch, publish_frames
 
 PUBLISH_BAR = 0.9
 GAP_BAR = 1.0
@@ -47,8 +47,17 @@ class Finding:
     text: str
 
 
+class LossError(Exception):
+    """A broker lost or invented messages."""
+
+
 async def prefetch_one(port: int, *, seconds: float = 2.0, rounds: int = 3) -> Finding:
-    """(a) The rate into a queue whose only consumer holds one message, beside the rate without a consumer."""
+    """(a) The rate into a queue whose only consumer holds one message, beside the rate without a consumer.
+
+    Raises:
+        LossError: not every message was in its queue afterwards.
+
+    """
     ratios = []
     rates: list[tuple[float, float]] = []
     for number in range(rounds + 1):
@@ -69,9 +78,12 @@ async def _flood(port: int, queue: str, seconds: float, *, consumer: bool) -> fl
     if consumer:
         await other.consume(queue, no_ack=False, prefetch=1)
     rate = await publisher.flood(queue, seconds)
-    await publisher.delete(queue)
+    kept = await publisher.delete(queue)
     publisher.close()
     other.close()
+    if kept != publisher.published - consumer:
+        message = f"{kept:,} of {publisher.published:,} messages are in the queue"
+        raise LossError(message)
     return rate
 
 
@@ -82,7 +94,7 @@ async def own_queue(port: int, *, messages: int = 300_000, no_ack: bool = False)
     await client.declare(queue)
     await client.consume(queue, no_ack=no_ack, prefetch=0 if no_ack else 500)
     batch = 64
-    octets = publish_frames(queue, bytes(12)) * batch
+    octets = publish_batch(queue, 12, batch)
     began = client.last_delivery = time.perf_counter()
     while client.published < messages:
         await client.publish(octets, batch)
@@ -106,7 +118,7 @@ async def deaf_publisher(port: int, *, messages: int = 100_000) -> Finding:
     await client.declare(queue)
     await client.consume(queue)
     batch = 64
-    octets = publish_frames(queue, bytes(100)) * batch
+    octets = publish_batch(queue, 100, batch)
     client.transport.pause_reading()
     try:
         async with asyncio.timeout(PATIENCE):
@@ -157,7 +169,7 @@ async def stalled_consumers(
     queues = [f"stalled-{os.getpid()}-{number}" for number in range(count)]
     for queue in queues:
         for _ in range(FED // 10):
-            await feeder.publish(publish_frames(queue, bytes(BODY)) * 10, 10)
+            await feeder.publish(publish_batch(queue, BODY, 10), 10)
     await feeder.ready_messages(queues[-1])
     trickle = asyncio.create_task(_trickle(feeder, queues))
     beside = await _exchange(pairs, seconds)
@@ -214,7 +226,7 @@ async def _exchange(pairs: Sequence[tuple[Client, Client, str]], seconds: float)
     batch = WINDOW // 4
 
     async def pump(publisher: Client, consumer: Client, queue: str) -> None:
-        octets = publish_frames(queue, bytes(12)) * batch
+        octets = publish_batch(queue, 12, batch)
         while time.perf_counter() < end:
             if publisher.published - consumer.delivered <= WINDOW - batch:
                 await publisher.publish(octets, batch)
@@ -275,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         flush=True,
                     )
                     failed += name == "leveret" and not finding.passed
-    except brokers.BrokerError as error:
+    except (brokers.BrokerError, LossError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     return 1 if failed else 0
