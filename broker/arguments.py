@@ -40,7 +40,10 @@ class QueueShape(Protocol):
 class ExchangeShape(Protocol):
     """What `check_exchange_equivalence` reads of an existing exchange."""
 
-    type: str
+    @property
+    def type(self) -> str:
+        """The exchange's type."""
+
     durable: bool
     auto_delete: bool
     internal: bool

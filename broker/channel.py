@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Protocol
 
+from broker.amqp.codec import encode_method
 from broker.amqp.commands import Basic
 from broker.amqp.fastpath import (
     content_frames,
@@ -19,7 +20,6 @@ from broker.amqp.fastpath import (
     pack_return,
     reframe,
 )
-from broker.amqp.codec import encode_method
 from broker.amqp.properties import Properties
 from broker.auth import Permissions, TopicPermissions, User
 from broker.consumer import Consumer, Getter
@@ -201,7 +201,7 @@ class Channel:
         if route.error is not None:
             raise route.error
         exchange = route.exchange
-        assert exchange is not None  # noqa: S101 - only a route with an error has none
+        assert exchange is not None
         if special is not None and not special.plain_route:
             if special.reply_to and self.reply_consumer is None:
                 raise precondition_failed("fast reply consumer does not exist")
@@ -227,7 +227,12 @@ class Channel:
         headers = special.headers if special is not None else {}
         queues: Sequence[Queue] = self.vhost.router.route(exchange, keys, headers)  # type: ignore[arg-type,assignment]
         if not exchange.name:  # type: ignore[attr-defined]
-            replies = [queue for key in keys if key.startswith(REPLY_PREFIX) for queue in self.vhost.default_destination(key)]
+            replies = [
+                queue
+                for key in keys
+                if key.startswith(REPLY_PREFIX)
+                for queue in self.vhost.default_destination(key)
+            ]
             if replies:
                 return (*queues, *replies)
         return queues
@@ -419,7 +424,7 @@ class Channel:
         if self.consumers.pop(consumer.tag, None) is None:
             return
         if self.host.notifies_cancel:
-            self.send(Basic.Cancel(consumer.tag, True))  # noqa: FBT003 - nowait
+            self.send(Basic.Cancel(consumer.tag, True))
 
     def close(self) -> None:
         """Give everything back: consumers leave, unacked messages are requeued. May be called again."""

@@ -34,11 +34,10 @@ from broker.amqp.fastpath import (
     unpack_header,
     unpack_method,
 )
-from broker.amqp.tables import Table, bytes_text
 from broker.auth import Permissions, TopicPermissions, User
 from broker.channel import Channel
 from broker.errors import AMQPError, FrameError, ReplyCode, not_allowed, precondition_failed
-from broker.handshake import Handshake, Node
+from broker.handshake import Handshake, Node, frame_text
 from broker.methods import HANDLERS
 from broker.queue import Queue
 from broker.route import Route, Special, inspect
@@ -55,6 +54,7 @@ _SPECIAL_OCTETS = 1024  # longer property lists are looked at afresh each time
 _REPEAT_LIMIT = 65536  # octets of a message up to which its prefix is remembered
 _UNKNOWN = object()
 _NEVER = b"\xff"  # starts no frame
+BODY_LIMIT = 536870912  # no configuration allows a larger body
 CLOSE_TIMEOUT = 30.0  # seconds we wait for close-ok, at most
 FATAL_DELAY = 3.0  # seconds until a socket with broken framing is dropped (RabbitMQ's SILENT_CLOSE_DELAY)
 
@@ -186,6 +186,7 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Take the octets of one read. Never raises for what a peer sends; answers are in the outbox."""
         self.received = True
+        self.published_to = ()
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
@@ -196,8 +197,10 @@ class Connection:
         at = 0
         while True:
             try:
-                at = self._scan(data, at)
-                break
+                scan = self._scan
+                at = scan(data, at)
+                if scan == self._scan:
+                    break
             except AMQPError as error:
                 self._fail(error)
                 at = self._resume_at
@@ -218,10 +221,13 @@ class Connection:
         else:
             self._needed = self._have + 1
 
-    def _scan_open(self, data: bytes, at: int) -> int:  # noqa: C901, PLR0912, PLR0915 - the hot loop is one function
+    def _scan_open(self, data: bytes, at: int) -> int:
         """Work through the frames of an open connection."""
         size = len(data)
-        if self._seen_router != self.vhost.router.generation or self._seen_users != self.node.users.generation:
+        if (
+            self._seen_router != self.vhost.router.generation
+            or self._seen_users != self.node.users.generation
+        ):
             self._refresh()
         startswith = data.startswith
         channels = self.channels
@@ -229,6 +235,7 @@ class Connection:
         limit = self.frame_limit
         touched = self.node.turn.queues
         prefix, total, head, channel, route = self._repeat
+        latest: Route | None = None
         while True:
             if startswith(prefix, at):
                 # The same publish as the last but for its body: method, header and the body frame's head are equal.
@@ -243,6 +250,7 @@ class Connection:
                     stop = at + total
                 if messages:
                     count = len(messages)
+                    latest = route
                     for queue in route.queues:  # type: ignore[union-attr]
                         queue.inbox += messages
                         if not queue.touched:
@@ -282,6 +290,7 @@ class Connection:
                             at = end
                             continue
                     publishing, way = found
+                    latest = way
                     if publishing.missing:
                         self._resume_at = end
                         self._number = number
@@ -301,16 +310,29 @@ class Connection:
                                 last = stop
                             elif size - stop >= 7:
                                 kind, header_number, length = unpack_frame(data, stop)
-                                if kind == TYPE_BODY and header_number == number and length == body_size <= limit:
+                                if (
+                                    kind == TYPE_BODY
+                                    and header_number == number
+                                    and length == body_size <= limit
+                                ):
                                     last = stop + length + FRAME_OVERHEAD
-                        if last and last <= size and data[stop - 1] == FRAME_END and data[last - 1] == FRAME_END:
+                        if (
+                            last
+                            and last <= size
+                            and data[stop - 1] == FRAME_END
+                            and data[last - 1] == FRAME_END
+                        ):
                             special = specials.get(data[end + 19 : stop - 1], _UNKNOWN)
                             if special is _UNKNOWN:
                                 self._resume_at = last
                                 self._number = number
                                 self._current = (60, 40)
                                 special = self._inspect(data[end + 7 : stop - 1])
-                            if way.plain and (special is None or special.plain_route):  # type: ignore[attr-defined]
+                            if (
+                                way.plain
+                                and (special is None or special.plain_route)  # type: ignore[attr-defined]
+                                and body_size <= self.max_message_size
+                            ):
                                 message = Message(way.address, data[end:last], number)
                                 for queue in way.queues:
                                     queue.inbox.append(message)
@@ -333,8 +355,7 @@ class Connection:
                                     prefix = _NEVER
                                 if total > 4096:
                                     for queue in way.queues:
-                                        if total > queue.largest:
-                                            queue.largest = total
+                                        queue.largest = max(queue.largest, total)
                             else:
                                 self._resume_at = last
                                 self._number = number
@@ -363,12 +384,12 @@ class Connection:
                                 raise _unknown_tag(tag)
                             consumer, seq_id = record
                             consumer.unacked -= 1
-                            queue = consumer.queue  # type: ignore[assignment]
-                            queue.acks.append(seq_id)
                             acking.acked += 1
-                            if not queue.touched:
-                                queue.touched = True
-                                touched.append(queue)
+                            acked = consumer.queue
+                            acked.acks.append(seq_id)
+                            if not acked.touched:
+                                acked.touched = True
+                                touched.append(acked)
                             if consumer.parked:
                                 consumer.wake()
                             if acking.global_prefetch:
@@ -378,12 +399,14 @@ class Connection:
                 self._resume_at = end
                 self._number = number
                 self._method(number, data, at, end)
-                if self._scan != self._scan_open:
-                    return end
+                at = end
+                if self.state != "open":
+                    return at
                 if self._seen_router != self.vhost.router.generation:
                     self._refresh()
                 prefix, total, head, channel, route = self._repeat
-            elif kind == TYPE_BODY:
+                continue
+            if kind == TYPE_BODY:
                 self._resume_at = end
                 self._number = number
                 assembling = channels.get(number)
@@ -407,8 +430,8 @@ class Connection:
                 self._number = number
                 self._other_frame(kind, number, data, at, end)
             at = end
-        if channel is not None and route is not None:
-            self.published_to = route.queues  # type: ignore[assignment]
+        if latest is not None:
+            self.published_to = latest.queues  # type: ignore[assignment]
         self._repeat = prefix, total, head, channel, route
         return at
 
@@ -432,6 +455,7 @@ class Connection:
 
     def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
         """Work out the route for a publish frame met for the first time; None if the frame is to be ignored."""
+        self._current = (60, 40)
         channel = self.channels.get(number)
         if channel is None:
             self._no_channel(number, Basic.Publish)
@@ -477,6 +501,9 @@ class Connection:
         if special is _UNKNOWN:
             special = self._inspect(data[at + 7 : end - 1])
         channel.special = special  # type: ignore[assignment]
+        if body_size > BODY_LIMIT:
+            text = f"content body size {body_size} exceeds maximum allowed size {BODY_LIMIT}"
+            raise AMQPError(ReplyCode.FRAME_ERROR, text)
         if body_size > self.max_message_size:
             text = f"message size {body_size} is larger than configured max size {self.max_message_size}"
             raise precondition_failed(text)
@@ -494,7 +521,7 @@ class Connection:
         if missing < 0:
             raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
         route, special = channel.route, channel.special
-        assert route is not None  # noqa: S101 - missing was set together with it
+        assert route is not None
         channel.publish(route, special, content)
 
     # -- other frames -----------------------------------------------------------------------------------------------
@@ -502,6 +529,7 @@ class Connection:
     def _method(self, number: int, data: bytes, at: int, end: int) -> None:
         """Any method but a publish or a plain ack."""
         self.node.turn.run()  # everything before it takes effect before it
+        self._current = (0, 0)
         try:
             method = decode_method(data, at + 7, end - 1)
         except UnknownMethod as error:
@@ -509,6 +537,8 @@ class Connection:
                 ReplyCode.COMMAND_INVALID, "unimplemented method", error.class_id, error.method_id
             ) from None
         except MalformedMethod as error:
+            if number == 0 and error.class_id:
+                raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
             raise _malformed(error) from None
         self._current = method_ids(method)
         if number == 0:
@@ -531,12 +561,13 @@ class Connection:
             self.outbox.send(encode_method(number, ChannelMethods.CloseOk()))
         elif isinstance(method, ChannelMethods.Open):
             raise AMQPError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
-        elif not isinstance(method, (ChannelMethods.CloseOk, ChannelMethods.FlowOk, Basic.CancelOk)):
+        else:
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
 
     def _open_channel(self, number: int) -> None:
         opened = len(self.channels)
-        if self.channel_max and number > self.channel_max:
+        self._current = (0, 0)
+        if self.channel_max and opened >= self.channel_max:
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({self.channel_max})"
             raise not_allowed(text)
         self.node.check_channel_limits(self.user)
@@ -549,12 +580,11 @@ class Connection:
         if number in self._closing_channels:
             if method is ChannelMethods.CloseOk:
                 self._closing_channels.discard(number)
-            elif method is ChannelMethods.Close:
-                self._closing_channels.discard(number)
+            elif method is ChannelMethods.Close:  # crossed ours
                 self.outbox.send(encode_method(number, ChannelMethods.CloseOk()))
             return
         if number == 0:
-            raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
+            raise AMQPError(ReplyCode.CHANNEL_ERROR, "unexpected method in connection state running")
         raise AMQPError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
 
     def _connection_method(self, method: Any) -> None:
@@ -564,20 +594,21 @@ class Connection:
             self.outbox.send(encode_method(0, Wire.CloseOk()))
             self._end(0.0)
         elif isinstance(method, Wire.UpdateSecret):
-            raise not_allowed("New secret was refused by one of the backends")
-        elif isinstance(method, Wire.CloseOk) or method_ids(method)[0] == 10:
-            raise AMQPError(ReplyCode.CHANNEL_ERROR, "unexpected method in connection state running")
+            # users with passwords have no secret that expires: RabbitMQ's internal backend accepts any
+            self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
         else:
-            raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
+            raise AMQPError(ReplyCode.CHANNEL_ERROR, "unexpected method in connection state running")
 
     def _other_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
         """A heartbeat, or a type that is none."""
-        if kind != TYPE_HEARTBEAT:
+        if kind != TYPE_HEARTBEAT or (end - at > FRAME_OVERHEAD and not number):
             self._current = (0, 0)
-            raise AMQPError(ReplyCode.FRAME_ERROR, f"{_frame_text(kind, data[at + 7 : end - 1])}: unknown_frame")
+            raise AMQPError(
+                ReplyCode.FRAME_ERROR, f"{frame_text(kind, data[at + 7 : end - 1])}: unknown_frame"
+            )
         if number:
             self._current = (0, 0)
-            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, _frame_text(kind, data[at + 7 : end - 1]))
+            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
 
     def _stray_content(self, number: int, data: bytes, at: int, end: int, kind: int) -> None:
         """A content frame that nothing announced."""
@@ -588,7 +619,7 @@ class Connection:
         if channel is None:
             if number:
                 raise AMQPError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
-            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, _frame_text(kind, data[at + 7 : end - 1]))
+            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
         self._unexpected_frame(channel, kind)
 
     def _unexpected_frame(self, channel: Channel, kind: int) -> NoReturn:
@@ -606,14 +637,14 @@ class Connection:
 
     def _frame_too_large(self, data: bytes, at: int, kind: int, length: int) -> NoReturn:
         self._resume_at = len(data)
-        text = _frame_text(kind, data[at + 7 : at + 7])
+        text = frame_text(kind, data[at + 7 : at + 7])
         limit = self.frame_limit - FRAME_OVERHEAD  # the grace of 8 octets is not named
         raise FrameError(f"{text}: {{frame_too_large,{length},{limit}}}")
 
     def _bad_frame_end(self, data: bytes, at: int, end: int, kind: int) -> NoReturn:
         self._resume_at = len(data)
         marker = f"{{invalid_frame_end_marker,{data[end - 1]}}}"
-        raise FrameError(f"{_frame_text(kind, data[at + 7 : end - 1])}: {marker}")
+        raise FrameError(f"{frame_text(kind, data[at + 7 : end - 1])}: {marker}")
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
@@ -622,7 +653,9 @@ class Connection:
         if self.state == "closed":
             return
         class_id, method_id = (error.class_id, error.method_id) if error.class_id else self._current
-        if isinstance(error, FrameError):
+        if isinstance(error, FrameError) or (
+            error.code is ReplyCode.INTERNAL_ERROR and not error.explanation
+        ):
             class_id = method_id = 0
         self._current = (0, 0)
         channel = self._failing_channel(error)
@@ -711,6 +744,7 @@ class Connection:
     def force_close(self, reason: str) -> None:
         """Close with 320 CONNECTION_FORCED, as for a shutdown or an administrator."""
         if self.state == "open":
+            self._current = (0, 0)
             self._fail(AMQPError(ReplyCode.CONNECTION_FORCED, reason))
         elif self.state == "handshake":
             self._end(0.0)
@@ -738,9 +772,15 @@ class Connection:
         self.node.connection_opened(self)
         self._scan = self._scan_open
 
-    def scan_rest(self, data: bytes, at: int) -> int:
-        """Go on with octets that came in the same read as `connection.open`."""
-        return self._scan(data, at)
+    @property
+    def consumes(self) -> bool:
+        """Whether it has consumers, or deliveries to settle."""
+        return any(channel.consumers or channel.unacked for channel in self.channels.values())
+
+    @property
+    def message_size(self) -> int:
+        """Octets on the wire of the last message that could be remembered; 0 if unknown."""
+        return self._repeat[1]
 
     def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
         """The handshake failed with an error the client is told."""
@@ -778,7 +818,11 @@ class Connection:
         else:
             self._silent += 1
             if self._silent >= 4:  # two whole intervals (spec 4.2.7)
-                log.warning("closing connection %s: missed heartbeats from client, timeout: %ds", self.name, self.heartbeat)
+                log.warning(
+                    "closing connection %s: missed heartbeats from client, timeout: %ds",
+                    self.name,
+                    self.heartbeat,
+                )
                 self.close_reason = "missed heartbeats"
                 self._release()
                 self._end(0.0)
@@ -806,9 +850,3 @@ def _malformed(error: MalformedMethod) -> AMQPError:
     if not error.explanation:
         return AMQPError(ReplyCode.INTERNAL_ERROR)
     return AMQPError(ReplyCode.FRAME_ERROR, error.explanation, error.class_id, error.method_id)
-
-
-def _frame_text(kind: int, payload: bytes) -> str:
-    if len(payload) <= 16:
-        return f"type {kind}, all octets = {bytes_text(payload)}"
-    return f"type {kind}, first 16 octets = {bytes_text(payload[:16])}"

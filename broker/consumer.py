@@ -14,7 +14,9 @@ from storage.message import Message
 
 UNLIMITED = 1 << 60
 _PARTS_LIMIT = 1024  # addresses whose encoded deliver a consumer remembers
-_INLINE_LIMIT = 4096  # content up to here is copied into one frame string, larger content is passed by reference
+_INLINE_LIMIT = (
+    4096  # content up to here is copied into one frame string, larger content is passed by reference
+)
 
 
 class DeliveryChannel(Protocol):
@@ -41,6 +43,14 @@ class ConsumedQueue(Protocol):
 
     name: str
     delivered: int
+    acks: list[int]
+    touched: bool
+
+    def run(self) -> bool:
+        """Work off what has piled up (see `broker.turn.Runnable`)."""
+
+    def touch(self) -> None:
+        """Have the queue run at the end of this turn."""
 
     def rejoin(self, consumer: "Consumer") -> None:
         """Put a consumer back at the end of the rotation."""
@@ -165,9 +175,7 @@ class Consumer:
         channel.delivered += count
         self.queue.delivered += count
         if not self.no_ack:
-            channel.unacked.update(
-                zip(range(first + 1, tag + 1), zip(repeat(self), seq_ids), strict=True)  # noqa: B905 - repeat() is endless
-            )
+            channel.unacked.update(zip(range(first + 1, tag + 1), zip(repeat(self), seq_ids), strict=True))
             self.unacked += count
         outbox.pending = pending = outbox.pending + size
         if pending > outbox.limit:

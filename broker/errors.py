@@ -7,6 +7,7 @@ test suites match on them.
 
 from enum import IntEnum
 
+
 class ReplyCode(IntEnum):
     """The reply codes of AMQP 0-9-1 (spec 1.8, `amqp0-9-1.xml` constants)."""
 

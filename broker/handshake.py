@@ -11,21 +11,18 @@ a closed socket, so that guessing is slow. The delay holds nothing but that one 
 """
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from broker.amqp.codec import decode_method, encode_method, method_ids
 from broker.amqp.commands import Connection as Wire
 from broker.amqp.errors import MalformedResponse, UnknownMechanism, WireError
 from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
 from broker.amqp.sasl import read_response
-from broker.amqp.tables import Table, encode_table
+from broker.amqp.tables import Table, binary_text, encode_table
 from broker.auth import LoginRefusedError, User, Users
 from broker.errors import AMQPError, ReplyCode, not_allowed
-from broker.turn import Turn
+from broker.turn import Outbox, Turn
 from broker.vhost import VHost
-
-if TYPE_CHECKING:
-    from broker.connection import Connection
 
 log = logging.getLogger("leveret.connection")
 
@@ -61,10 +58,10 @@ class Node(Protocol):
     def check_channel_limits(self, user: User) -> None:
         """530 if the user or the node has as many channels as it may."""
 
-    def connection_opened(self, connection: "Connection") -> None:
+    def connection_opened(self, connection: Any) -> None:
         """Count and list it."""
 
-    def connection_closed(self, connection: "Connection") -> None:
+    def connection_closed(self, connection: Any) -> None:
         """Uncount it; called once for each opened one."""
 
     def channel_opened(self, user: User) -> None:
@@ -73,14 +70,39 @@ class Node(Protocol):
     def channel_closed(self, user: User, channel: Any) -> None:
         """Uncount it, keeping its totals."""
 
-    def deadline(self, connection: "Connection", seconds: float) -> None:
+    def deadline(self, connection: Any, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""
+
+
+class Newcomer(Protocol):
+    """The connection whose handshake this is."""
+
+    node: Node
+    outbox: Outbox
+    state: str
+    name: str
+    peer: tuple[str, int]
+    client_properties: bytes
+    capabilities: frozenset[str]
+    frame_max: int
+    frame_limit: int
+    channel_max: int
+    heartbeat: int
+
+    def opened(self, user: User, vhost: VHost) -> None:
+        """The handshake is through."""
+
+    def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
+        """The handshake failed with an error the client is told."""
+
+    def end(self, delay: float) -> None:
+        """The handshake failed, and the client is told nothing; the socket goes after `delay` seconds."""
 
 
 class Handshake:
     """The handshake of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Newcomer) -> None:
         self._connection = connection
         self._node = connection.node
         self._expected: type | None = None  # None: the protocol header
@@ -92,7 +114,11 @@ class Handshake:
         connection = self._connection
         if self._expected is None:
             if len(data) - at < len(PROTOCOL_HEADER):
-                return at if PROTOCOL_HEADER[: min(4, len(data))] == data[at : at + 4][:4] else self._wrong_header(data)
+                return (
+                    at
+                    if PROTOCOL_HEADER[: min(4, len(data))] == data[at : at + 4][:4]
+                    else self._wrong_header(data)
+                )
             if data[at : at + 8] not in _HEADERS:
                 return self._wrong_header(data)
             self._expected = Wire.StartOk
@@ -110,13 +136,15 @@ class Handshake:
             if self._total > _TOTAL_LIMIT or data[end - 1] != FRAME_END:
                 return self._silent(size, "malformed frames before connection.open")
             if kind != TYPE_HEARTBEAT or number:
+                if self._expected is Wire.Open and number:
+                    text = frame_text(kind, data[at + 7 : end - 1])
+                    connection.refuse(AMQPError(ReplyCode.UNEXPECTED_FRAME, text), 0, 0)
+                    return size
                 if kind != TYPE_METHOD or number:
                     return self._silent(size, "unexpected frame before connection.open")
                 self._method(data, at + 7, end - 1)
             at = end
-        if connection.state == "open":
-            return connection.scan_rest(data, at)
-        return at if connection.state == "handshake" else size
+        return at if connection.state in ("handshake", "open") else size
 
     def _method(self, data: bytes, at: int, end: int) -> None:
         try:
@@ -124,12 +152,13 @@ class Handshake:
         except WireError as error:
             self._silent(0, f"{error} before connection.open")
             return
-        if not isinstance(method, self._expected or ()):
-            if isinstance(method, (Wire.Close, Wire.CloseOk)) and self._expected is not Wire.StartOk:
-                self._connection.outbox.send(encode_method(0, Wire.CloseOk()))
-                self._connection.end(0.0)
-                return
-            self._silent(0, f"unexpected {method.name} before connection.open")
+        ids = method_ids(method)
+        if type(method) is not self._expected:
+            if self._expected is Wire.Open:
+                text = "unexpected method in connection state opening"
+                self._connection.refuse(AMQPError(ReplyCode.CHANNEL_ERROR, text), *ids)
+            else:
+                self._silent(0, f"unexpected {method.name} before connection.open")
             return
         try:
             if isinstance(method, Wire.StartOk):
@@ -139,7 +168,10 @@ class Handshake:
             else:
                 self._open(method)
         except AMQPError as error:
-            self._connection.refuse(error, *method_ids(method))
+            if self._expected is Wire.Open:
+                self._connection.refuse(error, *ids)
+            else:
+                self._silent(0, f"failed to negotiate connection parameters: {error.explanation}")
 
     def _start_ok(self, method: Any) -> None:
         connection = self._connection
@@ -201,7 +233,7 @@ class Handshake:
 
     def _open(self, method: Any) -> None:
         node, user = self._node, self._user
-        assert user is not None  # noqa: S101 - start-ok came before
+        assert user is not None
         vhost = node.admit(user, method.virtual_host)
         self._connection.opened(user, vhost)
         self._connection.outbox.send(encode_method(0, Wire.OpenOk()))
@@ -218,3 +250,10 @@ class Handshake:
         log.error("closing connection %s: handshake error: %s", self._connection.name, reason)
         self._connection.end(self._node.auth_failure_delay)
         return at
+
+
+def frame_text(kind: int, payload: bytes) -> str:
+    """How RabbitMQ shows a frame in an error text."""
+    if len(payload) <= 16:
+        return f"type {kind}, all octets = {binary_text(payload)}"
+    return f"type {kind}, first 16 octets = {binary_text(payload[:16])}"

@@ -52,6 +52,7 @@ class Queue:
         "durable",
         "exclusive_consumer",
         "exclusive_owner",
+        "futile_pauses",
         "had_consumer",
         "inbox",
         "largest",
@@ -63,6 +64,7 @@ class Queue:
         "rotation",
         "touched",
         "turn",
+        "unpaced_until",
         "vhost",
     )
 
@@ -101,6 +103,9 @@ class Queue:
         self.largest = 0
         """Octets of the largest content seen since the queue was last empty, where over 4 KiB."""
         self.on_drained: list[DrainListener] = _NO_LISTENERS
+        self.unpaced_until = 0.0
+        """Until then (monotonic seconds) publishers are not made to wait for this queue (`broker.flow`)."""
+        self.futile_pauses = 0
         # counters
         self.published = 0
         self.delivered = 0
@@ -194,7 +199,8 @@ class Queue:
             if len({consumer.channel for consumer in consumers}) == width and all(
                 consumer.no_ack is first.no_ack for consumer in consumers
             ):
-                rounds = min(min(consumer.room for consumer in consumers), available // width, max(1, step // width))
+                room = min(consumer.room for consumer in consumers)
+                rounds = min(room, available // width, max(1, step // width))
                 return consumers, rounds * width
         return (first,), 1
 

@@ -21,7 +21,7 @@ from broker.amqp.properties import (
     flags,
     parse_expiration,
 )
-from broker.amqp.tables import Field, Table, term_text
+from broker.amqp.tables import Field, Table
 from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
 from exchanges.base import Exchange
@@ -47,7 +47,7 @@ class Route:
 
     __slots__ = ("address", "error", "exchange", "mandatory", "plain", "queues", "routing_key")
 
-    def __init__(  # noqa: PLR0913 - a record
+    def __init__(
         self,
         address: bytes,
         exchange: Exchange | None,
@@ -90,7 +90,11 @@ class Special:
             if field is not None:
                 self._take_keys(name, field)
         self.plain_route = not (
-            self.extra_keys or self.has_bcc or self._invalid or self.reply_to or self.user_id is not None
+            len(self.extra_keys)
+            or self.has_bcc
+            or len(self._invalid)
+            or self.reply_to
+            or self.user_id is not None
         )
         """Whether only a headers exchange would look at these properties."""
 
@@ -100,14 +104,7 @@ class Special:
             reason = f'{{unacceptable_type_in_header,"{name}",{kind}}}'
             self._invalid.append(precondition_failed(f"invalid message: {reason}"))
             return
-        keys = []
-        for item in value:
-            if item[0] != "longstr":
-                reason = f'{{unacceptable_type_in_header,"{name}",{term_text(item)}}}'
-                self._invalid.append(precondition_failed(f"invalid message: {reason}"))
-                return
-            keys.append(str(item[1]))
-        self.extra_keys += tuple(keys)
+        self.extra_keys += tuple(str(key) for item_kind, key in value if item_kind == "longstr")
 
     def validate(self, user: str, *, impersonator: bool) -> None:
         """Raise the first error that RabbitMQ would find: user-id, expiration, then CC and BCC."""

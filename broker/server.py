@@ -26,7 +26,7 @@ from broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 
-READ_SIZE = 256 * 1024
+READ_SIZE = 64 * 1024
 WRITE_HIGH = 512 * 1024
 TICK_SECONDS = 0.5
 STOP_SECONDS = 5.0
@@ -98,6 +98,7 @@ class Server:
         self._file_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES
         self._refused = 0
         self._stopping = False
+        self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
         self._ticks: list[tuple[float, int, Connection]] = []
         self._tick_order = itertools.count()
@@ -132,11 +133,15 @@ class Server:
             for vhost, (configure, write, read) in user.permissions.items():
                 self.users.set_permissions(user.name, vhost, configure, write, read)
         for name, user_limits in config.user_limits.items():
-            self.users.set_user_limits(name, UserLimits(user_limits.max_connections, user_limits.max_channels))
+            self.users.set_user_limits(
+                name, UserLimits(user_limits.max_connections, user_limits.max_channels)
+            )
 
     def add_vhost(self, name: str) -> VHost:
         """Add a vhost."""
-        vhost = self.vhosts[name] = VHost(name, self.turn, max_queues=self.users.vhost_limits(name).max_queues)
+        vhost = self.vhosts[name] = VHost(
+            name, self.turn, max_queues=self.users.vhost_limits(name).max_queues
+        )
         return vhost
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -167,15 +172,19 @@ class Server:
         for driver in list(self._drivers):
             driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
         self.finish_turn()
-        deadline = self.now() + STOP_SECONDS
-        while self._drivers and self.now() < deadline:
-            await asyncio.sleep(0.02)
+        await self._wait_until_empty(STOP_SECONDS)
         for driver in list(self._drivers):
             driver.abort()
-        while self._drivers and self.now() < deadline + 1:
-            await asyncio.sleep(0.01)
+        await self._wait_until_empty(1.0)
         if self._ticker is not None:
             self._ticker.cancel()
+
+    async def _wait_until_empty(self, seconds: float) -> None:
+        """Wait until no socket is left, but no longer than that."""
+        self._empty = asyncio.Event()
+        if self._drivers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), seconds)
 
     async def _close_listeners(self) -> None:
         for listener in self._listeners:
@@ -263,6 +272,8 @@ class Server:
     def dropped(self, driver: SocketDriver) -> None:
         """Forget a socket."""
         self._drivers.discard(driver)
+        if not self._drivers and self._empty is not None:
+            self._empty.set()
 
     def close_soon(self, driver: SocketDriver, delay: float) -> None:
         """Close a socket after its outbox has been flushed, and `delay` seconds."""
@@ -315,13 +326,14 @@ class Server:
         limit = self.users.user_limits(user.name).max_channels
         if limit is not None and self.user_channels[user.name] >= limit:
             raise not_allowed(
-                f"number of channels opened for user '{user.name}' has reached the maximum allowed user limit of {limit}"
+                f"number of channels opened for user '{user.name}' has reached "
+                f"the maximum allowed user limit of ({limit})"
             )
         limit = self.config.channel_max_per_node
         if limit is not None and self.channel_count >= limit:
             node = self.config.node_name
             raise not_allowed(
-                f"number of channels opened on node '{node}' has reached the maximum allowed limit of {limit}"
+                f"number of channels opened on node '{node}' has reached the maximum allowed limit of ({limit})"
             )
 
     def connection_opened(self, connection: Connection) -> None:
@@ -345,7 +357,11 @@ class Server:
         self.connections_closed += 1
         self.user_connections[connection.user.name] -= 1
         connection.vhost.connection_count -= 1
-        log.info("closing connection %s: %s", connection.name, connection.close_reason or "client unexpectedly closed TCP connection")
+        log.info(
+            "closing connection %s: %s",
+            connection.name,
+            connection.close_reason or "client unexpectedly closed TCP connection",
+        )
 
     def channel_opened(self, user: User) -> None:
         """Count it."""

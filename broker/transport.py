@@ -6,15 +6,46 @@ connection owns none.
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 from broker.connection import Connection
-
-if TYPE_CHECKING:
-    from broker.server import Server
+from broker.flow import PAUSE_SECONDS, Pause, congested
+from broker.handshake import Node
 
 JOIN_LIMIT = 128 * 1024  # octets up to which frames are joined before they are written
 ABORT_SECONDS = 30.0  # a peer that does not take our last octets is cut off after so long
+
+
+class DriverHost(Node, Protocol):
+    """What a driver needs of the server."""
+
+    read_buffer: memoryview
+    write_high: int
+
+    def now(self) -> float:
+        """Seconds of a monotonic clock."""
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
+        """Call a function later."""
+
+    def finish_turn(self) -> None:
+        """Write to every connection the turn touched."""
+
+    def run_turn(self) -> None:
+        """Work off what is touched, then write."""
+
+    def accepted(self, driver: "SocketDriver") -> bool:
+        """List a new socket; False to refuse it."""
+
+    def dropped(self, driver: "SocketDriver") -> None:
+        """Forget a socket."""
+
+    def close_soon(self, driver: "SocketDriver", delay: float) -> None:
+        """Close a socket after its outbox has been flushed, and `delay` seconds."""
+
+    def set_socket_options(self, sock: socket.socket) -> None:
+        """Apply the configured TCP options."""
 
 
 class SocketDriver(asyncio.BufferedProtocol):
@@ -25,7 +56,7 @@ class SocketDriver(asyncio.BufferedProtocol):
     connection: Connection
     _transport: asyncio.Transport
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: DriverHost) -> None:
         self._server = server
         self._closing = False
         self.appetite = len(server.read_buffer)
@@ -55,8 +86,22 @@ class SocketDriver(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """A read is done."""
         server = self._server
-        self.connection.receive(bytes(server.read_buffer[:nbytes]))
+        connection = self.connection
+        connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
+        if connection.published_to:
+            self._pace(nbytes)
+
+    def _pace(self, nbytes: int) -> None:
+        """Wait a moment if what was just published meets a backlog that is being worked off."""
+        server, connection = self._server, self.connection
+        now = server.now()
+        queue = congested(connection.published_to, now)
+        if queue is not None and not connection.consumes:
+            pause = Pause(queue, self, connection.message_size)
+            server.call_later(PAUSE_SECONDS, lambda: pause.expire(server.now()))
+        elif nbytes == self.appetite:
+            self.appetite = min(2 * nbytes, len(server.read_buffer))
 
     def eof_received(self) -> bool:
         """The client has sent its last octet: so do we."""

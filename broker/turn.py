@@ -84,7 +84,17 @@ class Outbox:
     does not read costs a bounded buffer and nobody else's speed.
     """
 
-    __slots__ = ("_driver", "frames", "full", "limit", "parked", "pending", "scheduled", "transport_full", "turn")
+    __slots__ = (
+        "_driver",
+        "frames",
+        "full",
+        "limit",
+        "parked",
+        "pending",
+        "scheduled",
+        "transport_full",
+        "turn",
+    )
 
     def __init__(self, turn: Turn, driver: Flushable, limit: int = 512 * 1024) -> None:
         self.turn = turn

@@ -78,7 +78,7 @@ class StandardConfirms:
         if last == told:
             return []
         self._told = self._taken = last
-        return [Confirmation(last, last > told + 1, True)]  # noqa: FBT003 - positional: a hot constructor
+        return [Confirmation(last, last > told + 1, True)]
 
     def _take_some(self) -> list[Confirmation]:
         open_, refused, nacked = self._open, self._refused, self._nacked

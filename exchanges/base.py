@@ -218,6 +218,12 @@ class Exchange:
         """Whether there is a binding to `destination`."""
         return destination in self._by_destination
 
+    def has_binding(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
+        """Whether this very binding exists."""
+        identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
+        bound = self._by_destination.get(destination)
+        return identity in bound if isinstance(bound, dict) else bound == identity
+
     def destinations(self) -> Collection[object]:
         """Return a live view of everything bound here, each once."""
         return self._by_destination.keys()

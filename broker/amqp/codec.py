@@ -194,7 +194,7 @@ def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
                 setattr(made, names[0], value)
             position = stop
         if position != end:
-            raise _CutError  # noqa: TRY301 - one exit for all that does not fit
+            raise _CutError
     except _CutError:
         octets = bytes_text(data[fields_at:end])
         raise MalformedMethod(f"cannot decode {octets}", class_id, method_id) from None

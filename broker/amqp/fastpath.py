@@ -54,7 +54,9 @@ def deliver_parts(number: int, consumer_tag: str, address: bytes) -> tuple[bytes
     return _pack_frame(TYPE_METHOD, number, size) + b"\x00\x3c\x00\x3c" + tag, b"\x00" + address + b"\xce"
 
 
-def pack_get_ok(number: int, delivery_tag: int, address: bytes, message_count: int, *, redelivered: bool) -> bytes:
+def pack_get_ok(
+    number: int, delivery_tag: int, address: bytes, message_count: int, *, redelivered: bool
+) -> bytes:
     """A whole `basic.get-ok` frame."""
     size = 4 + 8 + 1 + len(address) + 4
     return b"".join(
@@ -98,7 +100,7 @@ def content_frames(number: int, frame_max: int, header: bytes, body: bytes) -> b
 def reframe(content: bytes, number: int, frame_max: int) -> bytes:
     """The same content for another channel number, its body split anew where a frame exceeds `frame_max`."""
     short = _pack_short(number)
-    out = []
+    out: list[bytes] = []
     at, end = 0, len(content)
     while at < end:
         (size,) = _unpack_size(content, at + 3)

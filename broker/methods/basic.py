@@ -79,7 +79,7 @@ def _generated_tag() -> str:
 
 def basic_cancel(channel: Channel, method: Wire.Cancel) -> None:
     """`basic.cancel`; an unknown tag is answered like a known one."""
-    consumer = channel.consumers.get(method.consumer_tag)
+    consumer = channel.consumers.get(method.consumer_tag or "")
     if consumer is not None:
         channel.cancel(consumer)
     if not method.nowait:
@@ -106,7 +106,7 @@ def basic_nack(channel: Channel, method: Wire.Nack) -> None:
 
 def basic_reject(channel: Channel, method: Wire.Reject) -> None:
     """`basic.reject`."""
-    channel.reject(method.delivery_tag, multiple=False, requeue=bool(method.requeue))
+    channel.reject(method.delivery_tag or 0, multiple=False, requeue=bool(method.requeue))
 
 
 def basic_recover(channel: Channel, method: Wire.Recover) -> None:

@@ -1,5 +1,7 @@
 """The exchange class: declare, delete, bind, unbind."""
 
+from typing import cast
+
 from broker.amqp.commands import Exchange as Wire, make
 from broker.amqp.tables import Table
 from broker.arguments import check_alternate_exchange_type, check_exchange_equivalence
@@ -76,16 +78,35 @@ def exchange_delete(channel: Channel, method: Wire.Delete) -> None:
 
 def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
     """`exchange.bind`."""
-    bind(channel, method.source, "exchange", strip_cr_lf(method.destination), method.routing_key, method.arguments)  # type: ignore[arg-type]
+    bind(
+        channel,
+        method.source,
+        "exchange",
+        strip_cr_lf(method.destination),
+        method.routing_key,
+        _arguments(method.arguments),
+    )
     if not method.nowait:
         channel.send(make(Wire.BindOk))
 
 
 def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
     """`exchange.unbind`; unbinding what is not bound succeeds."""
-    unbind(channel, method.source, "exchange", strip_cr_lf(method.destination), method.routing_key, method.arguments)  # type: ignore[arg-type]
+    unbind(
+        channel,
+        method.source,
+        "exchange",
+        strip_cr_lf(method.destination),
+        method.routing_key,
+        _arguments(method.arguments),
+    )
     if not method.nowait:
         channel.send(make(Wire.UnbindOk))
+
+
+def _arguments(table: object) -> Table:
+    """A decoded method's table, which pamqp's annotations do not know to be typed."""
+    return cast("Table", table or {})
 
 
 def bind(
@@ -97,9 +118,11 @@ def bind(
     vhost = channel.vhost
     if exchange is None:
         raise not_found(f"no {resource('exchange', source, vhost.name)}")
-    target = _destination(channel, kind, destination)
+    target = _find(channel, kind, destination)
     if target is None:
         raise not_found(f"no {resource(kind, destination, vhost.name)}")
+    if isinstance(target, Queue):
+        vhost.check_access(target, channel.host)
     check_binding_key(channel, exchange.type, binding_key)
     try:
         vhost.router.bind(source, target, binding_key, arguments or {})
@@ -113,9 +136,14 @@ def unbind(
     """Remove a binding if it is there."""
     source = strip_cr_lf(source)
     exchange = _check_binding(channel, source, kind, destination, binding_key)
-    target = _destination(channel, kind, destination)
-    if exchange is not None and target is not None:
-        channel.vhost.router.unbind(source, target, binding_key, arguments or {})
+    target = _find(channel, kind, destination)
+    if exchange is None or target is None:
+        return
+    if isinstance(target, Queue) and exchange.has_binding(target, binding_key, arguments):
+        channel.vhost.check_access(
+            target, channel.host
+        )  # a lock matters only if there is something to remove
+    channel.vhost.router.unbind(source, target, binding_key, arguments or {})
 
 
 def _check_binding(
@@ -133,10 +161,5 @@ def _check_binding(
     return exchange
 
 
-def _destination(channel: Channel, kind: str, name: str) -> Queue | Exchange | None:
-    if kind == "exchange":
-        return channel.vhost.router.get(name)
-    queue = channel.vhost.queues.get(name)
-    if queue is not None:
-        channel.vhost.check_access(queue, channel.host)
-    return queue
+def _find(channel: Channel, kind: str, name: str) -> Queue | Exchange | None:
+    return channel.vhost.router.get(name) if kind == "exchange" else channel.vhost.queues.get(name)

@@ -14,15 +14,13 @@ from broker.vhost import REPLY_PREFIX
 
 def queue_declare(channel: Channel, method: Wire.Declare) -> None:
     """`queue.declare`, in RabbitMQ's order of checks."""
-    if method.queue.startswith(REPLY_PREFIX):
+    if method.queue == REPLY_TO or method.queue.startswith(REPLY_PREFIX):
         _declare_reply_queue(channel, method)
         return
     vhost = channel.vhost
     vhost.queues_declared += 1
-    if method.passive:
-        queue = vhost.queue(queue_name(channel, method.queue), channel.host)
-    else:
-        queue = _declare(channel, method)
+    name = strip_cr_lf(method.queue)
+    queue = vhost.queue(name, channel.host) if method.passive else _declare(channel, method, name)
     channel.last_queue = queue.name
     if not method.nowait:
         channel.send(make(Wire.DeclareOk, queue.name, queue.ready_count, queue.consumer_count))
@@ -30,15 +28,14 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
 
 def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
     """Declaring a direct reply-to name only asks whether its consumer is still there."""
-    if not channel.vhost.default_destination(method.queue):
+    if method.queue != REPLY_TO and not channel.vhost.default_destination(method.queue):
         raise not_found(f"no {resource('queue', method.queue, channel.vhost.name)}")
     if not method.nowait:
         channel.send(make(Wire.DeclareOk, method.queue, 0, 1))
 
 
-def _declare(channel: Channel, method: Wire.Declare) -> Queue:
+def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     vhost, host = channel.vhost, channel.host
-    name = strip_cr_lf(method.queue)
     if name:
         check_name("queue", name)
     else:

@@ -1,0 +1,87 @@
+"""Fair turns between those who publish and those who consume.
+
+A publisher without limits can keep the broker reading so much that consumers' acks wait in their sockets while the
+backlog grows. So a connection that has just published to a queue with a backlog and *brisk* consumers is not read
+for a moment: until the queue has drained, or `PAUSE_SECONDS` at most. Slow consumers throttle nobody: a pause that
+turns out not to have helped is not tried again on that queue for a while, twice as long each time it happens again,
+so a queue whose only consumer has prefetch 1 and never acks takes publishes at full speed. A connection that
+consumes as well is never paused, because its acks could then not be read.
+"""
+
+from typing import Protocol
+
+from broker.queue import DrainListener, Queue
+
+HIGH = 1000
+"""Ready messages from which a publisher is made to wait."""
+LOW = 250
+"""Ready messages at which it goes on."""
+PAUSE_SECONDS = 0.01
+FUTILE_SECONDS = 0.02
+"""How long a queue is left alone after the first pause that did not help."""
+FUTILE_LIMIT = 1.0
+"""And at most after many."""
+SMALL_APPETITE = 16 * 1024
+"""Octets read at a time from a publisher that is being paced."""
+_BRISK_SHARE = 12
+_BRISK_MESSAGES = 2500  # what a publisher at full speed could have sent during a pause
+_BRISK_OCTETS = 5_000_000
+
+
+class Reader(Protocol):
+    """The driver of a publishing connection."""
+
+    appetite: int
+
+    def pause_reading(self) -> None:
+        """Take no more octets for now."""
+
+    def resume_reading(self) -> None:
+        """Take octets again."""
+
+
+class Pause(DrainListener):
+    """One publisher waiting for one queue."""
+
+    __slots__ = ("_delivered", "_message_size", "_queue", "_reader", "over")
+
+    def __init__(self, queue: Queue, reader: Reader, message_size: int) -> None:
+        self._queue = queue
+        self._reader = reader
+        self._message_size = max(1, message_size)
+        self._delivered = queue.delivered
+        self.over = False
+        queue.add_listener(self)
+        reader.appetite = min(reader.appetite, SMALL_APPETITE)
+        reader.pause_reading()
+
+    def queue_ran(self, queue: Queue) -> None:
+        """Go on if the backlog is gone, or nobody is left to work it off."""
+        if queue.backing.ready_count <= LOW or not queue.consumers:
+            self._finish()
+
+    def expire(self, now: float) -> None:
+        """`PAUSE_SECONDS` are over: go on, and judge whether waiting was any use."""
+        if self.over:
+            return
+        queue = self._queue
+        possible = min(_BRISK_MESSAGES, _BRISK_OCTETS // self._message_size)
+        if (queue.delivered - self._delivered) * _BRISK_SHARE < possible:
+            queue.futile_pauses += 1
+            queue.unpaced_until = now + min(FUTILE_SECONDS * 2 ** min(queue.futile_pauses, 10), FUTILE_LIMIT)
+        else:
+            queue.futile_pauses = 0
+        self._finish()
+
+    def _finish(self) -> None:
+        self.over = True
+        self._queue.remove_listener(self)
+        self._reader.resume_reading()
+
+
+def congested(queues: "tuple[Queue, ...] | list[Queue]", now: float) -> Queue | None:
+    """The first of the queues that a publisher should wait for."""
+    for queue in queues:
+        if queue.backing.ready_count > HIGH and queue.consumers and now >= queue.unpaced_until:
+            return queue
+    return None
