@@ -51,7 +51,7 @@ class LossError(Exception):
     """A broker lost or invented messages."""
 
 
-async def prefetch_one(port: int, *, seconds: float = 2.0, rounds: int = 3) -> Finding:
+async def prefetch_one(port: int, *, seconds: float = 2.0, rounds: int = 6) -> Finding:
     """(a) The rate into a queue whose only consumer holds one message, beside the rate without a consumer.
 
     Raises:
@@ -61,8 +61,11 @@ async def prefetch_one(port: int, *, seconds: float = 2.0, rounds: int = 3) -> F
     ratios = []
     rates: list[tuple[float, float]] = []
     for number in range(rounds + 1):
-        free = await _flood(port, f"free-{os.getpid()}-{number}", seconds, consumer=False)
-        held = await _flood(port, f"held-{os.getpid()}-{number}", seconds, consumer=True)
+        measured = {}
+        for consumer in (False, True) if number % 2 else (True, False):  # neither always goes first
+            queue = f"flood-{os.getpid()}-{number}-{consumer}"
+            measured[consumer] = await _flood(port, queue, seconds, consumer=consumer)
+        free, held = measured[False], measured[True]
         if number:  # the first is for warming up
             ratios.append(held / free)
             rates.append((free, held))
@@ -256,7 +259,7 @@ async def examine(broker: brokers.Broker, *, quick: bool) -> list[Finding]:
     """Run all situations against one broker; `quick` takes about a fifth of the time."""
     port = broker.port
     findings = [
-        await prefetch_one(port, seconds=0.5 if quick else 2.0, rounds=1 if quick else 5),
+        await prefetch_one(port, seconds=0.3 if quick else 2.0, rounds=6),
         await own_queue(port, messages=30_000 if quick else 300_000),
         await own_queue(port, messages=30_000 if quick else 300_000, no_ack=True),
         await deaf_publisher(port, messages=30_000 if quick else 100_000),

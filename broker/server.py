@@ -327,13 +327,13 @@ class Server:
         if limit is not None and self.user_channels[user.name] >= limit:
             raise not_allowed(
                 f"number of channels opened for user '{user.name}' has reached "
-                f"the maximum allowed user limit of ({limit})"
+                f"the maximum allowed user limit of {limit}"
             )
         limit = self.config.channel_max_per_node
         if limit is not None and self.channel_count >= limit:
             node = self.config.node_name
             raise not_allowed(
-                f"number of channels opened on node '{node}' has reached the maximum allowed limit of ({limit})"
+                f"number of channels opened on node '{node}' has reached the maximum allowed limit of {limit}"
             )
 
     def connection_opened(self, connection: Connection) -> None:
