@@ -8,6 +8,7 @@ so a queue whose only consumer has prefetch 1 and never acks takes publishes at 
 consumes as well is never paused, because its acks could then not be read.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from broker.queue import DrainListener, Queue
@@ -79,7 +80,7 @@ class Pause(DrainListener):
         self._reader.resume_reading()
 
 
-def congested(queues: "tuple[Queue, ...] | list[Queue]", now: float) -> Queue | None:
+def congested(queues: Sequence[Queue], now: float) -> Queue | None:
     """The first of the queues that a publisher should wait for."""
     for queue in queues:
         if queue.backing.ready_count > HIGH and queue.consumers and now >= queue.unpaced_until:

@@ -34,6 +34,7 @@ STOREYS = (
     ("broker.channel*", "broker.tx"),
     ("broker.methods*",),
     ("broker.handshake",),
+    ("broker.inbound",),
     ("broker.connection*",),
     # configuration and drivers: the loop, sockets, files, the process
     ("broker.config*", "broker.metrics*"),

@@ -1,0 +1,545 @@
+"""Octets in: the loop that turns what a connection reads into publishes, acks and method calls.
+
+`receive` is stops 2 to 5 of a message's way in one loop: frames are parsed where they lie, a publish whose method,
+header and body lie together goes straight to its queues' inboxes, an ack to its queue. What does not arrive together
+is assembled on its channel; every other method goes to the connection's `_method`.
+
+A scan consumes whole frames and returns where it stopped; when something raises, `_resume_at` says where the next
+frame starts, `_number` on which channel it happened and `_current` in which method.
+
+Hot path: see docs/performance.md.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from broker.amqp.codec import decode_method
+from broker.amqp.commands import Basic
+from broker.amqp.errors import MalformedMethod
+from broker.amqp.fastpath import (
+    BASIC_ACK,
+    BASIC_CLASS,
+    BASIC_PUBLISH,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    TYPE_BODY,
+    TYPE_HEADER,
+    TYPE_HEARTBEAT,
+    TYPE_METHOD,
+    unpack_ack,
+    unpack_frame,
+    unpack_header,
+    unpack_method,
+)
+from broker.auth import Permissions, TopicPermissions, User
+from broker.channel import Channel
+from broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
+from broker.handshake import Node, frame_text
+from broker.queue import Queue
+from broker.route import Route, Special, inspect
+from broker.vhost import VHost
+from storage.message import Message
+
+log = logging.getLogger("leveret.connection")
+
+_ROUTES_LIMIT = 4096
+_SPECIALS_LIMIT = 1024
+_SPECIAL_OCTETS = 1024  # longer property lists are looked at afresh each time
+_REPEAT_LIMIT = 65536  # octets of a message up to which its prefix is remembered
+_UNKNOWN = object()
+_NEVER = b"\xff"  # starts no frame
+BODY_LIMIT = 536870912  # no configuration allows a larger body
+
+
+class Inbound:
+    """The reading half of a connection; `broker.connection.Connection` is the rest.
+
+    Args:
+        node: what all connections of the server share.
+        scan: takes the octets until the handshake is through.
+
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_closing_channels",
+        "_current",
+        "_have",
+        "_needed",
+        "_number",
+        "_repeat",
+        "_resume_at",
+        "_routes",
+        "_scan",
+        "_seen_router",
+        "_seen_users",
+        "_specials",
+        "channels",
+        "frame_limit",
+        "max_message_size",
+        "name",
+        "node",
+        "permissions",
+        "published_to",
+        "received",
+        "state",
+        "topic_permissions",
+        "user",
+        "vhost",
+    )
+
+    # set by the handshake, before the first frame is scanned here
+    vhost: VHost
+    user: User
+    permissions: Permissions
+    topic_permissions: TopicPermissions
+    _scan: Callable[[bytes, int], int]
+
+    def __init__(self, node: Node, name: str) -> None:
+        # per process
+        self.node = node
+        self.max_message_size = node.max_message_size
+        # per connection
+        self.name = name
+        self.state = "handshake"
+        self.channels: dict[int, Channel] = {}
+        self.frame_limit = node.initial_frame_max
+        self.received = False
+        self._closing_channels: set[int] = set()
+        self._routes: dict[bytes, tuple[Channel, Route]] = {}
+        self._specials: dict[bytes, Special | None] = {}
+        self._repeat: tuple[bytes, int, int, Channel | None, Route | None] = (_NEVER, 0, 0, None, None)
+        self._seen_router = -1
+        self._seen_users = -1
+        # per read
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._needed = 0
+        self._resume_at = 0
+        self._number = 0
+        self._current = (0, 0)
+        self.published_to: Sequence[Queue] = ()
+        """The queues of the last route published to in the last read, for flow control."""
+
+    # -- what the connection adds -----------------------------------------------------------------------------------
+
+    def _fail(self, error: AMQPError) -> None:
+        """Turn an error into a Close."""
+        raise NotImplementedError
+
+    def _method(self, number: int, data: bytes, at: int, end: int) -> None:
+        """Execute any method but a publish or a plain ack."""
+        raise NotImplementedError
+
+    def _no_channel(self, number: int, method: type) -> None:
+        """Answer, or swallow, a method on a channel that is not open."""
+        raise NotImplementedError
+
+    # -- octets in --------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Take the octets of one read. Never raises for what a peer sends; answers are in the outbox."""
+        self.received = True
+        self.published_to = ()
+        if self._chunks:
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._needed:
+                return
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        at = 0
+        while True:
+            try:
+                scan = self._scan
+                at = scan(data, at)
+                if scan == self._scan:
+                    break
+            except AMQPError as error:
+                self._fail(error)
+                at = self._resume_at
+            except Exception:  # a bug of ours: RabbitMQ would answer a crash so, too
+                log.exception("internal error on connection %s", self.name)
+                self._fail(AMQPError(ReplyCode.INTERNAL_ERROR))
+                at = self._resume_at
+        if at < len(data):
+            self._keep(data[at:])
+        self.node.turn.run()
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep an incomplete frame until it can be complete."""
+        self._chunks = [rest]
+        self._have = len(rest)
+        if self._have >= 7 and self.state != "handshake":
+            self._needed = unpack_frame(rest, 0)[2] + FRAME_OVERHEAD
+        else:
+            self._needed = self._have + 1
+
+    def _scan_open(self, data: bytes, at: int) -> int:
+        """Work through the frames of an open connection."""
+        size = len(data)
+        if (
+            self._seen_router != self.vhost.router.generation
+            or self._seen_users != self.node.users.generation
+        ):
+            self._refresh()
+        startswith = data.startswith
+        channels = self.channels
+        routes, specials = self._routes, self._specials
+        limit = self.frame_limit
+        touched = self.node.turn.queues
+        prefix, total, head, channel, route = self._repeat
+        latest: Route | None = None
+        while True:
+            if startswith(prefix, at):
+                # The same publish as the last but for its body: method, header and the body frame's head are equal.
+                messages: list[Message] = []
+                address, number = route.address, channel.number  # type: ignore[union-attr]
+                stop = at + total
+                while stop <= size and data[stop - 1] == FRAME_END:
+                    messages.append(Message(address, data[at + head : stop], number))
+                    at = stop
+                    if not startswith(prefix, at):
+                        break
+                    stop = at + total
+                if messages:
+                    count = len(messages)
+                    latest = route
+                    for queue in route.queues:  # type: ignore[union-attr]
+                        queue.inbox += messages
+                        if not queue.touched:
+                            queue.touched = True
+                            touched.append(queue)
+                    channel.published += count  # type: ignore[union-attr]
+                    route.exchange.published_in += count  # type: ignore[union-attr]
+                    confirms = channel.confirms  # type: ignore[union-attr]
+                    if confirms is not None:
+                        confirms.seq_no += count
+                        if not channel.confirm_scheduled:  # type: ignore[union-attr]
+                            channel.schedule_confirms()  # type: ignore[union-attr]
+                    continue
+            left = size - at
+            if left < 11:
+                if left < 7:
+                    break
+                kind, number, length = unpack_frame(data, at)
+                ids = 0
+            else:
+                kind, number, length, ids = unpack_method(data, at)
+            end = at + length + FRAME_OVERHEAD
+            if length > limit:
+                self._frame_too_large(data, at, kind, length)
+            if end > size:
+                break
+            if data[end - 1] != FRAME_END:
+                self._bad_frame_end(data, at, end, kind)
+            if kind == TYPE_METHOD:
+                if ids == BASIC_PUBLISH:
+                    found = routes.get(data[at:end])
+                    if found is None:
+                        self._resume_at = end
+                        self._number = number
+                        found = self._find_route(number, data, at, end)
+                        if found is None:
+                            at = end
+                            continue
+                    publishing, way = found
+                    latest = way
+                    if publishing.missing:
+                        self._resume_at = end
+                        self._number = number
+                        self._unexpected_frame(publishing, kind)
+                    if size - end >= 22:
+                        kind, header_number, length, ids, body_size, _ = unpack_header(data, end)
+                        stop = end + length + FRAME_OVERHEAD
+                        last = 0
+                        if (
+                            kind == TYPE_HEADER
+                            and header_number == number
+                            and ids == BASIC_CLASS
+                            and 14 <= length <= limit
+                            and stop <= size
+                        ):
+                            if not body_size:
+                                last = stop
+                            elif size - stop >= 7:
+                                kind, header_number, length = unpack_frame(data, stop)
+                                if (
+                                    kind == TYPE_BODY
+                                    and header_number == number
+                                    and length == body_size <= limit
+                                ):
+                                    last = stop + length + FRAME_OVERHEAD
+                        if (
+                            last
+                            and last <= size
+                            and data[stop - 1] == FRAME_END
+                            and data[last - 1] == FRAME_END
+                        ):
+                            special = specials.get(data[end + 19 : stop - 1], _UNKNOWN)
+                            if special is _UNKNOWN:
+                                self._resume_at = last
+                                self._number = number
+                                self._current = (60, 40)
+                                special = self._inspect(data[end + 7 : stop - 1])
+                            if (
+                                way.plain
+                                and (special is None or special.plain_route)  # type: ignore[attr-defined]
+                                and body_size <= self.max_message_size
+                            ):
+                                message = Message(way.address, data[end:last], number)
+                                for queue in way.queues:
+                                    queue.inbox.append(message)
+                                    if not queue.touched:
+                                        queue.touched = True
+                                        touched.append(queue)
+                                publishing.published += 1
+                                way.exchange.published_in += 1  # type: ignore[union-attr]
+                                confirms = publishing.confirms
+                                if confirms is not None:
+                                    confirms.seq_no += 1
+                                    if not publishing.confirm_scheduled:
+                                        publishing.schedule_confirms()
+                                total = last - at
+                                if total <= _REPEAT_LIMIT:
+                                    prefix = data[at : last - body_size - 1 if body_size else last]
+                                    head = end - at
+                                    channel, route = publishing, way
+                                else:
+                                    prefix = _NEVER
+                                if total > 4096:
+                                    for queue in way.queues:
+                                        queue.largest = max(queue.largest, total)
+                            else:
+                                self._resume_at = last
+                                self._number = number
+                                self._current = (60, 40)
+                                publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
+                            at = last
+                            continue
+                    publishing.route = way
+                    publishing.missing = -1
+                    at = end
+                    continue
+                if ids == BASIC_ACK and length == 13:
+                    acking = channels.get(number)
+                    if acking is not None and acking.tx is None and not acking.missing:
+                        tag, multiple, _ = unpack_ack(data, at + 11)
+                        if multiple:
+                            self._resume_at = end
+                            self._number = number
+                            self._current = (60, 80)
+                            acking.ack(tag, multiple=True)
+                        else:
+                            record = acking.unacked.pop(tag, None)
+                            if record is None:
+                                self._resume_at = end
+                                self._number = number
+                                raise _unknown_tag(tag)
+                            consumer, seq_id = record
+                            consumer.unacked -= 1
+                            acking.acked += 1
+                            acked = consumer.queue
+                            acked.acks.append(seq_id)
+                            if not acked.touched:
+                                acked.touched = True
+                                touched.append(acked)
+                            if consumer.parked:
+                                consumer.wake()
+                            if acking.global_prefetch:
+                                acking.wake_consumers()
+                        at = end
+                        continue
+                self._resume_at = end
+                self._number = number
+                self._method(number, data, at, end)
+                at = end
+                if self.state != "open":
+                    return at
+                if self._seen_router != self.vhost.router.generation:
+                    self._refresh()
+                prefix, total, head, channel, route = self._repeat
+                continue
+            if kind == TYPE_BODY:
+                self._resume_at = end
+                self._number = number
+                assembling = channels.get(number)
+                if assembling is None or assembling.missing <= 0:
+                    self._stray_content(number, data, at, end, kind)
+                else:
+                    assembling.parts.append(data[at:end])
+                    assembling.missing = missing = assembling.missing - length
+                    if missing <= 0:
+                        self._body_complete(assembling, missing)
+            elif kind == TYPE_HEADER:
+                self._resume_at = end
+                self._number = number
+                assembling = channels.get(number)
+                if assembling is None or assembling.missing >= 0:
+                    self._stray_content(number, data, at, end, kind)
+                else:
+                    self._header(assembling, data, at, end)
+            else:
+                self._resume_at = end
+                self._number = number
+                self._other_frame(kind, number, data, at, end)
+            at = end
+        if latest is not None:
+            self.published_to = latest.queues
+        self._repeat = prefix, total, head, channel, route
+        return at
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Topology or permissions changed: what was worked out from them is void."""
+        self.forget_routes()
+        self._seen_router = self.vhost.router.generation
+        if self._seen_users != self.node.users.generation:
+            self._seen_users = self.node.users.generation
+            users, name, vhost = self.node.users, self.user.name, self.vhost.name
+            self.user = users.get(name) or self.user
+            self.permissions = users.permissions(name, vhost)
+            self.topic_permissions = users.topic_permissions(name, vhost)
+
+    def forget_routes(self) -> None:
+        """Drop the cached routes."""
+        self._routes.clear()
+        self._repeat = (_NEVER, 0, 0, None, None)
+
+    def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
+        """Work out the route for a publish frame met for the first time; None if the frame is to be ignored."""
+        self._current = (60, 40)
+        channel = self.channels.get(number)
+        if channel is None:
+            self._no_channel(number, Basic.Publish)
+            return None
+        if channel.missing:
+            self._unexpected_frame(channel, TYPE_METHOD)
+        try:
+            decode_method(data, at + 7, end - 1)
+        except MalformedMethod as error:
+            raise malformed(error) from None
+        self.node.turn.run()  # what was published before must not meet a queue that is looked up now
+        self._current = (60, 40)
+        address = data[at + 13 : end - 2]
+        route = channel.find_route(address, data[end - 2])
+        found = channel, route
+        if route.error is None:
+            if len(self._routes) >= _ROUTES_LIMIT:
+                self._routes.clear()
+            self._routes[data[at:end]] = found
+        return found
+
+    def _inspect(self, payload: bytes) -> Special | None:
+        special = inspect(payload)
+        octets = payload[12:]
+        if len(octets) <= _SPECIAL_OCTETS:
+            if len(self._specials) >= _SPECIALS_LIMIT:
+                self._specials.clear()
+            self._specials[octets] = special
+        return special
+
+    def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+        """A content header that did not arrive together with its publish."""
+        self._current = (60, 40)
+        length = end - at - FRAME_OVERHEAD
+        if length < 14:
+            raise AMQPError(ReplyCode.INTERNAL_ERROR)
+        _, _, _, ids, body_size, _ = unpack_header(data, at)
+        if ids >> 16 != 60:
+            text = f"expected content header for class 60, got one for class {ids >> 16} instead"
+            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, text)
+        octets = data[at + 19 : end - 1]
+        special = self._specials.get(octets, _UNKNOWN)
+        if special is _UNKNOWN:
+            special = self._inspect(data[at + 7 : end - 1])
+        channel.special = special  # type: ignore[assignment]
+        if body_size > BODY_LIMIT:
+            text = f"content body size {body_size} exceeds maximum allowed size {BODY_LIMIT}"
+            raise AMQPError(ReplyCode.FRAME_ERROR, text)
+        if body_size > self.max_message_size:
+            text = f"message size {body_size} is larger than configured max size {self.max_message_size}"
+            raise precondition_failed(text)
+        channel.parts = [data[at:end]]
+        channel.missing = body_size
+        if not body_size:
+            self._body_complete(channel, 0)
+
+    def _body_complete(self, channel: Channel, missing: int) -> None:
+        """All octets of a body are here (or more than were declared: `missing` < 0)."""
+        self._current = (60, 40)
+        content = b"".join(channel.parts)
+        channel.parts = []
+        channel.missing = 0
+        if missing < 0:
+            raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
+        route, special = channel.route, channel.special
+        assert route is not None
+        channel.publish(route, special, content)
+
+    # -- other frames -----------------------------------------------------------------------------------------------
+
+    def _other_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
+        """A heartbeat, or a type that is none."""
+        if kind != TYPE_HEARTBEAT or (end - at > FRAME_OVERHEAD and not number):
+            self._current = (0, 0)
+            raise AMQPError(
+                ReplyCode.FRAME_ERROR, f"{frame_text(kind, data[at + 7 : end - 1])}: unknown_frame"
+            )
+        if number:
+            self._current = (0, 0)
+            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
+
+    def _stray_content(self, number: int, data: bytes, at: int, end: int, kind: int) -> None:
+        """A content frame that nothing announced."""
+        if number in self._closing_channels:
+            return
+        self._current = (0, 0)
+        channel = self.channels.get(number)
+        if channel is None:
+            if number:
+                raise AMQPError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
+            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
+        self._unexpected_frame(channel, kind)
+
+    def _unexpected_frame(self, channel: Channel, kind: int) -> NoReturn:
+        """505: the frame is not what the channel's content assembly needs next."""
+        self._current = (60, 40)
+        if channel.missing < 0:
+            text = "expected content header for class 60, got non content header frame instead"
+        elif channel.missing > 0:
+            text = "expected content body, got non content body frame instead"
+        else:
+            self._current = (0, 0)
+            text = "expected method frame, got non method frame instead"
+        del kind
+        raise AMQPError(ReplyCode.UNEXPECTED_FRAME, text)
+
+    def _frame_too_large(self, data: bytes, at: int, kind: int, length: int) -> NoReturn:
+        self._resume_at = len(data)
+        text = frame_text(kind, data[at + 7 : at + 7])
+        limit = self.frame_limit - FRAME_OVERHEAD  # the grace of 8 octets is not named
+        raise FrameError(f"{text}: {{frame_too_large,{length},{limit}}}")
+
+    def _bad_frame_end(self, data: bytes, at: int, end: int, kind: int) -> NoReturn:
+        self._resume_at = len(data)
+        marker = f"{{invalid_frame_end_marker,{data[end - 1]}}}"
+        raise FrameError(f"{frame_text(kind, data[at + 7 : end - 1])}: {marker}")
+
+    @property
+    def message_size(self) -> int:
+        """Octets on the wire of the last message that could be remembered; 0 if unknown."""
+        return self._repeat[1]
+
+
+def _unknown_tag(tag: int) -> AMQPError:
+    return AMQPError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
+
+
+def malformed(error: MalformedMethod) -> AMQPError:
+    """What a payload that does not decode is answered with (as observed, see `broker.amqp.errors`)."""
+    if not error.explanation:
+        return AMQPError(ReplyCode.INTERNAL_ERROR)
+    return AMQPError(ReplyCode.FRAME_ERROR, error.explanation, error.class_id, error.method_id)
