@@ -211,7 +211,7 @@ def run(case: Case, broker: Broker) -> Outcome:
         return Outcome("quiet")
     except ConnectionError:
         return Outcome("socket")
-    except (AssertionError, ValueError, KeyError, OSError) as problem:
+    except (AssertionError, AttributeError, ValueError, KeyError, OSError) as problem:
         return Outcome("broken", text=f"{type(problem).__name__}: {problem}")
     finally:
         session.finish()

@@ -6,6 +6,7 @@ from conformance import (
     rows_confirms,
     rows_connection,
     rows_consume,
+    rows_delivery,
     rows_exchanges,
     rows_frames,
     rows_handshake,
@@ -30,6 +31,7 @@ CASES: list[Case] = [
     *rows_publish.ROWS,
     *rows_consume.ROWS,
     *rows_settle.ROWS,
+    *rows_delivery.ROWS,
     *rows_confirms.ROWS,
     *rows_access.ROWS,
 ]

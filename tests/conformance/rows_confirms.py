@@ -1,6 +1,6 @@
 """Rows 99-103: publisher confirms and transactions."""
 
-from conformance.cases import Cases, Session, channel, ok
+from conformance.cases import Cases, Session, channel, fill, ok
 
 ROWS = Cases()
 case = ROWS.case
@@ -282,3 +282,109 @@ def _(s: Session) -> tuple[int, int]:
     before = plain.drain(s.q)
     opened.call("tx.commit")
     return before, plain.ready(s.q, 1)
+
+
+@case(
+    "tx.order", "publishes and acks of one transaction take effect together, in order", ok((b"2", b"3", None))
+)
+def _(s: Session) -> tuple[bytes | None, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.publish("", s.q, b"1")
+    opened.call("tx.select")
+    got = opened.call("basic.get", queue=s.q)
+    opened.publish("", s.q, b"2")
+    opened.send("basic.ack", delivery_tag=got.delivery_tag)
+    opened.publish("", s.q, b"3")
+    opened.call("tx.commit")
+    return opened.get(s.q), opened.get(s.q), opened.get(s.q)
+
+
+@case("tx.ack-multiple", "an ack with multiple in a transaction", ok((0, 1)))
+def _(s: Session) -> tuple[int, int]:
+    plain, opened = fill(s, s.channel()), s.channel()
+    opened.call("tx.select")
+    for _ in range(3):
+        opened.call("basic.get", queue=s.q)
+    opened.send("basic.ack", delivery_tag=2, multiple=True)
+    opened.call("tx.commit")
+    before = plain.drain(s.q)
+    opened.call("channel.close", reply_code=200)
+    return before, plain.ready(s.q, 1)
+
+
+@case(
+    "tx.ack-twice",
+    "acking a tag twice in one transaction",
+    channel(406, "basic.ack", "unknown delivery tag 1"),
+)
+def _(s: Session) -> None:
+    opened = fill(s, s.channel())
+    opened.call("tx.select")
+    opened.call("basic.get", queue=s.q)
+    opened.send("basic.ack", delivery_tag=1)
+    opened.send("basic.ack", delivery_tag=1)
+    opened.sync()
+
+
+@case("tx.rollback-then-ack", "after a rollback the same tag can be acked and committed", ok((0, 0)))
+def _(s: Session) -> tuple[int, int]:
+    plain, opened = fill(s, s.channel(), 1), s.channel()
+    opened.call("tx.select")
+    opened.call("basic.get", queue=s.q)
+    opened.send("basic.ack", delivery_tag=1)
+    opened.call("tx.rollback")
+    opened.send("basic.ack", delivery_tag=1)
+    opened.call("tx.commit")
+    before = plain.drain(s.q)
+    opened.call("channel.close", reply_code=200)
+    return before, plain.drain(s.q)
+
+
+@case("tx.empty", "an empty transaction commits and rolls back", ok(("tx.commit-ok", "tx.rollback-ok")))
+def _(s: Session) -> tuple[str, str]:
+    opened = s.channel()
+    opened.call("tx.select")
+    return opened.call("tx.commit").name, opened.call("tx.rollback").name
+
+
+@case(
+    "confirm.error-uncounted",
+    "a publish that closes its channel leaves earlier ones confirmed",
+    ok(["basic.ack", "channel.close"]),
+)
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("confirm.select")
+    opened.publish("", s.q, b"x")
+    first = opened.receive().name
+    opened.publish("nosuch-exchange", "k", b"x")
+    return [first, opened.receive("channel.close", "basic.ack").name]
+
+
+@case(
+    "confirm.consumed",
+    "a message that goes straight to a consumer is confirmed",
+    ok({"basic.ack", "basic.deliver"}),
+)
+def _(s: Session) -> set[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.call("confirm.select")
+    opened.publish("", s.q, b"x")
+    return {opened.receive().name, opened.receive().name}
+
+
+@case("confirm.reply", "a direct reply is confirmed", ok(("basic.ack", b"answer")))
+def _(s: Session) -> tuple[str, bytes]:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    server.consume(s.q, no_ack=True)
+    client.consume("amq.rabbitmq.reply-to", no_ack=True)
+    client.publish("", s.q, b"question", reply_to="amq.rabbitmq.reply-to")
+    name = server.deliver().properties["reply_to"]
+    server.call("confirm.select")
+    server.publish("", name, b"answer")
+    return server.receive("basic.ack").name, client.deliver().body

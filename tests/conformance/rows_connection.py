@@ -1,7 +1,7 @@
 """Rows 17-19, 38 and 108: a running connection, and its end."""
 
-from conformance.cases import SOCKET, Cases, Session, connection, ok
-from conformance.codec import METHOD, encode_method
+from conformance.cases import SOCKET, Cases, Session, connection, fill, ok
+from conformance.codec import HEARTBEAT, METHOD, encode_method
 
 ROWS = Cases()
 case = ROWS.case
@@ -206,3 +206,156 @@ def _(s: Session) -> int:
     channel.queue(s.q)
     channel.consume(s.q)
     return int(channel.call("queue.declare", queue=s.q, passive=True).consumer_count)
+
+
+@case(
+    "connection.tune-twice",
+    "a second tune-ok before connection.open",
+    connection(504, "connection.tune-ok", "unexpected method in connection state opening"),
+)
+def _(s: Session) -> None:
+    client = s.client()
+    client.begin()
+    client.start_ok()
+    client.tune_ok()
+    client.send(0, "connection.tune-ok", channel_max=10, frame_max=4096)
+    client.receive(0, "connection.open-ok")
+
+
+@case("connection.open-early", "connection.open before tune-ok drops the socket", SOCKET)
+def _(s: Session) -> None:
+    client = s.client()
+    client.begin()
+    client.start_ok()
+    client.receive(0, "connection.tune")
+    client.open()
+
+
+@case(
+    "connection.empty-vhost",
+    "a virtual host without a name",
+    connection(530, "connection.open", "vhost  not found"),
+)
+def _(s: Session) -> None:
+    s.login(virtual_host="")
+
+
+@case("connection.authzid", "PLAIN with an authorization identity drops the socket", SOCKET)
+def _(s: Session) -> None:
+    client = s.client()
+    client.begin()
+    client.start_ok(response=b"someone\0guest\0guest")
+    client.tune_ok()
+    client.open()
+
+
+@case("connection.capabilities-odd", "client capabilities that are not a table are as none", SOCKET)
+def _(s: Session) -> None:
+    client = s.client()
+    client.begin()
+    client.send(
+        0,
+        "connection.start-ok",
+        client_properties={"capabilities": 5},
+        mechanism="PLAIN",
+        response=b"\0guest\0wrong",
+    )
+    client.receive(0, "connection.tune")
+
+
+@case("connection.locale", "any locale is taken", ok("connection.tune"))
+def _(s: Session) -> str:
+    client = s.client()
+    client.begin()
+    client.send(0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0guest", locale="xx_YY")
+    return client.receive(0).name
+
+
+@case("connection.heartbeat-early", "a heartbeat during the handshake is fine", ok())
+def _(s: Session) -> None:
+    client = s.client()
+    client.begin()
+    client.frame(HEARTBEAT, 0, b"")
+    client.start_ok()
+    client.frame(HEARTBEAT, 0, b"")
+    client.tune_ok()
+    client.open()
+
+
+@case("connection.channel-zero-open", "channel.open on channel 0", connection(504, "channel.open", _RUNNING))
+def _(s: Session) -> None:
+    client = s.login()
+    client.send(0, "channel.open")
+    client.receive(0, "channel.open-ok")
+
+
+@case(
+    "connection.close-many",
+    "connection.close with open channels, consumers and unacked messages gives the messages back",
+    ok((3, True)),
+)
+def _(s: Session) -> tuple[int, bool]:
+    other = fill(s, s.channel())
+    opened = s.channel()
+    opened.consume(s.q)
+    for _ in range(3):
+        opened.deliver()
+    opened.client.channel(2)
+    opened.client.call(0, "connection.close", reply_code=200)
+    return other.ready(s.q, 3), other.call("basic.get", queue=s.q).redelivered
+
+
+@case("connection.small-frames", "a client may ask for the smallest frames and a single channel", ok(9000))
+def _(s: Session) -> int:
+    opened = s.channel(frame_max=4096, channel_max=1)
+    opened.queue(s.q)
+    opened.publish("", s.q, bytes(9000))
+    return len(opened.get(s.q) or b"")
+
+
+@case(
+    "connection.text-limit",
+    "a reply text is cut to fit a short string",
+    ok((255, "NOT_FOUND - no queue 'nnn", True)),
+)
+def _(s: Session) -> tuple[int, str, bool]:
+    opened = s.channel()
+    opened.send("queue.declare", queue="n" * 255, passive=True)
+    text = opened.receive("channel.close").reply_text
+    return len(text), text[:25], text.endswith("...")
+
+
+@case(
+    "connection.name-octets",
+    "names may hold any octets, quotes too; only line ends go",
+    ok("NOT_FOUND - no queue 'it's \"é\"\x00' in vhost '/'"),
+)
+def _(s: Session) -> str:
+    opened = s.channel()
+    opened.send("queue.declare", queue='it\'s "é"\n\x00', passive=True)
+    return str(opened.receive("channel.close").reply_text)
+
+
+@case(
+    "connection.error-once",
+    "of two errors in a row on a channel only the first is told",
+    ok(["channel.close", "channel.close-ok"]),
+)
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.send("queue.declare", queue="amq.one")
+    opened.send("queue.declare", queue="amq.two")
+    opened.send("channel.close", reply_code=200)
+    return [opened.receive().name, opened.receive().name]
+
+
+@case("connection.error-last", "a connection error goes before what other channels still send", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    other = opened.client.channel(2)
+    other.queue(s.q)
+    opened.send("basic.qos", prefetch_size=1)
+    opened.client.receive(0, "connection.close")
+    other.send("queue.declare", queue=s.q)
+    opened.client.send(0, "connection.close-ok")
+    return opened.client.read_rest() == b""

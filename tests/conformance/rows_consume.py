@@ -4,7 +4,7 @@ import contextlib
 
 from conformance.cases import Cases, Session, channel, connection, fill, ok
 from conformance.codec import T
-from conformance.wire import Channel, QuietError
+from conformance.wire import QuietError
 
 ROWS = Cases()
 case = ROWS.case
@@ -144,14 +144,6 @@ def _(s: Session) -> str:
 @case("95", "a prefetch in octets", connection(540, "basic.qos", "prefetch_size!=0 (10)"))
 def _(s: Session) -> None:
     s.channel().call("basic.qos", prefetch_size=10)
-
-
-def _deliveries(opened: Channel) -> int:
-    """How many deliveries come until it is quiet."""
-    count = 0
-    while not opened.quiet("basic.deliver", timeout=0.15):
-        count += 1
-    return count
 
 
 @case(
@@ -327,7 +319,7 @@ def _(s: Session) -> int:
         opened.consume(s.q + str(number), str(number))
         for _ in range(3):
             opened.publish("", s.q + str(number), b"x")
-    return _deliveries(opened)
+    return opened.deliveries()
 
 
 @case("basic.qos-both", "both prefetches hold", ok((1, 2)))
@@ -336,9 +328,9 @@ def _(s: Session) -> tuple[int, ...]:
     opened.call("basic.qos", prefetch_count=1)
     opened.call("basic.qos", prefetch_count=2, global_=True)
     opened.consume(s.q, "1")
-    first = _deliveries(opened)
+    first = opened.deliveries()
     opened.consume(s.q, "2")
-    return first, first + _deliveries(opened)
+    return first, first + opened.deliveries()
 
 
 @case("basic.qos-raise", "a raised global prefetch lets more messages come", ok((1, 2)))
@@ -346,9 +338,9 @@ def _(s: Session) -> tuple[int, ...]:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1, global_=True)
     opened.consume(s.q)
-    first = _deliveries(opened)
+    first = opened.deliveries()
     opened.call("basic.qos", prefetch_count=0, global_=True)
-    return first, _deliveries(opened)
+    return first, opened.deliveries()
 
 
 @case("basic.qos-no-ack", "a prefetch does not hold for a consumer without acknowledgements", ok(3))
@@ -356,7 +348,7 @@ def _(s: Session) -> int:
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, no_ack=True)
-    return _deliveries(opened)
+    return opened.deliveries()
 
 
 @case("basic.qos-get", "a get does not count in a prefetch", ok(1))
@@ -365,7 +357,7 @@ def _(s: Session) -> int:
     opened.call("basic.qos", prefetch_count=1)
     opened.get(s.q, no_ack=False)
     opened.consume(s.q)
-    return _deliveries(opened)
+    return opened.deliveries()
 
 
 @case("basic.qos-ack", "an ack makes room for the next message", ok([1, 2, 3]))

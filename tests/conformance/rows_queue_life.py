@@ -1,6 +1,6 @@
 """Sentences about queues: names, counts, life and death."""
 
-from conformance.cases import Cases, Session, channel, ok
+from conformance.cases import Cases, Session, channel, fill, ok
 
 ROWS = Cases()
 case = ROWS.case
@@ -226,3 +226,96 @@ def _(s: Session) -> tuple[int, int]:
     two.queue(s.q)
     one.publish("", s.q, b"x")
     return one.ready(s.q, 1), two.ready(s.q)
+
+
+@case(
+    "queue.delete-nowait-error",
+    "a nowait delete still reports its error",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
+)
+def _(s: Session) -> None:
+    opened = fill(s, s.channel())
+    opened.send("queue.delete", queue=s.q, if_empty=True, nowait=True)
+    opened.sync()
+
+
+@case(
+    "queue.delete-other-connection",
+    "a queue may be deleted under another connection's consumer, whose messages go with it",
+    ok((0, "channel.close")),
+)
+def _(s: Session) -> tuple[int, str]:
+    opened = fill(s, s.channel())
+    opened.consume(s.q)
+    for _ in range(3):
+        opened.deliver()
+    count = s.channel().call("queue.delete", queue=s.q).message_count
+    opened.receive("basic.cancel")
+    opened.send("basic.ack", delivery_tag=3, multiple=True)
+    opened.sync()
+    opened.send("basic.ack", delivery_tag=3)
+    return count, opened.receive("channel.close").name
+
+
+@case("queue.lost-connection", "an exclusive queue goes with a connection that is lost", ok(True))
+def _(s: Session) -> bool:
+    owner, other = s.channel(), s.channel()
+    owner.queue(s.q, exclusive=True)
+    owner.client.close_socket()
+    for number in range(2, 200):
+        attempt = other.client.channel(number)
+        attempt.send("queue.declare", queue=s.q, passive=True)
+        if attempt.receive("queue.declare-ok", "channel.close").reply_code == 404:
+            return True
+        attempt.send("channel.close-ok")
+    return False
+
+
+@case("queue.auto-delete-get", "gets do not count as consumers: an auto-delete queue stays", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q, auto_delete=True)
+    opened.get(s.q)
+    return opened.ready(s.q)
+
+
+@case(
+    "queue.exclusive-consume-other-channel",
+    "an exclusive queue may be used on every channel of its connection",
+    ok(b"x"),
+)
+def _(s: Session) -> bytes | None:
+    opened = s.channel()
+    opened.queue(s.q, exclusive=True)
+    opened.publish("", s.q, b"x")
+    return opened.client.channel(2).get(s.q)
+
+
+@case("queue.passive-nowait", "a nowait passive declare of a queue that exists is silent", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.send("queue.declare", queue=s.q, passive=True, nowait=True)
+    return opened.quiet()
+
+
+@case("queue.order", "messages come in the order they were published, across reads", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q)
+    for number in range(500):
+        opened.publish("", s.q, str(number).encode())
+    opened.consume(s.q, no_ack=True)
+    return [int(opened.deliver().body) for _ in range(500)] == list(range(500))
+
+
+@case(
+    "queue.bind-default-key", "a bind with neither queue nor key takes the last queue's name for both", ok(1)
+)
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.exchange(s.x)
+    opened.queue(s.q)
+    opened.call("queue.bind", queue="", exchange=s.x, routing_key="")
+    opened.publish(s.x, s.q, b"x")
+    return opened.drain(s.q)

@@ -242,3 +242,157 @@ def _(s: Session) -> int:
     opened.call("queue.bind", queue=name, exchange=name, routing_key=name)
     opened.publish(name, name, b"x")
     return opened.drain(name)
+
+
+@case(
+    "exchange.changes-seen",
+    "every change of bindings counts from the next publish on",
+    ok([0, 1, 0, 1, 0, 0, 1]),
+)
+def _(s: Session) -> list[int]:
+    opened = s.channel()
+    opened.exchange(s.x, "topic")
+    opened.queue(s.q)
+    counts = []
+
+    def publish() -> None:
+        opened.publish(s.x, "a.b", b"x")
+        counts.append(opened.drain(s.q))
+
+    publish()
+    opened.call("queue.bind", queue=s.q, exchange=s.x, routing_key="a.*")
+    publish()
+    opened.call("queue.unbind", queue=s.q, exchange=s.x, routing_key="a.*")
+    publish()
+    opened.call("queue.bind", queue=s.q, exchange=s.x, routing_key="#")
+    publish()
+    opened.call("exchange.delete", exchange=s.x)
+    opened.exchange(s.x, "fanout")
+    publish()
+    opened.call("queue.delete", queue=s.q)
+    opened.queue(s.q)
+    publish()
+    opened.call("queue.bind", queue=s.q, exchange=s.x)
+    publish()
+    return counts
+
+
+@case("exchange.changes-seen-others", "another connection's changes count too", ok([1, 0, 1]))
+def _(s: Session) -> list[int]:
+    opened, other = s.channel(), s.channel()
+    opened.queue(s.q)
+    counts = []
+    for change in ("none", "delete", "declare"):
+        if change == "delete":
+            other.call("queue.delete", queue=s.q)
+        if change == "declare":
+            other.queue(s.q)
+        opened.publish("", s.q, b"x", mandatory=True)
+        if change == "delete":
+            counts.append(0 if opened.receive("basic.return").reply_code == 312 else 9)
+        else:
+            counts.append(opened.drain(s.q))
+    return counts
+
+
+@case(
+    "exchange.recreated",
+    "an exchange that was deleted is missed, also by who published to it before",
+    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened, other = s.channel(), s.channel()
+    opened.exchange(s.x)
+    opened.publish(s.x, "k", b"x")
+    opened.sync()
+    other.call("exchange.delete", exchange=s.x)
+    opened.publish(s.x, "k", b"x")
+    opened.sync()
+
+
+@case(
+    "exchange.auto-delete-source",
+    "an auto-delete exchange goes with its last binding to another exchange",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.exchange(s.x, auto_delete=True)
+    opened.exchange(s.x + "2")
+    opened.call("exchange.bind", source=s.x, destination=s.x + "2", routing_key="k")
+    opened.call("exchange.delete", exchange=s.x + "2")
+    opened.exchange(s.x, passive=True)
+
+
+@case(
+    "exchange.auto-delete-destination",
+    "an auto-delete exchange does not go with its last binding as a destination",
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.exchange(s.x, auto_delete=True)
+    opened.call("exchange.bind", source="amq.direct", destination=s.x, routing_key="k")
+    opened.call("exchange.unbind", source="amq.direct", destination=s.x, routing_key="k")
+    opened.exchange(s.x, passive=True)
+
+
+@case(
+    "exchange.delete-nowait-error",
+    "a nowait delete still reports its error",
+    channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.exchange(s.x)
+    opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x)
+    opened.send("exchange.delete", exchange=s.x, if_unused=True, nowait=True)
+    opened.sync()
+
+
+@case("exchange.self-bind", "an exchange may be bound to itself", ok(1))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.exchange(s.x, "fanout")
+    opened.call("exchange.bind", source=s.x, destination=s.x)
+    opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x)
+    opened.publish(s.x, "", b"x")
+    return opened.drain(s.q)
+
+
+@case("exchange.alternate-chain", "alternate exchanges chain, and a cycle of them ends", ok("NO_ROUTE"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    opened.exchange(s.x + "1", arguments={"alternate-exchange": s.x + "2"})
+    opened.exchange(s.x + "2", arguments={"alternate-exchange": s.x + "1"})
+    opened.publish(s.x + "1", "k", b"x", mandatory=True)
+    return str(opened.receive("basic.return").reply_text)
+
+
+@case("exchange.alternate-behind", "an exchange behind a binding uses its own alternate exchange", ok(1))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.exchange(s.x + "ae", "fanout")
+    opened.exchange(s.x + "inner", arguments={"alternate-exchange": s.x + "ae"})
+    opened.exchange(s.x, "fanout")
+    opened.call("exchange.bind", source=s.x, destination=s.x + "inner")
+    opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x + "ae")
+    opened.publish(s.x, "nowhere", b"x")
+    return opened.drain(s.q)
+
+
+@case(
+    "exchange.return-origin",
+    "a returned message names the exchange it was published to",
+    ok(("", "nosuch-queue")),
+)
+def _(s: Session) -> tuple[str, str]:
+    opened = s.channel()
+    opened.publish("", "nosuch-queue", b"x", mandatory=True)
+    back = opened.receive("basic.return")
+    return back.exchange, back.routing_key
+
+
+@case("exchange.headers-values", "headers of many types are compared", ok([[0], [1], [2], [3], [4]]))
+def _(s: Session) -> list:
+    values = [{"a": True}, {"a": "x"}, {"a": [1, "b"]}, {"a": {"in": 1}}, {"a": T("T", 77)}]
+    return _routed(s, "headers", [("", value) for value in values], [("", value) for value in values])

@@ -222,3 +222,119 @@ def _(s: Session) -> int:
         opened.deliver()
     opened.call("channel.close", reply_code=200)
     return opened.client.channel(1).drain(s.q)
+
+
+@case("basic.ack-across", "an ack with multiple covers gets and all consumers of the channel", ok(0))
+def _(s: Session) -> int:
+    opened = fill(s, s.channel(), 4)
+    opened.get(s.q, no_ack=False)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, "1")
+    opened.consume(s.q, "2")
+    opened.deliver()
+    opened.deliver()
+    for tag in ("1", "2"):
+        opened.call("basic.cancel", consumer_tag=tag)
+    opened.send("basic.ack", delivery_tag=3, multiple=True)
+    opened.call("basic.recover", requeue=True)
+    return opened.drain(s.q) - 1
+
+
+@case(
+    "basic.requeue-consumer",
+    "a rejected message comes back to the only consumer before later ones",
+    ok([(b"1", False), (b"1", True), (b"2", False)]),
+)
+def _(s: Session) -> list[tuple[bytes, bool]]:
+    opened = fill(s, s.channel(), 2)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    got = []
+    for requeue in (True, False, False):
+        message = opened.deliver()
+        got.append((message.body, message.redelivered))
+        if requeue:
+            opened.send("basic.reject", delivery_tag=message.delivery_tag, requeue=True)
+        else:
+            opened.send("basic.ack", delivery_tag=message.delivery_tag)
+    return got
+
+
+@case(
+    "basic.nack-all",
+    "nack of tag 0 with multiple and requeue gives everything back in order",
+    ok([b"1", b"2", b"3"]),
+)
+def _(s: Session) -> list[bytes | None]:
+    opened = fill(s, s.channel())
+    for _ in range(3):
+        opened.get(s.q, no_ack=False)
+    opened.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
+    return [opened.get(s.q) for _ in range(3)]
+
+
+@case(
+    "basic.channel-close-order",
+    "messages of a closed channel go back to their places before others",
+    ok([b"1", b"2", b"3"]),
+)
+def _(s: Session) -> list[bytes | None]:
+    opened = fill(s, s.channel())
+    other = opened.client.channel(2)
+    other.get(s.q, no_ack=False)
+    other.get(s.q, no_ack=False)
+    other.call("channel.close", reply_code=200)
+    return [opened.get(s.q) for _ in range(3)]
+
+
+@case("basic.recover-others", "recover touches its own channel's messages only", ok((0, 1)))
+def _(s: Session) -> tuple[int, int]:
+    opened = fill(s, s.channel(), 1)
+    other = opened.client.channel(2)
+    other.get(s.q, no_ack=False)
+    opened.call("basic.recover", requeue=True)
+    before = opened.drain(s.q)
+    other.call("basic.recover", requeue=True)
+    return before, opened.drain(s.q)
+
+
+@case("basic.tags-after-recover", "delivery tags go on counting after recover", ok([1, 2]))
+def _(s: Session) -> list[int]:
+    opened = fill(s, s.channel(), 1)
+    opened.consume(s.q)
+    first = opened.deliver().delivery_tag
+    opened.call("basic.recover", requeue=True)
+    return [first, opened.deliver().delivery_tag]
+
+
+@case(
+    "basic.error-requeues",
+    "a channel that is closed for an error gives back what its consumers had, without waiting for close-ok",
+    ok((3, True)),
+)
+def _(s: Session) -> tuple[int, bool]:
+    opened = fill(s, s.channel())
+    other = opened.client.channel(2)
+    opened.consume(s.q)
+    for _ in range(3):
+        opened.deliver()
+    opened.send("basic.ack", delivery_tag=99)
+    opened.receive("channel.close")
+    return other.ready(s.q, 3), other.call("basic.get", queue=s.q).redelivered
+
+
+@case(
+    "basic.error-requeues-gets",
+    "what a channel that is closed for an error had got is back when the channel opens again",
+    ok((3, True)),
+)
+def _(s: Session) -> tuple[int, bool]:
+    opened = fill(s, s.channel())
+    other = opened.client.channel(2)
+    for _ in range(3):
+        opened.get(s.q, no_ack=False)
+    opened.send("basic.ack", delivery_tag=99)
+    opened.receive("channel.close")
+    opened.send("channel.close-ok")
+    opened.call("channel.open")
+    return other.ready(s.q, 3), other.call("basic.get", queue=s.q).redelivered

@@ -341,3 +341,11 @@ class Channel:
     def deliver(self, timeout: float | None = None) -> Message:
         """The next delivery."""
         return self.receive("basic.deliver", timeout=timeout)
+
+    def deliveries(self) -> int:
+        """How many deliveries come before it is quiet."""
+        self.sync()
+        count = 0
+        while not self.quiet("basic.deliver"):
+            count += 1
+        return count

@@ -1,0 +1,242 @@
+"""Sentences about consumers: who gets what when several could, and direct replies."""
+
+from conformance.cases import Cases, Session, channel, fill, ok
+
+ROWS = Cases()
+case = ROWS.case
+REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+@case("delivery.qos-existing", "a new prefetch leaves consumers that exist alone", ok((1, 1)))
+def _(s: Session) -> tuple[int, int]:
+    opened = fill(s, s.channel())
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    first = opened.deliveries()
+    opened.call("basic.qos", prefetch_count=3)
+    return first, first + opened.deliveries()
+
+
+@case("delivery.qos-global-existing", "a global prefetch holds for consumers that exist", ok((2, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.call("basic.qos", prefetch_count=2, global_=True)
+    for _ in range(5):
+        opened.publish("", s.q, b"x")
+    return opened.deliveries(), opened.deliveries()
+
+
+@case(
+    "delivery.qos-other-consumer",
+    "what one full consumer cannot take goes to the other",
+    ok({"1": 1, "2": 4}),
+)
+def _(s: Session) -> dict[str, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, "1")
+    opened.consume(s.q, "2", no_ack=True)
+    for _ in range(5):
+        opened.publish("", s.q, b"x")
+    counts = {"1": 0, "2": 0}
+    for _ in range(5):
+        counts[opened.deliver().consumer_tag] += 1
+    return counts
+
+
+@case("delivery.cancel-passes-on", "a cancelled consumer's turn passes to the others", ok(["2", "2"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "1", no_ack=True)
+    opened.consume(s.q, "2", no_ack=True)
+    opened.call("basic.cancel", consumer_tag="1")
+    opened.publish("", s.q, b"x")
+    opened.publish("", s.q, b"y")
+    return [opened.deliver().consumer_tag, opened.deliver().consumer_tag]
+
+
+@case(
+    "delivery.close-passes-on",
+    "a closed channel's messages go to the remaining consumers",
+    ok([("2", b"1", True)]),
+)
+def _(s: Session) -> list[tuple[str, bytes, bool]]:
+    opened = fill(s, s.channel(), 1)
+    opened.consume(s.q, "1")
+    opened.deliver()
+    other = opened.client.channel(2)
+    other.consume(s.q, "2")
+    opened.call("channel.close", reply_code=200)
+    got = other.deliver()
+    return [(got.consumer_tag, got.body, got.redelivered)]
+
+
+@case("delivery.priority-negative", "a consumer of negative priority comes last", ok(["plain", "plain"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "last", no_ack=True, arguments={"x-priority": -1})
+    opened.consume(s.q, "plain", no_ack=True)
+    tags = []
+    for _ in range(2):
+        opened.publish("", s.q, b"x")
+        tags.append(opened.deliver().consumer_tag)
+    return tags
+
+
+@case(
+    "delivery.exclusive-other-channel",
+    "an exclusive consumer keeps out every other channel",
+    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "1", exclusive=True)
+    s.channel().consume(s.q, "2")
+
+
+@case("delivery.exclusive-get", "an exclusive consumer does not keep out gets", ok(b"1"))
+def _(s: Session) -> bytes | None:
+    opened = fill(s, s.channel(), 2)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.get(s.q)
+    opened.publish("", s.q, b"1")
+    opened.consume(s.q, exclusive=True)
+    opened.deliver()
+    return s.channel().get(s.q)
+
+
+@case("delivery.no-local", "no_local is ignored", ok(b"x"))
+def _(s: Session) -> bytes:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, no_local=True)
+    opened.publish("", s.q, b"x")
+    return opened.deliver().body
+
+
+@case(
+    "delivery.failover-argument",
+    "x-cancel-on-ha-failover must be a boolean",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/': {unacceptable_type,longstr}",
+    ),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.consume(opened.queue(s.q), arguments={"x-cancel-on-ha-failover": "yes"})
+
+
+@case("delivery.unacked-not-counted", "unacked messages do not count as ready", ok((1, 2)))
+def _(s: Session) -> tuple[int, int]:
+    opened = fill(s, s.channel())
+    opened.call("basic.qos", prefetch_count=2)
+    opened.consume(s.q)
+    opened.deliver()
+    opened.deliver()
+    before = opened.ready(s.q, 1)
+    opened.client.channel(2)
+    opened.send("basic.reject", delivery_tag=2, requeue=True)
+    opened.deliver()
+    return before, opened.ready(s.q, 1) + 1
+
+
+@case("delivery.empty-body", "an empty body is delivered without a body frame", ok([1, 2]))
+def _(s: Session) -> list[int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.publish("", s.q, b"")
+    opened.ready(s.q, 1)
+    opened.send("basic.get", queue=s.q, no_ack=True)
+    kinds = [opened.client.read_frame()[0] for _ in range(2)]
+    return kinds if opened.quiet() else [*kinds, -1]
+
+
+@case(
+    "reply.other-channel",
+    "a request must come from the channel that consumes the replies",
+    channel(406, "basic.publish", "fast reply consumer does not exist"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.consume(REPLY_TO, no_ack=True)
+    other = opened.client.channel(2)
+    other.publish("amq.direct", "k", b"x", reply_to=REPLY_TO)
+    other.sync()
+
+
+@case(
+    "reply.cancelled",
+    "after the reply consumer's cancel a request is refused",
+    channel(406, "basic.publish", "fast reply consumer does not exist"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.consume(REPLY_TO, "r", no_ack=True)
+    opened.call("basic.cancel", consumer_tag="r")
+    opened.publish("amq.direct", "k", b"x", reply_to=REPLY_TO)
+    opened.sync()
+
+
+@case(
+    "reply.server-tag",
+    "the reply consumer gets a generated tag, and one of its own if it names one",
+    ok(("amq.ctag-", "mine", b"a")),
+)
+def _(s: Session) -> tuple[str, str, bytes]:
+    opened = s.channel()
+    generated = opened.consume(REPLY_TO, "", no_ack=True)
+    other = opened.client.channel(2)
+    other.consume(REPLY_TO, "mine", no_ack=True)
+    other.queue(s.q)
+    other.publish("", s.q, b"q", reply_to=REPLY_TO)
+    name = other.call("basic.get", queue=s.q, no_ack=True).properties["reply_to"]
+    opened.publish("", name, b"a")
+    got = other.deliver()
+    return generated[:9], got.consumer_tag, got.body
+
+
+@case(
+    "reply.gone-declare",
+    "a passive declare of a reply queue that is gone",
+    ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)),
+)
+def _(s: Session) -> tuple[int, str, bool]:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    client.consume(REPLY_TO, no_ack=True)
+    client.publish("", s.q, b"question", reply_to=REPLY_TO)
+    server.ready(s.q, 1)
+    name = server.call("basic.get", queue=s.q, no_ack=True).properties["reply_to"]
+    client.call("channel.close", reply_code=200)
+    server.send("queue.declare", queue=name, passive=True)
+    close = server.receive("channel.close")
+    return close.reply_code, close.reply_text[:44], close.reply_text.endswith("' in vhost '/'")
+
+
+@case("reply.other-header", "a reply_to of another name is left alone", ok("mine"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.publish("", s.q, b"x", reply_to="mine")
+    return str(opened.call("basic.get", queue=s.q).properties["reply_to"])
+
+
+@case("reply.two-replies", "several replies may come to one request", ok([b"1", b"2"]))
+def _(s: Session) -> list[bytes]:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    client.consume(REPLY_TO, no_ack=True)
+    client.publish("", s.q, b"question", reply_to=REPLY_TO)
+    server.ready(s.q, 1)
+    name = server.call("basic.get", queue=s.q, no_ack=True).properties["reply_to"]
+    server.publish("", name, b"1")
+    server.publish("", name, b"2")
+    return [client.deliver().body, client.deliver().body]
