@@ -120,6 +120,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     consumer_timeout: float = 1800.0
     vhost_max: int | None = None
     max_message_size: int = 134217728
+    memory_relative: float = 0.4
+    memory_absolute: int | None = None
     confirm_mode: Literal["standard"] = "standard"
     compatibility: Compatibility = Compatibility()
 

@@ -10,7 +10,9 @@ from typing import Final, Literal
 
 import msgspec
 
-Kind = Literal["bool", "int", "limit", "duration", "seconds", "size", "string", "choice", "listener", "path"]
+Kind = Literal[
+    "bool", "int", "limit", "duration", "seconds", "size", "string", "choice", "listener", "path", "fraction"
+]
 
 LEVELS: Final = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none",
@@ -121,6 +123,11 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="Virtual hosts on the broker."),
     Key(name="max_message_size", kind="size", default="134217728", unit="bytes", low=0, high=MAX_MESSAGE_SIZE,
         attribute="max_message_size", doc="The largest message body."),
+    Key(name="vm_memory_high_watermark.relative", kind="fraction", default="0.4", attribute="memory_relative",
+        doc="Share of the machine's (or the container's) memory that the broker may use before it blocks "
+        "publishers; 0 blocks them at once."),
+    Key(name="vm_memory_high_watermark.absolute", kind="size", default="", unit="bytes", low=0,
+        attribute="memory_absolute", doc="The same as a number of bytes; it goes before the share."),
     Key(name="consumer_timeout", kind="duration", default="1800000", unit="ms", low=0,
         attribute="consumer_timeout",
         doc="How long a consumer may sit on a delivery. Not enforced yet: a value of yours gets a warning."),
@@ -211,7 +218,7 @@ UNSUPPORTED: Final[tuple[str, ...]] = (
     "queue_leader_locator", "queue_master_locator", "quorum_queue.*", "quorum_cluster_size", "raft.*",
     "metadata_store.*", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
     # memory, disk and other resources
-    "vm_memory_high_watermark", "vm_memory_high_watermark.*", "vm_memory_high_watermark_paging_ratio",
+    "vm_memory_high_watermark_paging_ratio",
     "vm_memory_calculation_strategy", "total_memory_available_override_value", "memory_monitor_interval",
     "disk_free_limit", "disk_free_limit.*", "disk_monitor*", "background_gc_*", "socket_writer.*",
     "message_store_shutdown_timeout", "msg_store_*", "queue_index_*", "classic_queue.*",

@@ -207,6 +207,19 @@ def parse_listener(text: str, _key: Key) -> Listener:
     return Listener(host, int(port))
 
 
+def parse_fraction(text: str, key: Key) -> float:
+    """A number from 0 to 1."""
+    del key
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        message = "is not a number from 0 to 1"
+        raise ValueError(message)
+    return number
+
+
 PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "bool": parse_bool,
     "int": parse_int,
@@ -215,6 +228,7 @@ PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "duration": parse_duration,
     "seconds": parse_seconds,
     "string": parse_string,
+    "fraction": parse_fraction,
     "choice": parse_choice,
     "path": parse_path,
     "listener": parse_listener,

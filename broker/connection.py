@@ -38,6 +38,12 @@ class ConnectionDriver(Flushable, Protocol):
     def close(self, delay: float = 0.0) -> None:
         """Stop reading, write what is queued, and close the socket after `delay` seconds."""
 
+    def pause_reading(self) -> None:
+        """Take no more octets until `resume_reading`."""
+
+    def resume_reading(self) -> None:
+        """Take octets again."""
+
 
 class Connection(Inbound):
     """One AMQP connection.
@@ -55,6 +61,7 @@ class Connection(Inbound):
         "_deadline",
         "_listed",
         "_silent",
+        "blocked",
         "capabilities",
         "channel_max",
         "client_properties",
@@ -94,6 +101,7 @@ class Connection(Inbound):
         self.channel_max = 0
         self.heartbeat = 0
         self.close_reason = ""
+        self.blocked = False
         self.sent = False
         self._silent = 0
         self._listed = False
@@ -282,6 +290,7 @@ class Connection(Inbound):
         """The socket is gone. May be called again."""
         if self.state != "lost":
             self.state = "lost"
+            self.node.blocked.discard(self)
             if self._listed:
                 self._release()
                 self.node.connection_closed(self)
@@ -320,6 +329,31 @@ class Connection(Inbound):
             text = "Feature `transient_nonexcl_queues` is deprecated and denied by the configuration."
             raise AMQPError(ReplyCode.INTERNAL_ERROR, text)
 
+    # -- alarms -----------------------------------------------------------------------------------------------------
+
+    def _block(self, reason: str) -> None:
+        """A resource is short and this connection has published: read no more of it.
+
+        A client that understands RabbitMQ's extension `connection.blocked` is told.
+        """
+        if self.blocked or self.state != "open":
+            return
+        self.blocked = True
+        self.node.blocked.add(self)
+        if "connection.blocked" in self.capabilities:
+            self.outbox.send(encode_method(0, make(Wire.Blocked, reason)))
+        self.driver.pause_reading()
+
+    def unblock(self) -> None:
+        """The resource is back."""
+        if self.blocked:
+            self.blocked = False
+            self.received = True  # what arrived meanwhile has not been read
+            if self.state == "open":
+                if "connection.blocked" in self.capabilities:
+                    self.outbox.send(encode_method(0, Wire.Unblocked()))
+                self.driver.resume_reading()
+
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float | None:
@@ -336,7 +370,7 @@ class Connection(Inbound):
         if not self.heartbeat:
             return None
         half = self.heartbeat / 2
-        if self.received:
+        if self.received or self.blocked:
             self.received = False
             self._silent = 0
         else:

@@ -51,6 +51,10 @@ class Node(Protocol):
     topic_max_hash: int
     global_qos: bool
     transient_denied: bool
+    alarm: str
+    """Why publishers are to be blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
+    blocked: set[Any]
+    """The connections that are."""
 
     def admit(self, user: User, vhost: str) -> VHost:
         """The vhost of that name, for one more connection of the user; 530 if it must not be."""

@@ -81,6 +81,7 @@ class Inbound:
         "name",
         "node",
         "permissions",
+        "published",
         "published_to",
         "received",
         "state",
@@ -121,6 +122,8 @@ class Inbound:
         self._current = (0, 0)
         self.published_to: Sequence[Queue] = ()
         """The queues of the last route published to in the last read, for flow control."""
+        self.published = False
+        """Whether the last read had a publish."""
 
     # -- what the connection adds -----------------------------------------------------------------------------------
 
@@ -130,6 +133,10 @@ class Inbound:
 
     def _method(self, number: int, data: bytes, at: int, end: int) -> None:
         """Execute any method but a publish or a plain ack."""
+        raise NotImplementedError
+
+    def _block(self, reason: str) -> None:
+        """Stop a publisher while a resource is short."""
         raise NotImplementedError
 
     def _no_channel(self, number: int, method: type) -> None:
@@ -142,6 +149,7 @@ class Inbound:
         """Take the octets of one read. Never raises for what a peer sends; answers are in the outbox."""
         self.received = True
         self.published_to = ()
+        self.published = False
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
@@ -166,6 +174,8 @@ class Inbound:
         if at < len(data):
             self._keep(data[at:])
         self.node.turn.run()
+        if self.published and self.node.alarm:
+            self._block(self.node.alarm)
 
     def _keep(self, rest: bytes) -> None:
         """Keep an incomplete frame until it can be complete."""
@@ -386,6 +396,7 @@ class Inbound:
                 self._other_frame(kind, number, data, at, end)
             at = end
         if latest is not None:
+            self.published = True
             self.published_to = latest.queues
         self._repeat = prefix, total, head, channel, route
         return at

@@ -5,9 +5,11 @@ import contextlib
 import heapq
 import itertools
 import logging
+import os
 import resource
 import socket
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from broker import __version__
@@ -59,6 +61,21 @@ def server_properties(cluster_name: str) -> dict[str, object]:
     }
 
 
+def resident_memory() -> int:
+    """Octets of memory this process has in use, shared libraries included."""
+    with Path("/proc/self/statm").open(encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def total_memory() -> int:
+    """Octets of memory this process could have: the machine's, or its control group's limit if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            return min(total, int(Path(name).read_text(encoding="ascii")))
+    return total
+
+
 class Server:
     """A broker.
 
@@ -89,6 +106,10 @@ class Server:
         properties = typed(server_properties(config.cluster_name))
         offered = mechanisms(config.auth_mechanisms)
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
+        absolute = config.memory_absolute
+        self.memory_limit = int(config.memory_relative * total_memory()) if absolute is None else absolute
+        self.alarm = ""
+        self.blocked: set[Connection] = set()
         # the process
         self.read_buffer = memoryview(bytearray(READ_SIZE))
         self.write_high = WRITE_HIGH
@@ -249,10 +270,30 @@ class Server:
             again = connection.tick(now)
             if again is not None:
                 self._tick_at(connection, again)
+        self._check_memory()
         self.run_turn()
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
             self._refused = 0
+
+    def _check_memory(self) -> None:
+        """Raise or clear the memory alarm."""
+        limit = self.memory_limit
+        used = resident_memory()
+        if used > limit and not self.alarm:
+            log.warning("memory alarm: %d octets used, the limit is %d; publishers are blocked", used, limit)
+            self.set_alarm("low on memory")
+        elif used <= limit and self.alarm:
+            log.warning("memory alarm cleared: %d octets used, the limit is %d", used, limit)
+            self.set_alarm("")
+
+    def set_alarm(self, reason: str) -> None:
+        """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
+        self.alarm = reason
+        if not reason:
+            blocked, self.blocked = self.blocked, set()
+            for connection in blocked:
+                connection.unblock()
 
     # -- connections ------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class DriverHost(Node, Protocol):
 class SocketDriver(asyncio.BufferedProtocol):
     """The driver of one connection."""
 
-    __slots__ = ("_closing", "_server", "_transport", "appetite", "connection")
+    __slots__ = ("_closing", "_pauses", "_server", "_transport", "appetite", "connection")
 
     connection: Connection
     _transport: asyncio.Transport
@@ -59,6 +59,7 @@ class SocketDriver(asyncio.BufferedProtocol):
     def __init__(self, server: DriverHost) -> None:
         self._server = server
         self._closing = False
+        self._pauses = 0
         self.appetite = len(server.read_buffer)
         """Octets to read at most in one go."""
 
@@ -156,13 +157,15 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._server.call_later(ABORT_SECONDS, self._transport.abort)
 
     def pause_reading(self) -> None:
-        """Take no more octets for now."""
-        if not self._closing and not self._transport.is_closing():
+        """Take no more octets until each call has had its `resume_reading`."""
+        self._pauses += 1
+        if self._pauses == 1 and not self._closing and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take octets again."""
-        if not self._closing and not self._transport.is_closing():
+        """Take octets again, unless somebody else still wants none."""
+        self._pauses -= 1
+        if not self._pauses and not self._closing and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def stop_reading(self) -> None:

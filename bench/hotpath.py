@@ -1,0 +1,297 @@
+"""Microseconds per message of the broker's own code, without sockets: `make bench-hotpath`.
+
+Each case feeds one prepared read after the other to a `Connection` whose driver throws the frames away, and prints
+process CPU per message: the least of several rounds, because noise only ever adds. The difference between two lines
+is the price of the stage between them. `--against REF` runs the same cases on another git revision, interleaved, and
+prints the ratios.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from struct import pack
+
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, make
+from broker.config import Config
+from broker.connection import Connection
+from broker.server import Server
+
+ROOT = Path(__file__).resolve().parent.parent
+READ = 64 * 1024
+NOW = 0.0
+
+
+class Sink:
+    """A driver that counts octets and keeps the tags it is asked to ack."""
+
+    def __init__(self) -> None:
+        self.octets = 0
+        self.connection = None
+
+    def flush(self) -> None:
+        """Take what is in the outbox."""
+        outbox = self.connection.outbox
+        self.octets += len(b"".join(outbox.frames))
+        outbox.frames.clear()
+        outbox.drained()
+
+    def close(self, delay: float = 0.0) -> None:
+        """Nothing to close."""
+
+
+def new_server():
+    """A server whose loop never runs."""
+
+    server = Server(Config())
+    server.now = lambda: NOW
+    return server
+
+
+def connect(server, channels: Sequence[int] = (1,)):
+    """An open connection and its sink."""
+
+    sink = Sink()
+    connection = sink.connection = Connection(server, sink, ("127.0.0.1", 1), ("127.0.0.1", 2), NOW)
+    server._drivers = {sink}
+    connection.receive(
+        b"AMQP\x00\x00\x09\x01"
+        + encode_method(0, make(Wire.StartOk, {}, "PLAIN", "\0guest\0guest", "en_US"))
+        + encode_method(0, Wire.TuneOk(2047, 131072, 0))
+        + encode_method(0, make(Wire.Open, "/", "", False))
+        + b"".join(encode_method(number, make(Channel.Open, "0")) for number in channels)
+    )
+    finish(server)
+    assert connection.state == "open", connection.close_reason
+    return connection
+
+
+def finish(server) -> None:
+    """What the driver does after a read."""
+    outboxes, server.turn.outboxes = server.turn.outboxes, []
+    for outbox in outboxes:
+        outbox.flush()
+    while server.turn.unfinished or server.turn.queues:
+        server.turn.resume_unfinished()
+        server.turn.run()
+        finish(server)
+
+
+def frame(kind: int, number: int, payload: bytes) -> bytes:
+    """One frame."""
+    return pack(">BHI", kind, number, len(payload)) + payload + b"\xce"
+
+
+def publish(
+    exchange: str, key: str, body: bytes, number: int = 1, properties: bytes = b"\x10\x00\x01"
+) -> bytes:
+    """The three frames of one publish."""
+    address = bytes((len(exchange),)) + exchange.encode() + bytes((len(key),)) + key.encode()
+    method = frame(1, number, b"\x00\x3c\x00\x28\x00\x00" + address + b"\x00")
+    header = frame(2, number, pack(">HHQ", 60, 0, len(body)) + properties)
+    return method + header + (frame(3, number, body) if body else b"")
+
+
+def reads(messages: Sequence[bytes], size: int = READ) -> list[bytes]:
+    """A stream cut into reads wherever they happen to end."""
+    stream = b"".join(messages)
+    return [stream[at : at + size] for at in range(0, len(stream), size)]
+
+
+def run(
+    count: int, prepared: Sequence[bytes], server, connection, after: Callable[[], None] | None = None
+) -> float:
+    """CPU microseconds per message of feeding the reads."""
+    began = time.process_time()
+    for data in prepared:
+        connection.receive(data)
+        finish(server)
+        if after is not None:
+            after()
+    return (time.process_time() - began) / count * 1e6
+
+
+def declare(server, connection, name: str, **consume: object):
+    """A queue, and perhaps a consumer for it."""
+
+    connection.receive(encode_method(1, make(Queue.Declare, 0, name, False, False, False, False, False, {})))
+    if consume:
+        prefetch = consume.get("prefetch", 0)
+        connection.receive(encode_method(1, make(Basic.Qos, 0, prefetch, False)))
+        connection.receive(
+            encode_method(1, make(Basic.Consume, 0, name, "ctag", False, consume["no_ack"], False, False, {}))
+        )
+    finish(server)
+
+
+def simple(
+    count: int, *, queue: bool = True, body: bytes = b"x" * 12, vary: bool = False, **consume: object
+) -> float:
+    """Publishes through the default exchange to one queue."""
+    server = new_server()
+    publisher, consumer = connect(server), connect(server)
+    if queue:
+        declare(server, consumer, "q", **consume)
+    if vary:
+        messages = [publish("", "q", body, properties=b"\x00\x80\x08%08d" % n) for n in range(count)]
+    else:
+        messages = [publish("", "q", body)] * count
+    confirming = consume.get("confirm")
+    if confirming:
+        publisher.receive(encode_method(1, Confirm.Select()))
+    acked = 0
+
+    def ack() -> None:
+        nonlocal acked
+        channel = consumer.channels[1]
+        last = channel.delivery_tag
+        if last == acked:
+            return
+        if consume.get("multiple"):
+            data = frame(1, 1, pack(">HHQB", 60, 80, last, 1))
+        else:
+            data = b"".join(frame(1, 1, pack(">HHQB", 60, 80, tag, 0)) for tag in range(acked + 1, last + 1))
+        acked = last
+        consumer.receive(data)
+        finish(server)
+        if len(channel.unacked):
+            ack()
+
+    prepared = reads(messages)
+    if consume and not consume["no_ack"]:
+        cost = run(count, prepared, server, publisher, ack)
+    else:
+        cost = run(count, prepared, server, publisher)
+    if consume:
+        assert consumer.channels[1].delivered == count
+    return cost
+
+
+def fan_out(count: int, copies: int = 5) -> float:
+    """Publishes to a fanout exchange with a no-ack consumer on each of five queues; per copy."""
+
+    server = new_server()
+    publisher = connect(server)
+    for index in range(copies):
+        consumer = connect(server)
+        declare(server, consumer, f"q{index}", no_ack=True)
+        consumer.receive(encode_method(1, make(Queue.Bind, 0, f"q{index}", "amq.fanout", "", False, {})))
+    return run(count * copies, reads([publish("amq.fanout", "k", b"x" * 12)] * count), server, publisher)
+
+
+def topics(count: int) -> float:
+    """Publishes with a thousand routing keys to a topic exchange, one queue bound by a wildcard."""
+
+    server = new_server()
+    publisher, consumer = connect(server), connect(server)
+    declare(server, consumer, "q", no_ack=True)
+    consumer.receive(encode_method(1, make(Queue.Bind, 0, "q", "amq.topic", "a.*.#", False, {})))
+    messages = [publish("amq.topic", f"a.{n % 1000}.b", b"x" * 12) for n in range(count)]
+    return run(count, reads(messages), server, publisher)
+
+
+def interleaved(count: int) -> float:
+    """Two channels whose frames alternate, as a Java client's do: nothing lies together."""
+    server = new_server()
+    publisher, consumer = connect(server, (1, 2)), connect(server)
+    declare(server, consumer, "q", no_ack=True)
+    one, two = publish("", "q", b"x" * 12, 1), publish("", "q", b"x" * 12, 2)
+    cut = len(one) - 20
+    header = cut - 23
+    woven = b"".join((one[:header], two[:header], one[header:cut], two[header:cut], one[cut:], two[cut:]))
+    return run(count, reads([woven] * (count // 2)), server, publisher)
+
+
+def large(count: int) -> float:
+    """Bodies of 1 MiB in eight frames each."""
+    server = new_server()
+    publisher, consumer = connect(server), connect(server)
+    declare(server, consumer, "q", no_ack=True)
+    method = publish("", "q", b"")[:-23]
+    body = 1024 * 1024
+    header = frame(2, 1, pack(">HHQ", 60, 0, body) + b"\x10\x00\x01")
+    chunk = 131072 - 8
+    frames = b"".join(frame(3, 1, b"x" * min(chunk, body - at)) for at in range(0, body, chunk))
+    return run(count, reads([method + header + frames] * count), server, publisher)
+
+
+CASES: dict[str, Callable[[int], float]] = {
+    "parse and route, nowhere to go": lambda n: simple(n, queue=False),
+    "+ enqueue (no consumer)": simple,
+    "hand over, no ack": lambda n: simple(n, no_ack=True),
+    "hand over, ack each": lambda n: simple(n, no_ack=False),
+    "hand over, ack each, prefetch 200": lambda n: simple(n, no_ack=False, prefetch=200),
+    "hand over, ack multiple": lambda n: simple(n, no_ack=False, multiple=True),
+    "hand over, ack each, confirm": lambda n: simple(n, no_ack=False, confirm=True),
+    "properties differ each time, no ack": lambda n: simple(n, no_ack=True, vary=True),
+    "1,500 octets, no ack": lambda n: simple(n, no_ack=True, body=b"x" * 1500),
+    "fan-out to 5, no ack, per copy": fan_out,
+    "topic, 1,000 keys, no ack": topics,
+    "two channels interleaved, no ack": interleaved,
+    "1 MiB bodies, no ack": lambda n: large(max(1, n // 500)),
+}
+
+
+def measure(count: int) -> dict[str, float]:
+    """One round of every case."""
+    return {name: case(count) for name, case in CASES.items()}
+
+
+def in_process(folder: Path, count: int) -> dict[str, float]:
+    """One round in a fresh interpreter, on the code in `folder`."""
+    script = Path(__file__).resolve()
+    command = [sys.executable, str(script), "--count", str(count), "--once"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=environment)
+    return dict(json.loads(done.stdout))
+
+
+def git(*arguments: str) -> None:
+    """Run git on this checkout."""
+    subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=40_000, help="messages per case and round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", metavar="REF", help="a git revision to compare with")
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.once:
+        print(json.dumps(measure(options.count)))
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = {"here": ROOT}
+        if options.against:
+            other = Path(temporary) / "other"
+            git("worktree", "add", "--detach", str(other), options.against)
+            folders[options.against] = other
+        try:
+            results: dict[str, list[dict[str, float]]] = {name: [] for name in folders}
+            for _ in range(options.rounds):
+                for name, folder in folders.items():
+                    results[name].append(in_process(folder, options.count))
+        finally:
+            if options.against:
+                git("worktree", "remove", "--force", str(other))
+    print(f"CPU microseconds per message, least of {options.rounds} rounds of {options.count:,} messages")
+    print(
+        f"{'':38}" + "".join(f"{name:>12}" for name in folders) + ("       ratio" if options.against else "")
+    )
+    for case in CASES:
+        best = [min(round_[case] for round_ in results[name]) for name in folders]
+        ratio = f"{best[0] / best[1]:12.2f}" if options.against else ""
+        print(f"{case:38}" + "".join(f"{figure:12.2f}" for figure in best) + ratio)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
