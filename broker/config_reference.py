@@ -6,6 +6,7 @@ from broker.config import RABBITMQ_VARIABLES
 from broker.config_keys import KEYS, UNSUPPORTED, Key
 
 _KINDS = {
+    "fraction": "number from 0 to 1",
     "bool": "`true` or `false`",
     "int": "whole number",
     "limit": "whole number or `infinity`",
