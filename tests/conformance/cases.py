@@ -42,7 +42,8 @@ class Outcome:
             return ("ok" if self.seen is None else f"ok {self.seen!r}") + after
         if not self.code:
             return f"{self.level} {self.text}".strip() + after
-        return f"{self.level} {self.code} {self.class_id}/{self.method_id} {self.text}{after}"
+        text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        return f"{self.level} {self.code} {self.class_id}/{self.method_id} {text}{after}"
 
 
 def _closed(level: str, code: int, method: str | None, text: str | None) -> Outcome:

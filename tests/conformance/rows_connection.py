@@ -180,7 +180,7 @@ def _(s: Session) -> tuple[bool, str]:
     channel = s.channel()
     quiet = channel.client.quiet(0)
     channel.publish("amq.direct", "nowhere", b"x")
-    return quiet, channel.client.receive(0, "connection.blocked").reason
+    return quiet, channel.client.receive(0, "connection.blocked", timeout=1).reason
 
 
 @case(

@@ -45,6 +45,29 @@ _row("21d", "printable octets are quoted as Erlang prints them",
      connection(505, None, 'type 3, all octets = <<"abc\\n">>'), lambda c: c.frame(BODY, 0, b"abc\n"))  # fmt: skip
 _row("21e", "octets above 127 are quoted as Erlang prints them",
      connection(505, None, 'type 3, all octets = <<"h\xe9">>'), lambda c: c.frame(BODY, 0, "hé".encode()))  # fmt: skip
+for _letter, _octets, _shown in (
+    ("f", b'a"b\\c', r'"a\"b\\c"'),
+    ("g", b"\x1b\x08\x0b\x0c\r\t", r'"\e\b\v\f\r\t"'),
+    ("h", b"\x7fabc", "127,97,98,99"),
+    ("i", b"\x80abc", "128,97,98,99"),
+    ("j", b"a\0", "97,0"),
+    ("k", b"\xa0\xff", '"\udca0\udcff"'),
+    ("l", b"GET / HTTP/1.1\r\nHost", r'"GET / HTTP/1.1\r\n"'),
+    ("m", b"\xc3\xa9\xc3\xa8", '"éè"'),
+    ("n", b"\xe2\x82\xac", "226,130,172"),
+    ("o", b"", ""),
+):
+
+    def _quoted(client: Client, octets: bytes = _octets) -> None:
+        client.frame(BODY, 0, octets)
+
+    _row(
+        f"21{_letter}",
+        f"how the octets {_octets!r} are quoted",
+        connection(505, None, f"type 3, {'first 16' if len(_octets) > 16 else 'all'} octets = <<{_shown}>>"),
+        _quoted,
+    )
+
 _row("22a", "a heartbeat on a channel", connection(505, None, "type 8, all octets = <<>>"),
      lambda c: c.frame(HEARTBEAT, 1, b""))  # fmt: skip
 _row("22b", "a heartbeat with a payload on channel 0",

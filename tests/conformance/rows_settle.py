@@ -116,7 +116,7 @@ def _(s: Session) -> None:
     opened = fill(s, s.channel())
     opened.consume(s.q)
     opened.deliver()
-    opened.receive("channel.close-ok", timeout=5)
+    opened.receive("channel.close-ok", timeout=3)
 
 
 @case(
