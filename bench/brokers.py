@@ -95,7 +95,13 @@ def running(
         BrokerError: one of them is not installed or does not come up within a minute.
 
     """
-    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch,
+        contextlib.ExitStack() as stack,
+    ):
+        # Whoever ends the benchmark early ends the brokers with it.
+        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        stack.callback(signal.signal, signal.SIGTERM, previous)
         brokers = {}
         for name in names:
             directory = Path(scratch, name)
@@ -243,17 +249,20 @@ def _launch(
 
 def _wait_for(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str) -> bytes:
     deadline = time.monotonic() + START_LIMIT
-    while line not in (text := log.read_bytes()):
-        ended = process.poll() is not None
-        if ended or time.monotonic() > deadline:
-            if not ended:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            tail = b"\n".join(text.splitlines()[-5:]).decode(errors="replace")
-            reason = "ended at once" if ended else "is not ready after a minute"
-            message = f"{name} {reason}; its last lines:\n{tail}"
-            raise BrokerError(message)
-        time.sleep(0.005)
+    try:
+        while line not in (text := log.read_bytes()):
+            ended = process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                tail = b"\n".join(text.splitlines()[-5:]).decode(errors="replace")
+                reason = "ended at once" if ended else "is not ready after a minute"
+                message = f"{name} {reason}; its last lines:\n{tail}"
+                raise BrokerError(message)
+            time.sleep(0.005)
+    except BaseException:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        raise
     return text
 
 

@@ -250,7 +250,7 @@ def idle(name: str, report: Report, starts: int) -> None:
     """Start the broker several times; measure the time to start and the cost of idling."""
     times = []
     for number in range(starts):
-        with tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch:
             broker = brokers.start(name, Path(scratch))
             try:
                 times.append(broker.started_in)
