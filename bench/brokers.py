@@ -248,21 +248,26 @@ def _launch(
 
 
 def _wait_for(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str) -> bytes:
-    deadline = time.monotonic() + START_LIMIT
+    """Return what a starting broker printed once `line` is in it; end the broker if that does not come about."""
     try:
-        while line not in (text := log.read_bytes()):
-            ended = process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                tail = b"\n".join(text.splitlines()[-5:]).decode(errors="replace")
-                reason = "ended at once" if ended else "is not ready after a minute"
-                message = f"{name} {reason}; its last lines:\n{tail}"
-                raise BrokerError(message)
-            time.sleep(0.005)
+        return _printed(process, log, line, name)
     except BaseException:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         raise
+
+
+def _printed(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str) -> bytes:
+    deadline = time.monotonic() + START_LIMIT
+    while line not in (text := log.read_bytes()):
+        ended = process.poll() is not None
+        if ended or time.monotonic() > deadline:
+            tail = b"\n".join(text.splitlines()[-5:]).decode(errors="replace")
+            reason = "ended at once" if ended else "is not ready after a minute"
+            message = f"{name} {reason}; its last lines:\n{tail}"
+            raise BrokerError(message)
+        time.sleep(0.005)
     return text
 
 
