@@ -59,6 +59,7 @@ class SetUp:
     name: str
     ours: tuple[str, ...] = ()
     rabbitmq: str = ""
+    logged: str = "Server startup complete"
 
 
 SET_UPS = {
@@ -82,6 +83,7 @@ SET_UPS = {
             "alarmed",
             ("vm_memory_high_watermark.absolute=1MiB",),
             "{vm_memory_high_watermark,{absolute,1000000}}",
+            "memory alarm",
         ),
         SetUp("ending"),
     )
@@ -183,7 +185,7 @@ def start_ours(setup: SetUp) -> Broker:
     process = _spawn(command, home, environment)
     broker = Broker("ours", setup, ("127.0.0.1", 0), process, home)
     deadline = time.monotonic() + START_SECONDS
-    while "Server startup complete" not in broker.log():
+    while "Server startup complete" not in broker.log() or setup.logged not in broker.log():
         if process.poll() is not None or time.monotonic() > deadline:
             output = broker.log()
             broker.stop()

@@ -174,7 +174,6 @@ def _(s: Session) -> None:
     "a publisher is told of a memory alarm when it publishes, not before",
     ok((True, "low on memory")),
     setup="alarmed",
-    later="memory alarms",
 )
 def _(s: Session) -> tuple[bool, str]:
     channel = s.channel()
@@ -359,3 +358,18 @@ def _(s: Session) -> bool:
     other.send("queue.declare", queue=s.q)
     opened.client.send(0, "connection.close-ok")
     return opened.client.read_rest() == b""
+
+
+@case(
+    "connection.blocked-stops",
+    "a blocked connection is read no further, while others publish nothing and work on",
+    ok((True, 0)),
+    setup="alarmed",
+)
+def _(s: Session) -> tuple[bool, int]:
+    opened, other = s.channel(), s.channel()
+    other.queue(s.q)
+    opened.publish("amq.direct", "nowhere", b"x")
+    opened.client.receive(0, "connection.blocked", timeout=1)
+    opened.send("queue.delete", queue=s.q)
+    return opened.quiet(), other.ready(s.q)
