@@ -14,14 +14,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
-	bench bench-hotpath bench-topic bench-topology bench-scale conformance fuzz fuzz-long clean
+	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare conformance fuzz fuzz-long clean
 
 help:
 	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
 	@echo "make test         lint, types and all tests"
 	@echo "make fmt          format the code"
 	@echo "make docs         write the generated pages under docs/"
-	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, bench-topic, bench-topology, bench-scale"
+	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness"
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
 	@echo "make clean        remove the environment and what tools left behind"
@@ -69,19 +69,28 @@ wheel: $(VENV)/.installed-test
 	$(BIN)/python -m build --wheel
 
 bench: $(VENV)/.installed-test
-	$(BIN)/python bench/compare.py $(ARGS)
+	$(BIN)/python -m bench.compare $(ARGS)
 
 bench-hotpath: $(VENV)/.installed-test
-	$(BIN)/python bench/hotpath.py $(ARGS)
+	$(BIN)/python -m bench.hotpath $(ARGS)
 
 bench-topic: $(VENV)/.installed-test
-	$(BIN)/python bench/topic.py $(ARGS)
+	$(BIN)/python -m bench.topic $(ARGS)
 
 bench-topology: $(VENV)/.installed-test
-	$(BIN)/python bench/topology.py $(ARGS)
+	$(BIN)/python -m bench.topology $(ARGS)
 
 bench-scale: $(VENV)/.installed-test
-	$(BIN)/python bench/scale.py $(ARGS)
+	$(BIN)/python -m bench.scale $(ARGS)
+
+bench-latency: $(VENV)/.installed-test
+	$(BIN)/python -m bench.latency $(ARGS)
+
+bench-fairness: $(VENV)/.installed-test
+	$(BIN)/python -m bench.fairness $(ARGS)
+
+bench-compare: $(VENV)/.installed-test
+	$(BIN)/python -m bench.hotpath --against $(or $(REF),main) $(ARGS)
 
 conformance: $(VENV)/.installed-test
 	$(BIN)/python tests/conformance/run.py $(ARGS)

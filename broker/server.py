@@ -28,7 +28,7 @@ from broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 
-READ_SIZE = 64 * 1024
+READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
 WRITE_HIGH = 512 * 1024
 TICK_SECONDS = 0.5
 STOP_SECONDS = 5.0
