@@ -230,7 +230,7 @@ class Connection(Inbound):
     def _scan_closing(self, data: bytes, at: int) -> int:
         """We have sent `connection.close`: only close-ok and close count."""
         size = len(data)
-        while size - at >= FRAME_OVERHEAD:
+        while size - at >= 7:
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
             if length > self.frame_limit or (end <= size and data[end - 1] != FRAME_END):

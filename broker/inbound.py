@@ -202,7 +202,7 @@ class Inbound:
         prefix, total, head, channel, route = self._repeat
         latest: Route | None = None
         while True:
-            if startswith(prefix, at):
+            if startswith(prefix, at) and not channel.missing:  # type: ignore[union-attr]
                 # The same publish as the last but for its body: method, header and the body frame's head are equal.
                 messages: list[Message] = []
                 address, number = route.address, channel.number  # type: ignore[union-attr]
@@ -221,6 +221,9 @@ class Inbound:
                         if not queue.touched:
                             queue.touched = True
                             touched.append(queue)
+                    if total > 4096:
+                        for queue in route.queues:  # type: ignore[union-attr]
+                            queue.largest = max(queue.largest, total)
                     channel.published += count  # type: ignore[union-attr]
                     route.exchange.published_in += count  # type: ignore[union-attr]
                     confirms = channel.confirms  # type: ignore[union-attr]

@@ -1,0 +1,584 @@
+"""The receive loop against a plain one: whatever way a stream is cut into reads, the broker does the same.
+
+The loop takes three ways with a publish (as a repetition of the last one, whole, or assembled from frames), and the
+way depends on where reads end. So the same stream is fed whole, frame by frame, octet by octet and cut at random, and
+to a reference that looks at one frame at a time and remembers nothing.
+
+What may differ is only how confirms are put together and where deliveries and returns, which a channel gets
+independently of each other, stand among each other. Streams are such as a client can send: it settles only what it
+has got before, and each queue has at most one consumer, for with two it may well depend on the reads who gets what.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fakes import Client, Node, Sent, frames_of, publish_frames
+from hypothesis import given, settings, strategies as st
+
+from broker.amqp.codec import decode_method, encode_method
+from broker.amqp.commands import (
+    Basic,
+    Channel as ChannelMethods,
+    Confirm,
+    Exchange,
+    Queue,
+    Tx,
+    make,
+)
+from broker.amqp.fastpath import (
+    BASIC_ACK,
+    BASIC_PUBLISH,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    HEARTBEAT,
+    TYPE_BODY,
+    TYPE_HEADER,
+    TYPE_METHOD,
+    shortstr,
+    unpack_frame,
+)
+from broker.connection import Connection
+from broker.errors import AMQPError, ReplyCode, precondition_failed
+from broker.inbound import malformed
+from broker.route import inspect
+
+LIMIT = 300  # octets of the largest message allowed here
+CHANNELS = (1, 2, 3)
+QUEUES = ("q1", "q2", "q3")
+
+
+class PlainConnection(Connection):
+    """The reference: one frame at a time, every method decoded, every route worked out afresh."""
+
+    def _scan_open(self, data: bytes, at: int) -> int:
+        while len(data) - at >= FRAME_OVERHEAD:
+            kind, number, length = unpack_frame(data, at)
+            end = at + FRAME_OVERHEAD + length
+            if length > self.frame_limit:
+                self._frame_too_large(data, at, kind, length)
+            if end > len(data):
+                break
+            if data[end - 1] != FRAME_END:
+                self._bad_frame_end(data, at, end, kind)
+            self._resume_at, self._number = end, number
+            self._refresh()
+            if kind == TYPE_METHOD:
+                ids = int.from_bytes(data[at + 7 : at + 11], "big")
+                if ids == BASIC_PUBLISH:
+                    self._plain_publish(number, data, at, end)
+                elif ids == BASIC_ACK and number in self.channels and not self.channels[number].missing:
+                    self._current = (60, 80)
+                    method: Any = decode_method(data, at + 7, end - 1)
+                    self.channels[number].ack(method.delivery_tag, multiple=method.multiple)
+                else:
+                    self._method(number, data, at, end)
+                    if self.state != "open":
+                        return end
+            elif kind in (TYPE_HEADER, TYPE_BODY):
+                self._plain_content(kind, number, data, at, end)
+            else:
+                self._other_frame(kind, number, data, at, end)
+            self.node.turn.run()
+            at = end
+        return at
+
+    def _plain_publish(self, number: int, data: bytes, at: int, end: int) -> None:
+        self._current = (60, 40)
+        channel = self.channels.get(number)
+        if channel is None:
+            self._no_channel(number, Basic.Publish)
+            return
+        if channel.missing:
+            self._unexpected_frame(channel, TYPE_METHOD)
+        try:
+            method: Any = decode_method(data, at + 7, end - 1)
+        except Exception as error:
+            raise malformed(error) from None
+        address = shortstr(method.exchange) + shortstr(method.routing_key)
+        channel.route = channel.find_route(address, method.mandatory + 2 * method.immediate)
+        channel.missing = -1
+
+    def _plain_content(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
+        channel = self.channels.get(number)
+        if channel is None or (channel.missing >= 0 if kind == TYPE_HEADER else channel.missing <= 0):
+            self._stray_content(number, data, at, end, kind)
+            return
+        self._current = (60, 40)
+        if kind == TYPE_HEADER:
+            payload = data[at + 7 : end - 1]
+            if len(payload) < 14:
+                raise AMQPError(ReplyCode.INTERNAL_ERROR)
+            if payload[:2] != b"\x00\x3c":
+                self._header(channel, data, at, end)
+            channel.special = inspect(payload)
+            channel.missing = int.from_bytes(payload[4:12], "big")
+            channel.parts = []
+            if channel.missing > 1 << 29:
+                self._header(channel, data, at, end)
+            if channel.missing > LIMIT:
+                text = f"message size {channel.missing} is larger than configured max size {LIMIT}"
+                raise precondition_failed(text)
+        else:
+            channel.missing -= end - at - FRAME_OVERHEAD
+        channel.parts.append(data[at:end])
+        if channel.missing < 0:
+            channel.missing = 0
+            raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
+        if not channel.missing:
+            content, channel.parts = b"".join(channel.parts), []
+            assert channel.route is not None
+            channel.publish(channel.route, channel.special, content)
+
+
+class PlainClient(Client):
+    connection_class = PlainConnection
+
+
+Split = Callable[[list[bytes]], list[bytes]]
+
+
+def whole(frames: list[bytes]) -> list[bytes]:
+    """Everything in one read."""
+    return [b"".join(frames)]
+
+
+def by_frame(frames: list[bytes]) -> list[bytes]:
+    """A read for each frame."""
+    return frames
+
+
+def by_octet(frames: list[bytes]) -> list[bytes]:
+    """A read for each octet."""
+    octets = b"".join(frames)
+    return [octets[at : at + 1] for at in range(len(octets))]
+
+
+def at_random(seed: int, longest: int) -> Split:
+    """Reads of random lengths up to `longest` octets."""
+    chosen = random.Random(seed)
+
+    def split(frames: list[bytes]) -> list[bytes]:
+        octets = b"".join(frames)
+        pieces, at = [], 0
+        while at < len(octets):
+            size = chosen.randint(1, longest)
+            pieces.append(octets[at : at + size])
+            at += size
+        return pieces
+
+    return split
+
+
+class Session:
+    """A broker with a client whose octets arrive split in one certain way."""
+
+    def __init__(self, split: Split, client_class: type[Client] = Client) -> None:
+        self.split = split
+        self.node = Node(max_message_size=LIMIT)
+        self.client = client_class(self.node)
+        self.ordered: dict[int, list[str]] = {}
+        self.returns: dict[int, list[str]] = {}
+        self.confirmed: dict[int, list[set[int]]] = {1: [set()]}
+        for channel in CHANNELS[1:]:
+            self.client.send(ChannelMethods.Open(), channel)
+        for method in topology():
+            self.client.send(method)
+        self._look()
+
+    def feed(self, frames: list[bytes]) -> None:
+        """Receive the frames, then wait until all is done."""
+        for piece in self.split(frames):
+            self.client.receive(piece)
+        self.node.clock.run()
+        self._look()
+
+    def _look(self) -> None:
+        for item in self.client.take():
+            self._sort(item)
+
+    def _sort(self, item: Sent) -> None:
+        number, method = item.channel, item.method
+        if isinstance(method, Basic.Ack | Basic.Nack):
+            told = self.confirmed[number][-1]
+            if method.multiple:
+                told |= set(range(1, method.delivery_tag + 1))
+            else:
+                told.add(method.delivery_tag)
+            return
+        if isinstance(method, ChannelMethods.OpenOk):
+            self.confirmed.setdefault(number, []).append(set())
+        if not isinstance(method, Basic.Deliver):
+            self.returns.setdefault(number, []).append(str(item))
+        if not isinstance(method, Basic.Return):
+            self.ordered.setdefault(number, []).append(str(item))
+
+    def seen(self) -> dict[str, Any]:
+        """Everything that must not depend on the way the stream was split."""
+        connection = self.client.connection
+        vhost = self.node.vhosts["/"]
+        return {
+            "frames": self.ordered,
+            "returns": self.returns,
+            "confirmed": self.confirmed,
+            "state": (connection.state, connection.close_reason, self.client.driver.closed),
+            "closing": connection._closing_channels,
+            "channels": {
+                channel.number: (
+                    channel.published,
+                    channel.delivered,
+                    channel.acked,
+                    channel.returned,
+                    channel.delivery_tag,
+                    list(channel.unacked),
+                    list(channel.consumers),
+                    channel.missing,
+                    channel.confirms and channel.confirms.seq_no,
+                    channel.tx and (len(channel.tx.publishes), len(channel.tx.settled)),
+                )
+                for channel in connection.channels.values()
+            },
+            "queues": {queue.name: queue_seen(queue) for queue in vhost.queues.values()},
+            "exchanges": {
+                name: exchange.published_in
+                for name in ("", "direct", "fanout", "topic", "headers")
+                if (exchange := vhost.router.get(name))
+            },
+            "left to do": (self.node.turn.queues, self.node.turn.channels, self.node.turn.unfinished),
+        }
+
+
+def queue_seen(queue: Any) -> tuple[object, ...]:
+    """The contents and counters of a queue."""
+    return (
+        [(message.address, message.content, message.channel_id) for message in queue.backing.peek()],
+        sorted(seq_id for seq_id, _ in queue.backing._requeued),
+        sorted(queue.backing._unacked),
+        queue.published,
+        queue.delivered,
+        queue.redelivered,
+        queue.acked,
+    )
+
+
+def topology() -> Iterator[Any]:
+    """What there is before the stream begins."""
+    for queue in QUEUES:
+        yield declare(queue)
+    for kind in ("direct", "fanout", "topic", "headers"):
+        yield make(Exchange.Declare, 0, kind, kind, False, False, False, False, False, {})
+    yield bind("q1", "direct", "k")
+    yield bind("q2", "fanout")
+    yield bind("q3", "fanout")
+    yield bind("q1", "topic", "a.#")
+    yield bind("q3", "topic", "*.b")
+    yield make(Queue.Bind, 0, "q2", "headers", "", False, {"x": ("signedint", 1)})
+
+
+def declare(queue: str, *, passive: bool = False) -> Any:
+    return make(Queue.Declare, 0, queue, passive, False, False, False, False, {})
+
+
+def bind(queue: str, exchange: str, key: str = "") -> Any:
+    return make(Queue.Bind, 0, queue, exchange, key, False, {})
+
+
+ADDRESSES = (
+    ("", "q1"), ("", "q2"), ("", "q3"), ("", "nowhere"), ("direct", "k"), ("direct", "other"), ("fanout", ""),
+    ("fanout", "any"), ("topic", "a.b"), ("topic", "c.b"), ("topic", "c"), ("headers", ""),
+)  # fmt: skip
+PLAIN: tuple[dict[str, Any], ...] = (
+    {},
+    {"delivery_mode": 2},
+    {"content_type": "text/plain", "correlation_id": "\udcce7"},
+    {"headers": {"x": ("signedint", 1)}},
+    {"headers": {"x": ("signedint", 2)}, "expiration": "60000"},
+    {"user_id": "guest"},
+    {"headers": {"CC": ("array", [("longstr", "q2"), ("longstr", "q3")])}},
+    {"headers": {"BCC": ("array", [("longstr", "q1")]), "x": ("signedint", 1)}},
+)
+WRONG: tuple[dict[str, Any], ...] = ({"expiration": "never"}, {"user_id": "other"})
+
+
+class Script:
+    """Writes what a client sends next, knowing what it has been sent."""
+
+    def __init__(self, seed: int, reader: Session) -> None:
+        self.chosen = random.Random(seed)
+        self._reader = reader
+
+    def phase(self, size: int, *, settling: bool = True) -> list[bytes]:
+        """About `size` operations on several channels, their frames shuffled as channels may be."""
+        connection = self._reader.client.connection
+        left: list[list[bytes]] = []
+        for number in CHANNELS:
+            channel = connection.channels.get(number)
+            octets = b""
+            if channel is None:
+                if number in connection._closing_channels:
+                    octets += encode_method(number, ChannelMethods.CloseOk())
+                octets += encode_method(number, ChannelMethods.Open())
+            self._tags = list(channel.unacked) if channel and settling else []
+            self._consuming = bool(channel and channel.consumers)
+            self._may_consume = settling and not self._consuming
+            for _ in range(self.chosen.randint(0, size)):
+                octets += self._operation(number)
+            left.append(cut(octets))
+        merged = []
+        while left := [frames for frames in left if frames]:
+            frames = self.chosen.choice(left)
+            count = self.chosen.choice((1, 2, 3, 5, 20, 60))
+            merged += frames[:count]
+            del frames[:count]
+        return merged
+
+    def _operation(self, number: int) -> bytes:
+        kind = self.chosen.random()
+        if kind < 0.45:
+            return self._publishes(number)
+        if kind < 0.70 and self._tags:
+            return self._settlement(number)
+        if kind < 0.72:
+            return HEARTBEAT
+        return b"".join(encode_method(number, method) for method in self._cold(number))
+
+    def _publishes(self, number: int) -> bytes:
+        """One publish, or several that differ in their bodies only."""
+        choice = self.chosen.choice
+        exchange, key = choice(ADDRESSES)
+        properties = choice(PLAIN)
+        if self.chosen.random() < 0.02:
+            properties = choice(WRONG)
+        if self.chosen.random() < 0.01:
+            exchange = "missing"
+        size = choice((0, 0, 1, 2, 7, 8, 30, LIMIT))
+        if self.chosen.random() < 0.01:
+            size = LIMIT + 1
+        options = {
+            "exchange": exchange,
+            "channel": number,
+            "mandatory": choice((False, True)),
+            "frame_max": choice((131072, 131072, 131072, 9, 23)),
+            **properties,
+        }
+        octets = b""
+        for _ in range(choice((1, 1, 2, 3, 8))):
+            octets += publish_frames(key, self._body(size, octets), **options)
+            if self.chosen.random() < 0.1:
+                octets += publish_frames(key, self._body(choice((0, 1, size)), octets), **options)
+        return octets
+
+    def _body(self, size: int, like: bytes) -> bytes:
+        """A body, sometimes one that looks like frames."""
+        kind = self.chosen.random()
+        if kind < 0.3 and like:
+            at = self.chosen.randrange(len(like))
+            return (like[at:] + like * (size // len(like) + 1))[:size]
+        if kind < 0.5:
+            return b"\xce" * size
+        if kind < 0.6:
+            return (HEARTBEAT * (size // 8 + 1))[:size]
+        return self.chosen.randbytes(size)
+
+    def _settlement(self, number: int) -> bytes:
+        """Settle something that the client has got before this phase."""
+        at = 0 if self.chosen.random() < 0.6 else self.chosen.randrange(len(self._tags))
+        tag = self._tags[at]
+        multiple = self.chosen.random() < 0.3
+        if multiple:
+            del self._tags[: at + 1]
+        else:
+            del self._tags[at]
+        kind = self.chosen.random()
+        requeue = self.chosen.random() < 0.5
+        if kind < 0.7:
+            method: Any = make(Basic.Ack, tag, multiple)
+        elif kind < 0.9 or multiple:
+            method = make(Basic.Nack, tag, multiple, requeue)
+        else:
+            method = make(Basic.Reject, tag, requeue)
+        return encode_method(number, method)
+
+    def _cold(self, number: int) -> Iterator[Any]:
+        chosen = self.chosen
+        queue = chosen.choice(QUEUES)
+        kind = chosen.randrange(24)
+        if kind < 4 and self._may_consume:
+            self._may_consume = False
+            no_ack = chosen.random() < 0.3
+            yield make(Basic.Consume, 0, f"q{number}", f"c{number}", False, no_ack, False, False, {})
+        elif kind == 4 and self._consuming:
+            self._consuming = False
+            yield make(Basic.Cancel, f"c{number}", False)
+        elif kind < 7:
+            yield make(Basic.Qos, 0, chosen.randrange(5), chosen.random() < 0.3)
+        elif kind < 9:
+            yield make(Basic.Get, 0, queue, chosen.random() < 0.5)
+        elif kind < 11:
+            yield declare(queue, passive=True)
+        elif kind < 13:
+            yield bind(queue, "direct", chosen.choice(("k", "other")))
+        elif kind < 15:
+            yield make(Queue.Unbind, 0, queue, "topic", chosen.choice(("a.#", "*.b")), {})
+        elif kind == 15:
+            yield make(Queue.Purge, 0, queue, False)
+        elif kind == 16:
+            yield make(Queue.Delete, 0, queue, False, False, False)
+            yield declare(queue)
+        elif kind == 17:
+            yield make(Basic.Recover, True)
+        elif kind == 18 and chosen.random() < 0.3:
+            yield make(ChannelMethods.Close, 0, "", 0, 0)
+            yield ChannelMethods.Open()
+        elif kind == 19 and chosen.random() < 0.3:
+            yield make(Basic.Ack, 1 << 40, chosen.random() < 0.5)
+        elif kind == 20:
+            yield make(Confirm.Select, False)
+        elif kind == 21 and chosen.random() < 0.5:
+            yield Tx.Select()
+        elif kind == 22 and chosen.random() < 0.8:
+            yield Tx.Commit()
+        elif kind == 23 and chosen.random() < 0.8:
+            yield Tx.Rollback()
+
+
+def cut(octets: bytes) -> list[bytes]:
+    """The frames of a stream."""
+    frames, at = [], 0
+    for _, _, payload in frames_of(octets):
+        end = at + len(payload) + FRAME_OVERHEAD
+        frames.append(octets[at:end])
+        at = end
+    return frames
+
+
+def sessions(seed: int) -> list[Session]:
+    """The same broker several times, each fed in a way of its own."""
+    splits = (whole, by_frame, by_octet, at_random(seed, 40), at_random(seed + 1, 700))
+    return [Session(split) for split in splits]
+
+
+@settings(max_examples=80)
+@given(seed=st.integers(0, 1 << 32), phases=st.integers(1, 4), size=st.integers(1, 24))
+def test_the_split_of_a_stream_does_not_matter(seed, phases, size):
+    """A valid stream has the same effects whatever reads it arrives in, and those of the plain reference."""
+    reference = Session(by_frame, PlainClient)
+    others = sessions(seed)
+    script = Script(seed, reference)
+    for _ in range(phases):
+        frames = script.phase(size)
+        reference.feed(frames)
+        expected = reference.seen()
+        for session in others:
+            session.feed(frames)
+
+            assert expected == session.seen()
+
+
+@settings(max_examples=80)
+@given(seed=st.integers(0, 1 << 32), size=st.integers(1, 12), faults=st.integers(1, 3))
+def test_an_invalid_stream_fails_the_same_way(seed, size, faults):
+    """Frames lost, doubled, swapped or garbled end a connection alike whatever reads they arrive in."""
+    script = Script(seed, Session(by_frame))
+    frames = script.phase(size, settling=False)
+    for _ in range(faults if frames else 0):
+        at = script.chosen.randrange(len(frames))
+        kind = script.chosen.randrange(4)
+        if kind == 0:
+            frames[at] = b""
+        elif kind == 1:
+            frames.insert(at, frames[at])
+        elif kind == 2:
+            frames[at - 1 : at + 1] = reversed(frames[at - 1 : at + 1])
+        elif frames[at]:
+            garbled = bytearray(frames[at])
+            garbled[script.chosen.randrange(len(garbled))] = script.chosen.randrange(256)
+            frames[at] = bytes(garbled)
+    expected = None
+    for session in sessions(seed):
+        session.feed(frames)
+        seen = session.seen()
+        expected = expected or seen
+
+        assert expected == seen
+
+
+@pytest.mark.parametrize("size", [0, 1, 40])
+def test_repeated_publishes_are_told_apart_by_their_bodies_only(size):
+    """A run of publishes that differ in their bodies only arrives body by body, in order."""
+    session = Session(whole)
+    bodies = [bytes([65 + number]) * size for number in range(20)]
+    session.feed([publish_frames("q1", body) for body in bodies])
+
+    assert bodies == [message.body for message in session.node.vhosts["/"].queues["q1"].backing.peek()]
+
+
+def test_a_repeated_publish_does_not_pass_an_unfinished_one():
+    """A publish where the content of another is due is 505, even if it equals the last complete one."""
+    complete = publish_frames("q1", b"body")
+    unfinished = cut(publish_frames("q2", b"body"))[0]
+    session = Session(whole)
+    session.feed([complete, complete, unfinished, HEARTBEAT, complete])
+
+    assert "closing" == session.client.connection.state
+    assert "505" in session.ordered[0][-1]
+
+
+def test_a_remembered_route_ends_with_the_binding():
+    """After an unbind on any connection, equal publishes no longer reach the queue."""
+    session = Session(whole)
+    publish = publish_frames("k", b"body", exchange="direct")
+    session.feed([publish, publish])
+    other = Client(session.node, port=50001)
+    other.send(make(Queue.Unbind, 0, "q1", "direct", "k", {}))
+    session.feed([publish, publish])
+
+    assert 2 == session.node.vhosts["/"].queues["q1"].ready_count
+
+
+def test_a_remembered_route_ends_with_the_permission():
+    """After a permission is taken away, an equal publish is refused."""
+    session = Session(whole)
+    publish = publish_frames("q1", b"body")
+    session.feed([publish, publish])
+    session.node.users.set_permissions("guest", "/", ".*", "^$|q2", ".*")
+    session.feed([publish])
+
+    assert "1 channel.close reply_code=403" in session.ordered[1][-1]
+    assert 2 == session.node.vhosts["/"].queues["q1"].ready_count
+
+
+def test_large_messages_are_counted_large_when_repeated():
+    """A queue knows that its messages are large although it has run dry between equal publishes."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    queue = node.vhosts["/"].queues["q"]
+    publish = publish_frames("q", bytes(10_000))
+    client.receive(publish * 2)
+    queue.purge()
+    client.receive(publish * 2)
+
+    assert queue.largest > 10_000
+
+
+def test_more_addresses_than_are_remembered():
+    """Publishes to more keys than the connection remembers routes for all arrive."""
+    session = Session(whole)
+    session.feed([publish_frames(f"a.{number}", exchange="topic") for number in range(5000)])
+
+    assert 5000 == session.node.vhosts["/"].queues["q1"].ready_count
+
+
+def test_a_large_frame_arrives_in_pieces():
+    """A message of several megabytes in frames of the negotiated size is one message."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    body = random.Random(1).randbytes(3_000_000)
+    octets = publish_frames("q", body)
+    for at in range(0, len(octets), 65536):
+        client.receive(octets[at : at + 65536])
+
+    assert [body] == [message.body for message in node.vhosts["/"].queues["q"].backing.peek()]

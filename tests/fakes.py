@@ -1,0 +1,286 @@
+"""A broker without sockets, event loop or clock: what the tests of the pure core share.
+
+Frames are shown as text, one line each: channel, method, the fields that are not empty, the body. So a test says
+what was sent as a list of lines, and a golden transcript is the same lines in a file.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker.amqp.codec import decode_method, encode_method
+from broker.amqp.commands import Basic, Channel, Connection as Wire, Queue, make
+from broker.amqp.errors import MalformedMethod
+from broker.amqp.fastpath import FRAME_OVERHEAD, content_frames, unpack_frame
+from broker.amqp.properties import Properties, build
+from broker.amqp.tables import Table
+from broker.config import Config
+from broker.connection import Connection
+from broker.handshake import PROTOCOL_HEADER
+from broker.server import Server
+
+CAPABILITIES: Table = {"consumer_cancel_notify": ("bool", True), "connection.blocked": ("bool", True)}
+
+
+WITH_CONTENT = {Basic.Deliver.index, Basic.GetOk.index, Basic.Return.index}
+
+
+class Clock:
+    """Stands in for the event loop: time passes when a test says so, and nothing runs by itself."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.soon: list[Callable[[], object]] = []
+        self.later: list[tuple[float, Callable[[], object]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
+        self.later.append((self.now + seconds, callback))
+
+    def run(self) -> None:
+        """Run what is due soon, and what that makes due."""
+        while self.soon:
+            self.soon.pop(0)()
+
+
+class Node(Server):
+    """A server that listens nowhere."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(Config(**settings))
+        self.clock = Clock()
+        self._loop = self.clock
+
+
+class Driver:
+    """Keeps what a connection sends."""
+
+    connection: Connection
+
+    def __init__(self) -> None:
+        self.octets = bytearray()
+        self.closed: float | None = None
+        self.reading = True
+
+    def flush(self) -> None:
+        outbox = self.connection.outbox
+        if outbox.frames:
+            self.octets += b"".join(outbox.frames)
+            outbox.frames.clear()
+            self.connection.sent = True
+        outbox.drained()
+
+    def close(self, delay: float = 0.0) -> None:
+        if self.closed is None:
+            self.closed = delay
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Sent(NamedTuple):
+    """One method, with its content where it has one, or a heartbeat."""
+
+    channel: int
+    method: Any
+    header: bytes = b""
+    body: bytes = b""
+
+    def __str__(self) -> str:
+        if self.method is None:
+            return f"{self.channel} heartbeat"
+        name = wire_name(self.method)
+        fields = [
+            shown
+            for field in self.method.__slots__
+            if (shown := _field(field.rstrip("_"), getattr(self.method, field)))
+        ]
+        if self.header:
+            fields += [f"{key}={value}" for key, value in Properties(self.header).present().items()]
+            fields.append(repr(self.body)[1:])
+        return " ".join([str(self.channel), name, *fields])
+
+
+class Malformed:
+    """A method whose texts are not UTF-8."""
+
+    __slots__ = ("octets",)
+    name = "Malformed.Method"
+    index = 0
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+
+
+def wire_name(method: Any) -> str:
+    """`basic.consume-ok`, as the specification writes it."""
+    class_name, _, name = method.name.partition(".")
+    return class_name.lower() + "." + "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")
+
+
+def _field(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else ""
+    if not value:
+        return ""
+    return f"{name}={value!r}" if isinstance(value, str) and " " in value else f"{name}={value}"
+
+
+def frames_of(octets: bytes) -> list[tuple[int, int, bytes]]:
+    """Cut octets into frames: type, channel, payload."""
+    frames, at = [], 0
+    while at < len(octets):
+        kind, number, length = unpack_frame(octets, at)
+        end = at + length + FRAME_OVERHEAD
+        assert 0xCE == octets[end - 1]
+        frames.append((kind, number, octets[at + 7 : end - 1]))
+        at = end
+    return frames
+
+
+def parse(octets: bytes) -> list[Sent]:
+    """Read what a broker sent; content must follow its method without a gap, as RabbitMQ sends it."""
+    sent: list[Sent] = []
+    missing = 0
+    for kind, number, payload in frames_of(octets):
+        if kind == 1:
+            assert 0 == missing
+            try:
+                method: Any = decode_method(payload, 0, len(payload))
+            except MalformedMethod:  # a text repeats octets of the client's that are no text
+                method = Malformed(payload)
+            sent.append(Sent(number, method))
+            missing = -1 if method.index in WITH_CONTENT else 0
+        elif kind == 2:
+            assert (-1, sent[-1].channel) == (missing, number)
+            missing = int.from_bytes(payload[4:12], "big")
+            sent[-1] = sent[-1]._replace(header=payload)
+        elif kind == 3:
+            assert missing >= len(payload)
+            assert sent[-1].channel == number
+            missing -= len(payload)
+            sent[-1] = sent[-1]._replace(body=sent[-1].body + payload)
+        else:
+            assert (8, b"", 0) == (kind, payload, missing)
+            sent.append(Sent(number, None))
+    assert 0 == missing
+    return sent
+
+
+def publish_frames(
+    key: str = "",
+    body: bytes = b"",
+    *,
+    exchange: str = "",
+    channel: int = 1,
+    mandatory: bool = False,
+    frame_max: int = 131072,
+    **properties: Any,
+) -> bytes:
+    """The octets of one publish."""
+    method = make(Basic.Publish, 0, exchange, key, mandatory, False)
+    header = build(len(body), **properties)
+    return encode_method(channel, method) + content_frames(channel, frame_max, header, body)
+
+
+class Client:
+    """One client, and the connection that serves it.
+
+    Args:
+        node: the broker.
+        connect: go through the handshake and open channel 1.
+
+    """
+
+    connection_class = Connection
+
+    def __init__(
+        self,
+        node: Node | None = None,
+        *,
+        connect: bool = True,
+        vhost: str = "/",
+        user: str = "guest",
+        capabilities: Table = CAPABILITIES,
+        frame_max: int = 131072,
+        heartbeat: int = 0,
+        port: int = 50000,
+    ) -> None:
+        self.node = node or Node()
+        self.driver = Driver()
+        now = self.node.now()
+        self.connection = self.connection_class(
+            self.node, self.driver, ("127.0.0.1", port), ("127.0.0.1", 5672), now
+        )
+        self.driver.connection = self.connection
+        if connect:
+            self.receive(PROTOCOL_HEADER)
+            properties: Table = {"capabilities": ("table", capabilities)}
+            self.send(make(Wire.StartOk, properties, "PLAIN", f"\0{user}\0{user}", "en_US"), channel=0)
+            self.send(make(Wire.TuneOk, 2047, frame_max, heartbeat), channel=0)
+            self.send(make(Wire.Open, vhost, "", False), channel=0)
+            self.send(Channel.Open())
+            assert self.sent()[-1].startswith("1 channel.open-ok")
+
+    def receive(self, octets: bytes) -> None:
+        """One read of the connection, and what a driver does after it."""
+        self.connection.receive(octets)
+        self.node.finish_turn()
+
+    def send(self, method: Any, channel: int = 1) -> None:
+        """Send one method."""
+        self.receive(encode_method(channel, method))
+
+    def ask(self, method: Any, channel: int = 1) -> list[str]:
+        """Send one method; returns all that was sent to this client since the last look."""
+        self.send(method, channel)
+        return self.sent()
+
+    def publish(self, key: str = "", body: bytes = b"", **options: Any) -> None:
+        """Publish one message (see `publish_frames`)."""
+        self.receive(publish_frames(key, body, **options))
+
+    def take(self) -> list[Sent]:
+        """What was sent to this client since the last look."""
+        octets = bytes(self.driver.octets)
+        self.driver.octets.clear()
+        return parse(octets)
+
+    def sent(self) -> list[str]:
+        """The same, as text."""
+        return [str(item) for item in self.take()]
+
+    def declare(self, name: str, **options: Any) -> list[str]:
+        """Declare a queue; the options are the bits and `arguments`."""
+        return self.ask(queue_declare(name, **options))
+
+    def consume(self, queue: str, tag: str = "", channel: int = 1, **options: Any) -> list[str]:
+        """Consume; the options are the bits and `arguments`."""
+        return self.ask(basic_consume(queue, tag or f"c-{queue}", **options), channel)
+
+
+def queue_declare(
+    name: str,
+    *,
+    passive: bool = False,
+    durable: bool = False,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    arguments: Table | None = None,
+) -> Any:
+    """The method that declares a queue."""
+    return make(Queue.Declare, 0, name, passive, durable, exclusive, auto_delete, False, arguments or {})
+
+
+def basic_consume(
+    queue: str, tag: str, *, no_ack: bool = False, exclusive: bool = False, arguments: Table | None = None
+) -> Any:
+    """The method that starts a consumer."""
+    return make(Basic.Consume, 0, queue, tag, False, no_ack, exclusive, False, arguments or {})
