@@ -14,6 +14,9 @@ from broker.flow import PAUSE_SECONDS, Pause, congested
 from broker.handshake import Node
 
 JOIN_LIMIT = 128 * 1024  # octets up to which frames are joined before they are written
+DEAF_LIMIT = 16 * 1024 * 1024
+"""Octets waiting to be sent from which a connection is not read any more. Deliveries stop long before; only a client
+that sends command after command without reading the replies gets there."""
 ABORT_SECONDS = 30.0  # a peer that does not take our last octets is cut off after so long
 
 
@@ -51,7 +54,7 @@ class DriverHost(Node, Protocol):
 class SocketDriver(asyncio.BufferedProtocol):
     """The driver of one connection."""
 
-    __slots__ = ("_closing", "_pauses", "_server", "_transport", "appetite", "connection")
+    __slots__ = ("_closing", "_deaf", "_pauses", "_server", "_transport", "appetite", "connection")
 
     connection: Connection
     _transport: asyncio.Transport
@@ -60,6 +63,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._server = server
         self._closing = False
         self._pauses = 0
+        self._deaf = False
         self.appetite = len(server.read_buffer)
         """Octets to read at most in one go."""
 
@@ -124,6 +128,9 @@ class SocketDriver(asyncio.BufferedProtocol):
         """The transport's buffer has drained."""
         outbox = self.connection.outbox
         outbox.transport_full = False
+        if self._deaf:
+            self._deaf = False
+            self.resume_reading()
         outbox.drained()
         self._server.run_turn()
 
@@ -142,6 +149,10 @@ class SocketDriver(asyncio.BufferedProtocol):
                     self._transport.write(b"".join(frames))
             frames.clear()
             connection.sent = True
+            if outbox.transport_full and not self._deaf:
+                self._deaf = self._transport.get_write_buffer_size() > DEAF_LIMIT
+                if self._deaf:
+                    self.pause_reading()
         outbox.drained()
 
     def close(self, delay: float = 0.0) -> None:
