@@ -60,6 +60,7 @@ class Connection(Inbound):
     __slots__ = (
         "_deadline",
         "_listed",
+        "_sent_before",
         "_silent",
         "blocked",
         "capabilities",
@@ -102,7 +103,9 @@ class Connection(Inbound):
         self.heartbeat = 0
         self.close_reason = ""
         self.blocked = False
-        self.sent = False
+        self.sent = 0
+        """Flushes so far that had something to send."""
+        self._sent_before = 0
         self._silent = 0
         self._listed = False
         self._deadline: float | None = now + node.handshake_timeout
@@ -385,9 +388,11 @@ class Connection(Inbound):
                 self._release()
                 self._end(0.0)
                 return None
-        if not self.sent:
+        if self.sent == self._sent_before:
             self.outbox.send(HEARTBEAT)
-        self.sent = False
+            self._sent_before = self.sent + 1  # its own flush is no sign of life to spare the next one
+        else:
+            self._sent_before = self.sent
         return now + half
 
     def set_deadline(self, at: float) -> None:

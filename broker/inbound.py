@@ -48,7 +48,7 @@ _SPECIALS_LIMIT = 1024
 _SPECIAL_OCTETS = 1024  # longer property lists are looked at afresh each time
 _REPEAT_LIMIT = 65536  # octets of a message up to which its prefix is remembered
 _UNKNOWN = object()
-_NEVER = b"\xff"  # starts no frame
+_NEVER: tuple[()] = ()  # no octets start with it
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
 
@@ -110,7 +110,13 @@ class Inbound:
         self._closing_channels: set[int] = set()
         self._routes: dict[bytes, tuple[Channel, Route]] = {}
         self._specials: dict[bytes, Special | None] = {}
-        self._repeat: tuple[bytes, int, int, Channel | None, Route | None] = (_NEVER, 0, 0, None, None)
+        self._repeat: tuple[bytes | tuple[()], int, int, Channel | None, Route | None] = (
+            _NEVER,
+            0,
+            0,
+            None,
+            None,
+        )
         self._seen_router = -1
         self._seen_users = -1
         # per read

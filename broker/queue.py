@@ -159,6 +159,9 @@ class Queue:
         publish_delivered = self.backing.publish_delivered
         while at < end and self.rotation:
             consumers, count = self._next_share(end - at)
+            if not count:
+                self._park_first()
+                continue
             share = messages[at : at + count]
             ack_required = not consumers[0].no_ack
             seq_ids = publish_delivered(share, ack_required=ack_required)
@@ -174,6 +177,9 @@ class Queue:
             if budget <= 0:
                 return True
             consumers, count = self._next_share(backing.ready_count)
+            if not count:
+                self._park_first()
+                continue
             batch = backing.fetch(count, ack_required=not consumers[0].no_ack)
             if batch.redelivered:
                 self.redelivered += len(batch.messages)
@@ -182,7 +188,10 @@ class Queue:
         return False
 
     def _next_share(self, available: int) -> tuple[Sequence[Consumer], int]:
-        """Who is next, and how many messages they take together (at least one, at most `available`).
+        """Who is next, and how many messages they take together, at most `available`.
+
+        None if the first has no room any more: what it shares with others, a channel's prefetch or an outbox, has
+        been used up by them since.
 
         Several consumers are served in one stride when each sits on a channel of its own and all want acks or none
         does; the order each channel sees is then the same as one message at a time.
@@ -190,19 +199,26 @@ class Queue:
         rotation = self.rotation
         step = _STEP if self.largest <= _SMALL else max(1, _STEP_OCTETS // self.largest)
         width = len(rotation)
-        if width == 1:
-            consumer = rotation[0]
-            return (consumer,), min(available, consumer.room, step)
         first = rotation[0]
+        room = first.room
+        if room <= 0:
+            return (first,), 0
+        if width == 1:
+            return (first,), min(available, room, step)
         if available >= width and not self.prioritised:
             consumers = list(rotation)
             if len({consumer.channel for consumer in consumers}) == width and all(
                 consumer.no_ack is first.no_ack for consumer in consumers
             ):
                 room = min(consumer.room for consumer in consumers)
-                rounds = min(room, available // width, max(1, step // width))
-                return consumers, rounds * width
+                if room > 0:
+                    rounds = min(room, available // width, max(1, step // width))
+                    return consumers, rounds * width
         return (first,), 1
+
+    def _park_first(self) -> None:
+        """Take the first consumer out of the rotation until it has room again."""
+        self.rotation.popleft().park()
 
     def _distribute(self, consumers: Sequence[Consumer], batch: Batch) -> None:
         """Deliver a batch round-robin; consumers left without room are parked, the others keep their order."""

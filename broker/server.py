@@ -30,7 +30,8 @@ log = logging.getLogger("leveret.connection")
 
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
 WRITE_HIGH = 512 * 1024
-TICK_SECONDS = 0.5
+TICK_SECONDS = 0.1
+MEMORY_SECONDS = 1.0
 STOP_SECONDS = 5.0
 RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
 COMPATIBLE_VERSION = "3.13.7"
@@ -121,6 +122,7 @@ class Server:
         self._stopping = False
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
+        self._memory_due = 0.0
         self._ticks: list[tuple[float, int, Connection]] = []
         self._tick_order = itertools.count()
         self._loop: asyncio.AbstractEventLoop
@@ -270,7 +272,9 @@ class Server:
             again = connection.tick(now)
             if again is not None:
                 self._tick_at(connection, again)
-        self._check_memory()
+        if now >= self._memory_due:
+            self._memory_due = now + MEMORY_SECONDS
+            self._check_memory()
         self.run_turn()
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)

@@ -148,7 +148,7 @@ class SocketDriver(asyncio.BufferedProtocol):
                 else:
                     self._transport.write(b"".join(frames))
             frames.clear()
-            connection.sent = True
+            connection.sent += 1
             if outbox.transport_full and not self._deaf:
                 self._deaf = self._transport.get_write_buffer_size() > DEAF_LIMIT
                 if self._deaf:
