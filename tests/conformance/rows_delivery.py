@@ -29,6 +29,27 @@ def _(s: Session) -> tuple[int, int]:
 
 
 @case(
+    "delivery.qos-global-no-ack",
+    "while the channel's prefetch is used up, its consumers without acknowledgements wait too",
+    ok((["1"], ["2"])),
+)
+def _(s: Session) -> tuple[list[str], list[str]]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1, global_=True)
+    opened.consume(s.q, "1")
+    opened.publish("", s.q, b"x")
+    before = [opened.deliver().consumer_tag]
+    opened.call("basic.consume", queue=s.q, consumer_tag="2", no_ack=True)
+    opened.publish("", s.q, b"y")
+    if opened.deliveries():
+        return before, ["at once"]
+    opened.call("basic.cancel", consumer_tag="1")
+    opened.send("basic.ack", delivery_tag=1)
+    return before, [opened.deliver().consumer_tag]
+
+
+@case(
     "delivery.qos-other-consumer",
     "what one full consumer cannot take goes to the other",
     ok({"1": 1, "2": 4}),
