@@ -309,6 +309,7 @@ class Connection(Inbound):
         self.notifies_cancel = "consumer_cancel_notify" in self.capabilities
         self.state = "open"
         self._deadline = None
+        self._sent_before = self.sent + 1  # open-ok is on its way
         self._listed = True
         self.node.connection_opened(self)
         self._scan = self._scan_open
@@ -378,7 +379,7 @@ class Connection(Inbound):
             self._silent = 0
         else:
             self._silent += 1
-            if self._silent >= 4:  # two whole intervals (spec 4.2.7)
+            if self._silent > 4:  # two whole intervals (spec 4.2.7)
                 log.warning(
                     "closing connection %s: missed heartbeats from client, timeout: %ds",
                     self.name,
