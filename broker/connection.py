@@ -219,6 +219,10 @@ class Connection(Inbound):
         """Send `connection.close` and wait for close-ok."""
         log.error("error on connection %s: %s", self.name, error.reply_text)
         self.close_reason = error.reply_text
+        if self.blocked:  # or its close-ok would not be read
+            self.blocked = False
+            self.node.blocked.discard(self)
+            self.driver.resume_reading()
         self._release()
         self.outbox.send(
             encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))

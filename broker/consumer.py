@@ -122,8 +122,11 @@ class Consumer:
         if self.outbox.full:
             return 0
         room = self.limit - self.unacked
-        if self.channel.global_prefetch and not self.no_ack:
-            return min(room, self.channel.global_room)
+        if self.channel.global_prefetch:
+            left = self.channel.global_room
+            if self.no_ack and left > 0:
+                return room  # does not count against the channel's limit, but waits while it is used up
+            return min(room, left)
         return room
 
     def park(self) -> None:

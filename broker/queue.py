@@ -190,7 +190,7 @@ class Queue:
     def _next_share(self, available: int) -> tuple[Sequence[Consumer], int]:
         """Who is next, and how many messages they take together, at most `available`.
 
-        None if the first has no room any more: what it shares with others, a channel's prefetch or an outbox, has
+        0 if the first has no room any more: what it shares with others, a channel's prefetch or an outbox, has
         been used up by them since.
 
         Several consumers are served in one stride when each sits on a channel of its own and all want acks or none

@@ -172,6 +172,7 @@ class Server:
     async def start(self) -> None:
         """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken."""
         self._loop = loop = asyncio.get_running_loop()
+        self._check_memory()
         try:
             for listener in self.config.listeners:
                 server = await loop.create_server(

@@ -1,11 +1,11 @@
 """The headers exchange: arguments of bindings against the headers of messages.
 
-What RabbitMQ 3.13 does (rabbit_exchange_type_headers): `x-match` is all (also when missing), any, all-
+What RabbitMQ does (rabbit_exchange_type_headers): `x-match` is all (also when missing), any, all-
 with-x or any-with-x; arguments whose name starts with `x-` do not count with the first two, `x-match`
 itself never. A void argument asks for presence only. Otherwise the values have to be the same: the types'
-names do not matter, so that integers of all widths are one kind, floats of both widths another, and long
-strings and byte arrays a third; an integer never equals a float, nor a boolean anything but a boolean. No
-argument left: all matches, any does not.
+names do not matter, so that numbers of all types and widths are one kind (they compare as Erlang's `==`
+does, as observed on 3.10.8: 5 is 5.0), and long strings and byte arrays another; a boolean equals only a
+boolean. No argument left: all matches, any does not.
 
 Hot path: see docs/performance.md.
 """
@@ -27,7 +27,7 @@ _FORMS = {
 }
 
 _Value = tuple[str, object]  # (kind, value) such that == is RabbitMQ's equality
-_KINDS = {"bool": "bool", "float": "float", "double": "float", "longstr": "binary", "binary": "binary"}
+_KINDS = {"bool": "bool", "longstr": "binary", "binary": "binary"}
 _PRESENT: _Value = ("void", None)  # as a criterion: any value will do
 _ALWAYS = ("", ("always", None))  # where the index keeps criteria that ask for nothing
 
@@ -191,4 +191,4 @@ def _comparable(field_type: str, value: object) -> _Value:
         return ("array", tuple((kind, _comparable(kind, inner)) for kind, inner in value))
     if isinstance(value, tuple):
         return ("decimal", value)
-    return (_KINDS.get(field_type, "int" if value is not None else "void"), value)
+    return (_KINDS.get(field_type, "term" if value is not None else "void"), value)

@@ -16,7 +16,7 @@ MATCHES = [
     ({"a": ("signedint", 1)}, {}, False),
     ({"a": ("signedint", 1)}, {"a": ("long", 1)}, True),
     ({"a": ("byte", 1)}, {"a": ("timestamp", 1)}, True),
-    ({"a": ("signedint", 1)}, {"a": ("double", 1.0)}, False),
+    ({"a": ("signedint", 1)}, {"a": ("double", 1.0)}, True),
     ({"a": ("float", 1.5)}, {"a": ("double", 1.5)}, True),
     ({"a": ("bool", True)}, {"a": ("signedint", 1)}, False),
     ({"a": ("bool", True)}, {"a": ("bool", True)}, True),
