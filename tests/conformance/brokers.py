@@ -85,6 +85,16 @@ SET_UPS = {
             "{vm_memory_high_watermark,{absolute,1000000}}",
             "memory alarm",
         ),
+        SetUp(
+            "switched",
+            (
+                "compatibility.frame_min=8192",
+                "compatibility.topic_max_hash=2",
+                "compatibility.transient_nonexcl_queues=denied",
+                "compatibility.global_qos=ignored",
+                "auth.failure_delay=200ms",
+            ),
+        ),
         SetUp("ending"),
     )
 }

@@ -124,6 +124,7 @@ class Case:
     later: str = ""
     fatal: bool = False
     outside: bool = False
+    ours_only: bool = False
     names: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -42,6 +42,8 @@ def _status(case: Case) -> str:
         return f"later: {case.later}"
     if case.outside:
         return "not run on loopback; unit test of the peer check"
+    if case.ours_only:
+        return "RabbitMQ 4's, with its switch on"
     found = explanation(case.id)
     return f"explained ({EXPLAINED.index(found) + 1})" if found else "same"
 

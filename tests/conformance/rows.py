@@ -15,6 +15,7 @@ from conformance import (
     rows_queues,
     rows_routing,
     rows_settle,
+    rows_switched,
 )
 from conformance.cases import Case
 
@@ -34,6 +35,7 @@ CASES: list[Case] = [
     *rows_delivery.ROWS,
     *rows_confirms.ROWS,
     *rows_access.ROWS,
+    *rows_switched.ROWS,
 ]
 BY_ID = {case.id: case for case in CASES}
 
@@ -43,7 +45,6 @@ NOT_APPLICABLE = {
     49: "a limit of a whole cluster",
     59: _QUORUM,
     60: _QUORUM,
-    61: "RabbitMQ 4 only; `compatibility.transient_nonexcl_queues = denied` is tested beside the queue rules",
     66: "there are no protected queues",
     89: _QUORUM,
     90: _QUORUM + "; for the pseudo-queue of direct reply-to see `basic.reply-to-get`",

@@ -1,0 +1,75 @@
+"""What RabbitMQ 4 does otherwise, with the switches for it on; only our broker can be asked (the other one is 3.10)."""
+
+from conformance.cases import SOCKET, Cases, Session, channel, connection, ok
+
+ROWS = Cases()
+case = ROWS.case
+
+
+@case(
+    "9 of 4.1",
+    "tune-ok with a frame_max below 8192 drops the socket",
+    SOCKET,
+    setup="switched",
+    ours_only=True,
+)
+def _(s: Session) -> None:
+    s.login(frame_max=4096)
+
+
+@case(
+    "61a",
+    "a queue that is neither durable nor exclusive is refused",
+    connection(
+        541,
+        "queue.declare",
+        "Feature `transient_nonexcl_queues` is deprecated.\nBy default, this feature is not permitted anymore.",
+    ),
+    setup="switched",
+    ours_only=True,
+)
+def _(s: Session) -> None:
+    s.channel().queue(s.q)
+
+
+@case("61b", "durable queues and exclusive queues are not", setup="switched", ours_only=True)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, durable=True)
+    opened.queue(s.q + "2", exclusive=True)
+
+
+@case(
+    "71 of 4.3",
+    "a topic binding key with more than two # words",
+    channel(406, "queue.bind", "Topic binding key 'a.#.b.#.#' uses 3 '#' wildcards, at most 2 are allowed"),
+    setup="switched",
+    ours_only=True,
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.call(
+        "queue.bind", queue=opened.queue(s.q, durable=True), exchange="amq.topic", routing_key="a.#.b.#.#"
+    )
+
+
+@case("71 of 4.3, two", "a topic binding key with two # words", setup="switched", ours_only=True)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.call(
+        "queue.bind", queue=opened.queue(s.q, durable=True), exchange="amq.topic", routing_key="#.a.#"
+    )
+
+
+@case(
+    "qos of 4.3", "a global prefetch holds for each consumer alone", ok(2), setup="switched", ours_only=True
+)
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.call("basic.qos", prefetch_count=1, global_=True)
+    for number in range(2):
+        name = opened.queue(s.q + str(number), durable=True)
+        opened.consume(name, str(number))
+        for _ in range(3):
+            opened.publish("", name, b"x")
+    return opened.deliveries()
