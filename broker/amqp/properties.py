@@ -8,6 +8,7 @@ Class 60 needs one flag word. Bit 0 of a word announces another one: such words 
 in all, but must name nothing. (RabbitMQ ignores bit 0, and then fails on the octets of the second word.)
 """
 
+import functools
 import struct
 from typing import Any
 
@@ -171,14 +172,19 @@ def check(payload: bytes) -> None:
     word = flags(payload)
     at = _list_at(payload, word)
     end = len(payload)
-    for flag, _name, kind in _LAYOUT:
-        if word & flag:
-            stop = _stop(payload, at, end, kind)
-            if kind == _TABLE:
-                _headers(payload, at, stop)
-            at = stop
+    for kind in _kinds(word):
+        stop = _stop(payload, at, end, kind)
+        if kind == _TABLE:
+            _headers(payload, at, stop)
+        at = stop
     if at != end:
         raise MalformedProperties("octets are left over")
+
+
+@functools.lru_cache(maxsize=256)
+def _kinds(word: int) -> tuple[int, ...]:
+    """The kinds of the properties that a flag word announces, in order."""
+    return tuple(kind for flag, _name, kind in _LAYOUT if word & flag)
 
 
 def _headers(payload: bytes, at: int, stop: int) -> Table:
