@@ -3,8 +3,9 @@
 A channel in confirm mode numbers its publishes from 1. A number is *open* while some queue has not taken
 responsibility for its message, *settled* once every one has (or the message was unroutable), *refused* when a queue
 could not. The publisher is told in the fewest frames: one `multiple` ack for everything below the first number that
-is open or was refused, then single acks and nacks. So a `multiple` ack never covers a nacked or open number, and
-every number gets exactly one verdict (a `multiple` ack may cover single acks sent before it, as RabbitMQ's do).
+is open or was refused, then single acks and nacks. So a `multiple` ack never covers an open number, nor a nacked one
+unless everything below had its verdict before, and every number gets exactly one verdict (a `multiple` ack may cover
+single acks sent before it, as RabbitMQ's do).
 
 Hot path: see docs/performance.md.
 """
@@ -67,7 +68,9 @@ class StandardConfirms:
     @property
     def unconfirmed_count(self) -> int:
         """Numbers without a verdict sent yet."""
-        return self.seq_no - self._taken + len(self._open) + len(self._settled) + len(self._refused)
+        taken = self._taken
+        held = sum(number <= taken for number in (*self._open, *self._refused))
+        return self.seq_no - taken + held + len(self._settled)
 
     def take(self) -> list[Confirmation]:
         """What may be told now, in sending order; taking it counts as telling it."""
