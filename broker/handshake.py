@@ -154,7 +154,8 @@ class Handshake:
         try:
             method: Any = decode_method(data, at, end)
         except WireError as error:
-            self._silent(0, f"{error} before connection.open")
+            # not its text, which may show a payload with a password in it
+            self._silent(0, f"{type(error).__name__} before connection.open")
             return
         ids = method_ids(method)
         if type(method) is not self._expected:

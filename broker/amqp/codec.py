@@ -196,7 +196,7 @@ def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
         if position != end:
             raise _CutError
     except _CutError:
-        octets = bytes_text(data[fields_at:end])
+        octets = bytes_text(data[fields_at : min(end, fields_at + 300)])  # a reply text holds no more
         raise MalformedMethod(f"cannot decode {octets}", class_id, method_id) from None
     if bad_text:
         raise MalformedMethod("Malformed UTF-8 in shortstr")
