@@ -1,8 +1,8 @@
 """A well-behaved client beside the attack: ``python canary.py PORT BROKER_PID``.
 
 Publishes to its own queue and waits for the delivery, every few milliseconds, until its standard input is closed; then
-writes what it saw as JSON. A round trip's *stall* leaves out the time in which the broker was ready to run but the
-machine let it wait (Linux: /proc/PID/schedstat), so that a busy machine is not taken for a slow broker.
+writes what it saw as JSON. A round trip's *stall* leaves out the time in which the broker or the canary was ready to
+run but the machine let it wait (Linux: /proc/PID/schedstat), so that a busy machine is not taken for a slow broker.
 """
 
 import json
@@ -20,17 +20,20 @@ PAUSE_SECONDS = 0.003
 USER, PASSWORD, VHOST = "canary", "canary-secret", "canary"
 
 
-def waited(pid: int) -> float:
-    """Seconds the process has spent ready to run, but not running; 0 where the system does not tell."""
+def waited(*processes: str) -> float:
+    """Seconds the processes have spent ready to run, but not running; 0 where the system does not tell."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+        return sum(
+            int(Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+            for process in processes
+        )
     except (OSError, IndexError, ValueError):
         return 0.0
 
 
 def main() -> int:
     """Go round until standard input ends."""
-    port, pid = int(sys.argv[1]), int(sys.argv[2])
+    port, pid = int(sys.argv[1]), sys.argv[2]
     client = Client(("127.0.0.1", port), timeout=10.0).login(USER, PASSWORD, VHOST, heartbeat=0)
     client.call(1, "channel.open")
     client.call(1, "queue.declare", queue="canary", exclusive=True)
@@ -44,13 +47,13 @@ def main() -> int:
         while not select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:
             rounds += 1
             body = b"canary %d" % rounds
-            before, start = waited(pid), time.monotonic()
+            before, start = waited(pid, "self"), time.monotonic()
             client.raw(method + frame(2, 1, encode_header(len(body))) + frame(3, 1, body))
             message = client.receive(1, "basic.deliver")
             took = time.monotonic() - start
             worst = max(worst, took)
             if took > stall:
-                stall = max(stall, took - max(0.0, waited(pid) - before))
+                stall = max(stall, took - max(0.0, waited(pid, "self") - before))
             if message.body != body:
                 problem = f"foreign message: {message.body[:40]!r} instead of {body!r}"
                 break

@@ -1,10 +1,11 @@
 """The broker with counters around its handlers: ``python counting_broker.py REPORT.json serve ...``.
 
 Everything else is the broker's own command. When the process ends, the report says which methods were reached, in
-which virtual host, how often their handlers returned and how often they refused, and how long the longest read took.
+which virtual host, how often their handlers returned, how long the longest read took, and what all the sessions, which
+are over by then, have left behind.
 """
 
-import atexit
+import gc
 import json
 import sys
 import time
@@ -15,8 +16,9 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
-from broker import channel, cli, connection, handshake, methods, server, transport  # noqa: E402
 from conformance.codec import SPECS  # noqa: E402
+
+from broker import channel, cli, connection, handshake, methods, server, transport  # noqa: E402
 
 
 class Counts:
@@ -26,6 +28,33 @@ class Counts:
         self.reached: Counter[str] = Counter()
         self.returned: Counter[str] = Counter()
         self.longest_read = 0.0
+        self.longest_reader = ""
+        self.left: dict[str, int] = {}
+        """What is not 0 once all clients have gone, though it should be."""
+        self.kept: dict[str, int] = {}
+        """Objects in memory, for those who look for leaks."""
+
+    def look_around(self, broker: Any) -> None:
+        """Count what is left; the canary has gone, too."""
+        vhosts = list(broker.vhosts.values())
+        left = {
+            "connections listed": len(broker.connections),
+            "connections of users": sum(map(abs, broker.user_connections.values())),
+            "connections of virtual hosts": sum(abs(vhost.connection_count) for vhost in vhosts),
+            "channels": broker.channel_count,
+            "channels of users": sum(map(abs, broker.user_channels.values())),
+            "reply queues": sum(len(vhost.reply_queues) for vhost in vhosts),
+            "consumers": sum(len(queue.consumers) for vhost in vhosts for queue in vhost.all_queues()),
+            "exclusive queues": sum(
+                queue.exclusive_owner is not None for vhost in vhosts for queue in vhost.all_queues()
+            ),
+            "queues of the strict host": sum(len(vhost.queues) for vhost in vhosts if vhost.name == "strict"),
+        }
+        self.left = {what: count for what, count in left.items() if count}
+        gc.collect()
+        names = ("Connection", "Channel", "Consumer", "Queue", "Message", "Route", "Special")
+        living = Counter(type(thing).__name__ for thing in gc.get_objects())
+        self.kept = {name: living[name] for name in names}
 
     def save(self, path: Path) -> None:
         """Write the report."""
@@ -35,6 +64,9 @@ class Counts:
                     "reached": self.reached,
                     "returned": self.returned,
                     "longest_read": self.longest_read,
+                    "longest_reader": self.longest_reader,
+                    "left": self.left,
+                    "kept": self.kept,
                     "handlers": sorted(_wire_name(command) for command in methods.HANDLERS),
                 }
             ),
@@ -46,7 +78,9 @@ def _wire_name(command: Any) -> str:
     return SPECS[command.index >> 16, command.index & 0xFFFF].name
 
 
-def _counted_handler(counts: Counts, name: str, handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _counted_handler(
+    counts: Counts, name: str, handler: Callable[[Any, Any], None]
+) -> Callable[[Any, Any], None]:
     def handle(on: Any, method: Any) -> None:
         key = f"{on.vhost.name} {name}"
         counts.reached[key] += 1
@@ -56,8 +90,8 @@ def _counted_handler(counts: Counts, name: str, handler: Callable[[Any, Any], No
     return handle
 
 
-def instrument(counts: Counts) -> None:
-    """Put the counters in."""
+def instrument(counts: Counts, report: Path) -> None:
+    """Put the counters in; the report is written when the broker is told to stop."""
     for command, handler in list(methods.HANDLERS.items()):
         methods.HANDLERS[command] = _counted_handler(counts, _wire_name(command), handler)
 
@@ -78,7 +112,9 @@ def instrument(counts: Counts) -> None:
     greet = handshake.Handshake._method
 
     def count_handshake(self: Any, data: bytes, at: int, end: int) -> None:
-        spec = SPECS.get((int.from_bytes(data[at : at + 2], "big"), int.from_bytes(data[at + 2 : at + 4], "big")))
+        spec = SPECS.get(
+            (int.from_bytes(data[at : at + 2], "big"), int.from_bytes(data[at + 2 : at + 4], "big"))
+        )
         counts.reached[f"- {spec.name if spec else 'unknown'}"] += 1
         greet(self, data, at, end)
 
@@ -117,16 +153,26 @@ def instrument(counts: Counts) -> None:
     def time_read(self: Any, nbytes: int) -> None:
         start = time.thread_time()
         updated(self, nbytes)
-        counts.longest_read = max(counts.longest_read, time.thread_time() - start)
+        took = time.thread_time() - start
+        if took > counts.longest_read:
+            counts.longest_read, counts.longest_reader = took, self.connection.name
 
     transport.SocketDriver.buffer_updated = time_read
+
+    stop = server.Server.stop
+
+    async def look_and_stop(self: Any, *reason: str) -> None:
+        counts.look_around(self)
+        counts.save(report)
+        await stop(self, *reason)
+
+    server.Server.stop = look_and_stop
 
 
 def main() -> None:
     """Run the broker's command."""
     counts = Counts()
-    instrument(counts)
-    atexit.register(counts.save, Path(sys.argv.pop(1)))
+    instrument(counts, Path(sys.argv.pop(1)))
     cli.main()
 
 

@@ -20,14 +20,16 @@ from conformance.codec import (
     encode_header,
     encode_method,
     frame,
+    table as encode_table,
 )
-from conformance.codec import table as encode_table
 
 USER, PASSWORD = "fuzzer", "fuzzer-secret"
 STRICT_VHOST, LOOSE_VHOST = "strict", "loose"
 
 SHARED_QUEUES = tuple(f"shared{i}" for i in range(8))
-SHARED_EXCHANGES = tuple(f"sx.{kind}{i}" for kind in ("direct", "fanout", "topic", "headers") for i in range(2))
+SHARED_EXCHANGES = tuple(
+    f"sx.{kind}{i}" for kind in ("direct", "fanout", "topic", "headers") for i in range(2)
+)
 PREDECLARED = ("amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
 REPLY_TO = "amq.rabbitmq.reply-to"
 
@@ -110,7 +112,11 @@ CLIENT_METHODS = tuple(
 )  # fmt: skip
 
 # Weights: purging and deleting what is shared keeps the broker from filling up.
-_LOOSE_METHODS = (*CLIENT_METHODS, *("queue.purge", "queue.delete", "exchange.delete") * 2, *("basic.publish",) * 3)
+_LOOSE_METHODS = (
+    *CLIENT_METHODS,
+    *("queue.purge", "queue.delete", "exchange.delete") * 2,
+    *("basic.publish",) * 3,
+)
 
 
 class _Channel:
@@ -424,7 +430,8 @@ class Script:
             self.publish(number, "", name)
             self.expect(number, "basic.deliver")
             count += 1
-        self.send(number, "channel.flow", "channel.flow-ok", active=True)  # what came before it has been delivered
+        # once this is answered, what came before it has been delivered
+        self.send(number, "channel.flow", "channel.flow-ok", active=True)
         first, channel.tag = channel.tag + 1, channel.tag + count
         if no_ack or not count:
             self.either(number, "basic.cancel", consumer_tag=tag)
@@ -634,4 +641,3 @@ def _text(rng: Random, field_name: str, name: str) -> str:
     if field_name == "consumer_tag":
         return rng.choice(("", "tag", f"{name}.2"))
     return rng.choice(TOPIC_KEYS)
-

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from random import Random
 
 from conformance.codec import BODY, HEADER, HEARTBEAT, METHOD, SPECS, encode_header, frame
-
 from fuzz.grammar import CLIENT_METHODS, Script, random_method
 
 OCTETS = (0, 1, 2, 7, 0x7F, 0x80, 0xFE, 0xFF)
@@ -44,7 +43,9 @@ def _table(inside: bytes) -> bytes:
 
 
 def _bombs() -> tuple[bytes, ...]:
-    many = [b"".join(b"\x04" + b"%04x" % i + b"V" for i in range(count)) for count in (4095, 4096, 4097, 20000)]
+    many = [
+        b"".join(b"\x04" + b"%04x" % i + b"V" for i in range(count)) for count in (4095, 4096, 4097, 20000)
+    ]
     voids = b"\x01a" + b"A" + _table(b"V" * 100_000)
     return (
         *(deep_table(depth) for depth in (31, 32, 33, 100, 1000, 10000)),
@@ -230,7 +231,9 @@ class Mutator:
             spans = field_spans(payload) if octets[:1] == b"\x01" else []
             if spans:
                 kind, start, stop = rng.choice(spans)
-                self._frames[at] = _reframe(octets, payload[:start] + _interesting(rng, kind) + payload[stop:])
+                self._frames[at] = _reframe(
+                    octets, payload[:start] + _interesting(rng, kind) + payload[stop:]
+                )
                 return
 
     def _field_length(self) -> None:
@@ -281,7 +284,9 @@ class Mutator:
     def _extend_payload(self) -> None:
         at = self._at()
         octets = self._frames[at]
-        self._frames[at] = _reframe(octets, _payload(octets) + self._rng.randbytes(self._rng.randrange(1, 20)))
+        self._frames[at] = _reframe(
+            octets, _payload(octets) + self._rng.randbytes(self._rng.randrange(1, 20))
+        )
 
     def _truncate_stream(self) -> None:
         at = self._at()
@@ -362,7 +367,9 @@ class Mutator:
             size = rng.choice((size + 1, max(0, size - 1), 0, rng.choice(LONGLONGS)))
             payload[4:12] = struct.pack(">Q", size)
         else:
-            payload[12:14] = struct.pack(">H", rng.choice((1, 2, 0x8000, 0x2000, 0xFFFE, 0xFFFF, 0x0010, 0x0100)))
+            payload[12:14] = struct.pack(
+                ">H", rng.choice((1, 2, 0x8000, 0x2000, 0xFFFE, 0xFFFF, 0x0010, 0x0100))
+            )
         self._frames[at] = _reframe(octets, bytes(payload))
 
     _MUTATIONS: tuple[Callable[["Mutator"], None], ...] = (

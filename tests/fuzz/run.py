@@ -17,7 +17,6 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 from conformance.codec import SPECS  # noqa: E402
-
 from fuzz.attacked import Attacked, StartError  # noqa: E402
 from fuzz.grammar import LOOSE_VHOST, STRICT_VHOST  # noqa: E402
 from fuzz.sessions import VALID_EVERY, Case, Sessions  # noqa: E402
@@ -58,7 +57,9 @@ class Result:
     worst: float = 0.0
     rounds: int = 0
     longest_read: float = 0.0
+    longest_reader: int | None = None
     highest_rss: int = 0
+    kept: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     @property
@@ -98,8 +99,10 @@ class Result:
             f"of which the broker's {self.stall * 1000:.1f} ms"
         )
         yield (
-            f"broker: longest read {self.longest_read * 1000:.1f} ms of CPU, RSS at most {self.highest_rss >> 20} MiB"
+            f"broker: longest read {self.longest_read * 1000:.1f} ms of CPU (case {self.longest_reader}), "
+            f"RSS at most {self.highest_rss >> 20} MiB"
         )
+        yield "in memory at the end: " + ", ".join(f"{count} {name}" for name, count in self.kept.items())
         yield from (f"PROBLEM: {problem}" for problem in self.problems)
         yield f"{len(self.problems)} problems"
 
@@ -111,7 +114,9 @@ def _cases(seed: int, first: int, last: int) -> Iterator[Case]:
             yield Case(seed, -1 - number)
 
 
-def attack(seed: int, cases: int, *, first: int = 0, keep: Path | None = None, concurrency: int = 48) -> Result:
+def attack(
+    seed: int, cases: int, *, first: int = 0, keep: Path | None = None, concurrency: int = 48
+) -> Result:
     """Run the cases from `first` on; raises StartError if the broker does not start."""
     result = Result(seed)
     start = time.monotonic()
@@ -143,8 +148,12 @@ def _attack_one(result: Result, first: int, last: int, keep: Path | None, concur
         result.tally += sessions.tally
         result.reached += Counter(attacked.report.get("reached", {}))
         result.returned += Counter(attacked.report.get("returned", {}))
+        result.kept |= Counter(attacked.report.get("kept", {}))
         result.handlers = attacked.report.get("handlers", [])
-        result.longest_read = max(result.longest_read, attacked.report.get("longest_read", 0.0))
+        if attacked.report.get("longest_read", 0.0) > result.longest_read:
+            result.longest_read = attacked.report["longest_read"]
+            reader = _PORT.search(attacked.report["longest_reader"])
+            result.longest_reader = sessions.cases_of_ports.get(int(reader[1])) if reader else None
         result.stall = max(result.stall, attacked.seen.get("stall", 0.0))
         result.worst = max(result.worst, attacked.seen.get("worst", 0.0))
         result.rounds += attacked.seen.get("rounds", 0)
@@ -196,7 +205,9 @@ def main() -> int:
     """Run; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="mutated sessions to run")
-    parser.add_argument("--seed", type=int, default=1, help="of all choices; the same seed makes the same sessions")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of all choices; the same seed makes the same sessions"
+    )
     parser.add_argument("--first", type=int, default=0, metavar="CASE", help="number of the first case")
     parser.add_argument("--replay", type=int, metavar="CASE", help="run this case alone and show all of it")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the broker's log and report there")

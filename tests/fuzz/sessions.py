@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from random import Random
 
 from conformance.codec import METHOD, encode_method, frame
-
 from fuzz.grammar import Script
 from fuzz.mutate import mutated
 from fuzz.replies import Replies, ReplyError
@@ -86,7 +85,7 @@ def _split(rng: Random, frames: list[bytes]) -> Iterator[bytes]:
 class Session:
     """A case on its socket."""
 
-    __slots__ = ("case", "deadline", "half_closed", "half_close_at", "local_port", "replies", "sock", "todo")
+    __slots__ = ("case", "deadline", "half_close_at", "half_closed", "local_port", "replies", "sock", "todo")
 
     def __init__(self, case: Case, port: int) -> None:
         self.case = case
@@ -114,8 +113,8 @@ class Session:
                 sent = self.sock.send(chunk)
             except BlockingIOError:
                 sent = 0
-            except (BrokenPipeError, ConnectionResetError):  # the broker has closed; its last words may be readable
-                todo.clear()
+            except (BrokenPipeError, ConnectionResetError):
+                todo.clear()  # the broker has closed; its last words may still be there to read
                 return True
             if sent < len(chunk):
                 todo.append(chunk[sent:])
