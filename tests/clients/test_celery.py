@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from celery import Celery, chain, group
 from celery.exceptions import TaskRevokedError
+from kombu import pools
 
 # Celery and kombu warn about their own use of the standard library on recent Pythons
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
@@ -78,10 +79,11 @@ def tasks(worker: Worker, amqp_url: str) -> Iterator[object]:
         patch.delitem(sys.modules, "celery_tasks")
         wait_for_worker(celery_tasks.app, worker)
         yield celery_tasks
-        channel = celery_tasks.app.connection_for_write().channel()
-        channel.queue_delete(worker.queue)
-        channel.connection.client.release()
+        with celery_tasks.app.connection_for_write() as connection:
+            connection.default_channel.queue_delete(worker.queue)
+        celery_tasks.app.backend.result_consumer.stop()
         celery_tasks.app.close()
+        pools.reset()  # it keeps connections for the whole process
 
 
 def wait_for_worker(app: Celery, worker: Worker) -> None:
