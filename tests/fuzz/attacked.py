@@ -92,8 +92,7 @@ class Attacked:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
-            if self._canary.stdout.readline() != b"ready\n":
-                raise StartError("the canary cannot work")
+            self._wait_for_canary()
         except BaseException:
             self.kill()
             raise
@@ -109,8 +108,12 @@ class Attacked:
             time.sleep(0.02)
         raise StartError(f"the broker did not start:\n{self._log_path.read_text(errors='replace')}")
 
+    def _wait_for_canary(self) -> None:
+        if self._canary.stdout.readline() != b"ready\n":
+            raise StartError("the canary cannot work")
+
     def _count_files(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def _rss(self) -> int:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])

@@ -263,11 +263,11 @@ class Sessions:
             return True
         if replies.closed is not None and before is None:
             self.tally[f"connection.close {replies.closed[0]}"] += 1
-            if replies.closed[0] == 501 or session.local_port & 3 == 0:  # the broker waits, we do not
+            if replies.closed[0] == 501 or session.case.number & 3 == 0:  # the broker waits, we do not
                 self._end(session)
                 return True
             if not session.half_closed and not session.todo:
-                with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(OSError):
                     session.sock.send(_CLOSE_OK)
         return False
 
