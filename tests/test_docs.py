@@ -1,18 +1,28 @@
 """The documents agree with the code and with each other, and every test says what it shows."""
 
 import ast
+import importlib
+import inspect
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from broker.amqp.commands import Access, Frame
 from broker.config_reference import render
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PACKAGES = ("broker", "exchanges", "storage", "confirm")
+SHIPPED = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+NAMING_CODE = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "confirms.md"]
+CODE = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"[\w.*-]+(/[\w.*-]+)*(\.(py|md|toml)|/)")
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+MAX_LINES = 400
 
 
 def named(path: Path) -> str:
@@ -79,3 +89,96 @@ def test_every_test_says_what_is_true(path):
     assert [] == [
         test.name for test in functions(path) if not (ast.get_docstring(test) or "").strip().endswith(".")
     ]
+
+
+def modules() -> dict[str, object]:
+    """Every shipped module, by each of its names: `broker.amqp.codec`, `amqp.codec` and `codec`."""
+    found: dict[str, object] = {}
+    for path in SHIPPED:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if parts[-1] == "__main__":
+            continue
+        module = importlib.import_module(".".join(parts))
+        for at in range(len(parts)):
+            found.setdefault(".".join(parts[at:]), []).append(module)
+    return found
+
+
+def has(thing: object, name: str) -> bool:
+    """Whether a module or class has a name, be it only as an attribute of its instances."""
+    if hasattr(thing, name):
+        return True
+    if not inspect.isclass(thing):
+        return False
+    return any(
+        name in vars(base).get("__annotations__", ())
+        or (base.__module__.startswith(PACKAGES) and re.search(rf"self\.{name}\b", inspect.getsource(base)))
+        for base in thing.__mro__
+    )
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, something in a module, or an attribute of a class in one."""
+    known = modules()
+    classes = {
+        thing.__name__: thing
+        for found in known.values()
+        for module in found
+        for thing in vars(module).values()
+        if inspect.isclass(thing) and thing.__module__.startswith(PACKAGES)
+    }
+    parts = name.split(".")
+    if name in known:
+        return True
+    starts = [
+        (module, parts[at:]) for at in range(1, len(parts)) for module in known.get(".".join(parts[:at]), ())
+    ]
+    if parts[0] in classes:
+        starts.append((classes[parts[0]], parts[1:]))
+    for thing, rest in starts:
+        for step in rest[:-1]:
+            thing = getattr(thing, step, None)  # noqa: PLW2901 - one step further down
+        if has(thing, rest[-1]):
+            return True
+    return False
+
+
+def methods_on_the_wire() -> set[str]:
+    """AMQP's methods as they are written in prose: `basic.publish`."""
+    frames = [*Frame.__subclasses__(), Access.Request, Access.RequestOk]
+    return {frame.name.lower().replace("ok", "-ok") for frame in frames} | {
+        "basic.publish",
+        "connection.blocked",
+    }
+
+
+@pytest.mark.parametrize("page", NAMING_CODE, ids=named)
+def test_pages_about_the_code_name_what_exists(page):
+    """Every file and every dotted name in backticks is in the project: the page follows the code."""
+    marked = CODE.findall(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    files = [name for name in marked if "/" in name and FILE.fullmatch(name)]
+    names = [
+        name
+        for name in marked
+        if DOTTED.fullmatch(name) and not FILE.fullmatch(name) and name not in methods_on_the_wire()
+    ]
+
+    assert [] == [name for name in files if not list(ROOT.glob(name.rstrip("/")))]
+    assert [] == [name for name in names if not exists(name)]
+
+
+@pytest.mark.parametrize(
+    "name", ["queue.Queue.fly", "queue.fly", "Queue.fly", "flying.Queue", "Flier.fly", "asyncio.run"]
+)
+def test_names_that_do_not_exist_are_noticed(name):
+    """The check of names tells what is not there, and what is not ours."""
+    assert not exists(name)
+
+
+def test_long_files_are_accounted_for():
+    """A shipped file of more than 400 lines is named in a decision record, which says why or where it will go."""
+    records = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    long = [path for path in SHIPPED if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES]
+
+    assert [] == [named(path) for path in long if f"`{named(path)}`" not in records]
