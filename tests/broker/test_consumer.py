@@ -1,0 +1,163 @@
+"""How a consumer's deliveries look on the wire, and when it has room."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from fakes import parse
+from hypothesis import given, strategies as st
+
+from broker.amqp.fastpath import content_frames, shortstr
+from broker.amqp.properties import build
+from broker.consumer import UNLIMITED, Consumer, Getter
+from broker.turn import Outbox, Turn
+from storage.message import Message
+
+
+class FakeQueue:
+    """Notes who comes back to the rotation."""
+
+    name = "q"
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.rejoined: list[Consumer] = []
+
+    def rejoin(self, consumer: Consumer) -> None:
+        self.rejoined.append(consumer)
+
+
+def channel(number: int = 1, *, frame_max: int = 131072, limit: int = 1 << 20, global_prefetch: int = 0) -> Any:
+    """What a consumer needs of its channel."""
+    return SimpleNamespace(
+        number=number,
+        frame_max=frame_max,
+        delivery_tag=0,
+        unacked={},
+        outbox=Outbox(Turn(), SimpleNamespace(flush=list), limit),
+        global_prefetch=global_prefetch,
+        global_room=global_prefetch,
+        delivered=0,
+    )
+
+
+def message(body: bytes, *, key: str = "k", number: int = 1, frame_max: int = 0) -> Message:
+    address = shortstr("x") + shortstr(key)
+    return Message(address, content_frames(number, frame_max, build(len(body)), body), number)
+
+
+def consumer(on: Any, **options: Any) -> Consumer:
+    return Consumer("tag", FakeQueue(), on, **{"no_ack": False, **options})  # type: ignore[arg-type]
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=60), min_size=1, max_size=8),
+    keys=st.lists(st.sampled_from(["a", "b", "\udcff"]), min_size=8, max_size=8),
+    numbers=st.lists(st.integers(1, 3), min_size=8, max_size=8),
+    frame_max=st.sampled_from((30, 64, 131072)),
+    redelivered=st.booleans(),
+)
+def test_deliveries_carry_what_was_published(bodies, keys, numbers, frame_max, redelivered):
+    """Each message comes with the next tag, its address, header and body, in frames of this channel's size."""
+    on = channel(2, frame_max=frame_max)
+    on.delivery_tag = 10
+    messages = [
+        message(body, key=key, number=number)
+        for body, key, number in zip(bodies, keys, numbers, strict=False)
+    ]
+    taker = consumer(on)
+    taker.deliver(range(len(messages)), messages, redelivered=redelivered)
+    sent = parse(b"".join(on.outbox.frames))
+
+    assert [2] * len(bodies) == [item.channel for item in sent]
+    assert list(range(11, 11 + len(bodies))) == [item.method.delivery_tag for item in sent]
+    assert bodies == [item.body for item in sent]
+    assert [each.header for each in messages] == [item.header for item in sent]
+    assert keys[: len(bodies)] == [item.method.routing_key for item in sent]
+    assert {("tag", "x", redelivered)} == {
+        (item.method.consumer_tag, item.method.exchange, item.method.redelivered) for item in sent
+    }
+    assert len(bodies) == on.delivered == taker.queue.delivered == taker.unacked
+    assert [(taker, seq_id) for seq_id in range(len(bodies))] == list(on.unacked.values())
+
+
+def test_large_content_is_passed_on_uncopied():
+    """The frames of a large message stand in the outbox as the very object that was published."""
+    on = channel()
+    large = message(bytes(10_000))
+    consumer(on).deliver([0], [large], redelivered=False)
+
+    assert on.outbox.frames[1] is large.content
+
+
+def test_without_acks_nothing_is_remembered():
+    """Deliveries of a no-ack consumer leave nothing unacked, and no prefetch applies."""
+    on = channel()
+    taker = consumer(on, no_ack=True, prefetch_count=1)
+    taker.deliver([0, 1], [message(b"a"), message(b"b")], redelivered=False)
+
+    assert ({}, 0, UNLIMITED) == (on.unacked, taker.unacked, taker.room)
+
+
+def test_room_is_what_prefetch_and_outbox_leave():
+    """Room is the consumer's limit less its unacked, at most the channel's, and none while the outbox is full."""
+    on = channel(limit=100)
+    taker = consumer(on, prefetch_count=3)
+    taker.deliver([0], [message(b"a")], redelivered=False)
+
+    assert 2 == taker.room
+    on.global_prefetch, on.global_room = 5, 1
+    assert 1 == taker.room
+    taker.deliver([1], [message(bytes(200))], redelivered=False)
+    assert on.outbox.full
+    assert 0 == taker.room
+
+
+def test_a_parked_consumer_comes_back_once():
+    """It rejoins when it has room again, not while it has none, not twice, and not when cancelled."""
+    on = channel()
+    taker = consumer(on, prefetch_count=1)
+    taker.unacked = 1
+    taker.park()
+    taker.wake()
+
+    assert [] == taker.queue.rejoined
+    taker.unacked = 0
+    taker.wake()
+    taker.wake()
+    assert [taker] == taker.queue.rejoined
+    taker.park()
+    taker.cancelled = True
+    taker.wake()
+    assert [taker] == taker.queue.rejoined
+
+
+def test_a_consumer_waits_for_its_outbox():
+    """Parked for a full outbox, or given credit meanwhile, it comes back when the outbox has drained."""
+    on = channel()
+    taker, other = consumer(on), consumer(on)
+    on.outbox.full = True
+    taker.park()
+    other.parked = True
+    other.wake()
+
+    assert [] == taker.queue.rejoined
+    on.outbox.drained()
+    assert [taker] == taker.queue.rejoined
+    assert [other] == other.queue.rejoined
+
+
+def test_many_addresses_are_not_kept_forever():
+    """A consumer remembers the encoding of a bounded number of addresses."""
+    taker = consumer(channel(), no_ack=True)
+    taker.deliver(range(3000), [message(b"", key=str(number)) for number in range(3000)], redelivered=False)
+
+    assert 1024 >= len(taker._parts)
+
+
+def test_a_getter_waits_for_nothing():
+    """What stands for `basic.get` in the unacked table is never parked and ignores credit."""
+    getter = Getter(FakeQueue())  # type: ignore[arg-type]
+    getter.wake()
+
+    assert not getter.parked
+    assert 0 == getter.unacked

@@ -1,0 +1,125 @@
+"""When a publisher is made to wait for a queue, and for how long."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.flow import FUTILE_LIMIT, FUTILE_SECONDS, HIGH, LOW, SMALL_APPETITE, Pause, congested
+from broker.queue import Queue
+from broker.turn import Turn
+from storage.memory import MemoryQueue
+from storage.message import Message
+
+NOW = 100.0
+CONSUMER: Any = SimpleNamespace(cancelled=False)
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.appetite = 65536
+        self.pauses = 0
+
+    def pause_reading(self) -> None:
+        self.pauses += 1
+
+    def resume_reading(self) -> None:
+        self.pauses -= 1
+
+
+@pytest.fixture
+def queue() -> Queue:
+    """A queue with a consumer that takes nothing by itself."""
+    made = Queue("q", "/", MemoryQueue(), Turn())
+    made.consumers = [CONSUMER]
+    return made
+
+
+def fill(queue: Queue, count: int) -> None:
+    """Make `count` messages ready."""
+    queue.backing.purge()
+    queue.backing.publish([Message(b"", b"", 1)] * count)
+
+
+def test_a_backlog_that_is_worked_off_is_worth_a_pause(queue):
+    """A queue is congested from more than so many ready messages on, if it has consumers and is not left alone."""
+    fill(queue, HIGH)
+    assert congested([queue], NOW) is None
+
+    fill(queue, HIGH + 1)
+    assert congested([queue], NOW) is queue
+    queue.unpaced_until = NOW + 1
+    assert congested([queue], NOW) is None
+    assert congested([queue], NOW + 1) is queue
+    queue.consumers = []
+    assert congested([queue], NOW + 1) is None
+    assert congested([], NOW) is None
+
+
+def test_a_pause_ends_when_the_backlog_has_gone(queue):
+    """Reading goes on, in small bites, once the queue has run down, and what comes later does not end it twice."""
+    reader = Reader()
+    fill(queue, HIGH + 1)
+    pause = Pause(queue, reader, 100)
+
+    assert (1, SMALL_APPETITE) == (reader.pauses, reader.appetite)
+    queue.run()
+    assert 1 == reader.pauses
+    fill(queue, LOW)
+    queue.run()
+    assert (0, True) == (reader.pauses, pause.over)
+    queue.run()
+    pause.expire(NOW)
+    assert (0, 0) == (reader.pauses, queue.futile_pauses)
+
+
+def test_a_pause_ends_with_the_last_consumer(queue):
+    """Nobody works the backlog off any more: nothing to wait for."""
+    reader = Reader()
+    fill(queue, HIGH + 1)
+    Pause(queue, reader, 100)
+    queue.consumers = []
+    queue.run()
+
+    assert 0 == reader.pauses
+
+
+def test_a_pause_ends_with_the_queue(queue):
+    """A deleted queue holds nobody up."""
+    reader = Reader()
+    queue.consumers = []
+    fill(queue, HIGH + 1)
+    Pause(queue, reader, 100)
+    queue.delete()
+
+    assert 0 == reader.pauses
+
+
+def test_pauses_without_use_become_rare(queue):
+    """Each pause in which hardly anything was delivered doubles the time until the next, up to a limit."""
+    fill(queue, HIGH + 1)
+    seen = []
+    for _ in range(12):
+        reader = Reader()
+        pause = Pause(queue, reader, 100)
+        pause.expire(NOW)
+        seen.append(queue.unpaced_until - NOW)
+
+        assert 0 == reader.pauses
+
+    assert seen[0] == pytest.approx(2 * FUTILE_SECONDS)
+    assert seen[1] == pytest.approx(4 * FUTILE_SECONDS)
+    assert seen[-1] == pytest.approx(FUTILE_LIMIT)
+
+
+@pytest.mark.parametrize(("size", "delivered", "useful"), [(100, 250, True), (100, 200, False), (100_000, 5, True)])
+def test_what_makes_a_pause_useful(queue, size, delivered, useful):
+    """A pause was of use if consumers took a fair part of what a publisher can send of messages that large."""
+    fill(queue, HIGH + 1)
+    queue.futile_pauses = 3
+    pause = Pause(queue, Reader(), size)
+    queue.delivered += delivered
+    pause.expire(NOW)
+
+    assert (0 if useful else 4) == queue.futile_pauses
+    assert (0.0 if useful else NOW) <= queue.unpaced_until

@@ -1,0 +1,523 @@
+"""Who gets which message: a queue against a model that hands out one message at a time."""
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from fakes import Client, Driver, Node, parse, publish_frames
+from hypothesis import given, settings, strategies as st
+
+from broker.amqp.commands import Basic, Queue as Wire, make
+from broker.amqp.fastpath import content_frames, shortstr
+from broker.amqp.properties import build
+from broker.channel import Channel
+from broker.consumer import Consumer
+from broker.queue import RUN_BUDGET, DrainListener, Queue, consumers_of
+from broker.turn import Outbox, Turn
+from broker.vhost import VHost
+from storage.message import Message
+
+
+def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
+    """What a channel needs of a connection."""
+    driver = Driver()
+    outbox = Outbox(turn, driver, limit)
+    driver.connection = SimpleNamespace(outbox=outbox, sent=False)  # type: ignore[assignment]
+    return SimpleNamespace(
+        vhost=vhost or VHost("/", turn), outbox=outbox, frame_max=131072, driver=driver, notifies_cancel=True
+    )
+
+
+def message(number: int, size: int = 0) -> Message:
+    """A message whose body is its number."""
+    body = b"%d" % number + b" " * size
+    return Message(shortstr("") + shortstr("q"), content_frames(9, 0, build(len(body)), body), 9)
+
+
+def received(driver: Driver) -> list[tuple[str, int, bool, int]]:
+    """Consumer, delivery tag, redelivered and number of what was delivered since the last look."""
+    octets, driver.octets = bytes(driver.octets), bytearray()
+    return [
+        (item.method.consumer_tag, item.method.delivery_tag, item.method.redelivered, int(item.body))
+        for item in parse(octets)
+    ]
+
+
+class Spec(NamedTuple):
+    """A consumer to be."""
+
+    channel: int
+    no_ack: bool
+    prefetch: int
+    priority: int
+
+
+class Bench:
+    """A queue with its consumers and, beside it, the model."""
+
+    def __init__(self, specs: list[Spec], global_prefetch: list[int]) -> None:
+        self.turn = Turn()
+        vhost = VHost("/", self.turn)
+        self.queue = vhost.create_queue(
+            "q", durable=False, exclusive_owner=None, auto_delete=False, arguments={}
+        )
+        self.hosts = [host(self.turn, vhost) for _ in global_prefetch]
+        self.channels = [Channel(number + 1, each) for number, each in enumerate(self.hosts)]
+        self.model = Model(global_prefetch)
+        self.count = 0
+        for channel, prefetch in zip(self.channels, global_prefetch, strict=True):
+            channel.global_prefetch = prefetch
+        for number, spec in enumerate(specs):
+            tag = f"c{number}"
+            channel = self.channels[spec.channel]
+            consumer = Consumer(
+                tag,
+                self.queue,
+                channel,
+                no_ack=spec.no_ack,
+                prefetch_count=spec.prefetch,
+                priority=spec.priority,
+            )
+            channel.consumers[tag] = consumer
+            self.queue.add_consumer(consumer)
+            self.model.add(tag, spec)
+
+    def publish(self, count: int) -> None:
+        for _ in range(count):
+            self.queue.inbox.append(message(self.count))
+            self.model.inbox.append(self.count)
+            self.count += 1
+        self.queue.touch()
+
+    def settle(self, channel: int, at: int, *, multiple: bool, requeue: bool) -> None:
+        tags = list(self.channels[channel].unacked)
+        if not tags:
+            return
+        tag = tags[at % len(tags)]
+        settled = tags[: at % len(tags) + 1] if multiple else [tag]
+        if requeue:
+            self.channels[channel].reject(tag, multiple=multiple, requeue=True)
+        else:
+            self.channels[channel].ack(tag, multiple=multiple)
+        self.model.settle(channel, settled, requeue=requeue)
+
+    def limit(self, channel: int, prefetch: int) -> None:
+        """The client changes the prefetch of a whole channel."""
+        self.channels[channel].global_prefetch = self.model.global_prefetch[channel] = prefetch
+        self.channels[channel].wake_consumers()
+        self.model.wake([each for each in self.model.consumers.values() if each.spec.channel == channel])
+
+    def cancel(self, at: int) -> None:
+        if not self.queue.consumers:
+            return
+        consumer = self.queue.consumers[at % len(self.queue.consumers)]
+        consumer.channel.cancel(consumer)  # type: ignore[attr-defined]
+        self.model.cancel(consumer.tag)
+
+    def run(self) -> None:
+        self.turn.run()
+        self.model.run()
+        outboxes, self.turn.outboxes = self.turn.outboxes, []
+        for outbox in outboxes:
+            outbox.flush()
+        for number, each in enumerate(self.hosts):
+            assert self.model.delivered[number] == received(each.driver)
+            self.model.delivered[number] = []
+        assert self.model.ready == [int(each.body) for each in self.queue.backing.peek()]  # type: ignore[attr-defined]
+        assert [each.tag for each in self.model.rotation] == [each.tag for each in self.queue.rotation]
+
+
+class Taker:
+    """A consumer of the model."""
+
+    def __init__(self, tag: str, spec: Spec) -> None:
+        self.tag = tag
+        self.spec = spec
+        self.unacked = 0
+        self.parked = True
+
+
+class Model:
+    """One message at a time goes to the head of the rotation, which then goes to the end of its priority."""
+
+    def __init__(self, global_prefetch: list[int]) -> None:
+        self.global_prefetch = list(global_prefetch)
+        self.consumers: dict[str, Taker] = {}
+        self.rotation: list[Taker] = []
+        self.ready: list[int] = []
+        self.redelivered: set[int] = set()
+        self.inbox: list[int] = []
+        self.acked = False
+        self.tags = [0 for _ in global_prefetch]
+        self.unacked: list[dict[int, tuple[Taker, int]]] = [{} for _ in global_prefetch]
+        self.delivered: list[list[tuple[str, int, bool, int]]] = [[] for _ in global_prefetch]
+
+    def add(self, tag: str, spec: Spec) -> None:
+        self.consumers[tag] = Taker(tag, spec)
+        self.wake([self.consumers[tag]])
+
+    def has_room(self, taker: Taker) -> bool:
+        spec = taker.spec
+        limit = self.global_prefetch[spec.channel]
+        if limit and len(self.unacked[spec.channel]) >= limit:
+            return False  # consumers without acks wait, too, as in RabbitMQ
+        return spec.no_ack or not spec.prefetch or taker.unacked < spec.prefetch
+
+    def wake(self, takers: list[Taker]) -> None:
+        for taker in takers:
+            if taker.parked and self.consumers.get(taker.tag) is taker and self.has_room(taker):
+                taker.parked = False
+                self.join(taker)
+
+    def join(self, taker: Taker) -> None:
+        at = len(self.rotation)
+        while at and self.rotation[at - 1].spec.priority < taker.spec.priority:
+            at -= 1
+        self.rotation.insert(at, taker)
+
+    def settle(self, channel: int, tags: list[int], *, requeue: bool) -> None:
+        records = [self.unacked[channel].pop(tag) for tag in tags]
+        for taker, _ in records:
+            taker.unacked -= 1
+        if requeue:
+            if self.inbox or self.acked:
+                self.run()
+            self.ready = sorted(self.ready + [number for _, number in records])
+            self.redelivered |= {number for _, number in records}
+        else:
+            self.acked = True
+        if self.global_prefetch[channel]:
+            self.wake([each for each in self.consumers.values() if each.spec.channel == channel])
+        else:
+            self.wake(list(dict.fromkeys(taker for taker, _ in records)))
+
+    def cancel(self, tag: str) -> None:
+        taker = self.consumers.pop(tag)
+        if taker in self.rotation:
+            self.rotation.remove(taker)
+
+    def run(self) -> None:
+        self.acked = False
+        self.ready += self.inbox
+        self.inbox = []
+        while self.ready and self.rotation:
+            taker = self.rotation.pop(0)
+            if self.has_room(taker):
+                self.deliver(taker, self.ready.pop(0))
+            if self.has_room(taker):
+                self.join(taker)
+            else:
+                taker.parked = True
+
+    def deliver(self, taker: Taker, number: int) -> None:
+        channel = taker.spec.channel
+        self.tags[channel] += 1
+        tag = self.tags[channel]
+        self.delivered[channel].append((taker.tag, tag, number in self.redelivered, number))
+        if not taker.spec.no_ack:
+            taker.unacked += 1
+            self.unacked[channel][tag] = (taker, number)
+
+
+specs = st.builds(
+    Spec, st.integers(0, 3), st.booleans() | st.just(False), st.integers(0, 4), st.sampled_from((0, 0, 0, 1, 2))
+)
+operations = st.one_of(
+    st.tuples(st.just("publish"), st.integers(1, 12)),
+    st.tuples(st.just("ack"), st.integers(0, 3), st.integers(0, 20), st.booleans()),
+    st.tuples(st.just("requeue"), st.integers(0, 3), st.integers(0, 20), st.booleans()),
+    st.tuples(st.just("limit"), st.integers(0, 3), st.integers(0, 4)),
+    st.tuples(st.just("cancel"), st.integers(0, 4)),
+    st.just(("run",)),
+)
+
+
+@settings(max_examples=400)
+@given(
+    specs=st.lists(specs, min_size=1, max_size=5),
+    global_prefetch=st.lists(st.sampled_from((0, 0, 1, 3)), min_size=4, max_size=4),
+    script=st.lists(operations, min_size=3, max_size=40),
+)
+def test_messages_are_handed_out_one_at_a_time_in_rotation(specs, global_prefetch, script):
+    """In strides or singly, consumers get what they would get if each message went to the head of the rotation."""
+    bench = Bench(specs, global_prefetch)
+    for kind, *arguments in (*script, ("run",)):
+        if kind == "publish":
+            bench.publish(*arguments)
+        elif kind in ("ack", "requeue"):
+            channel, at, multiple = arguments
+            bench.settle(channel, at, multiple=multiple, requeue=kind == "requeue")
+        elif kind == "limit":
+            bench.limit(*arguments)
+        elif kind == "cancel":
+            bench.cancel(*arguments)
+        else:
+            bench.run()
+
+
+@settings(max_examples=50)
+@given(
+    counts=st.lists(st.integers(1, 700), min_size=1, max_size=6),
+    prefetches=st.lists(st.sampled_from((0, 1, 7, 300)), min_size=1, max_size=3),
+    share=st.booleans(),
+)
+def test_many_messages_keep_their_order(counts, prefetches, share):
+    """Each consumer's messages ascend, and none is lost or doubled, whatever the lengths of the runs."""
+    specs = [Spec(0 if share else number, False, limit, 0) for number, limit in enumerate(prefetches)]
+    bench = Bench(specs, [0, 0, 0, 0])
+    for count in counts:
+        bench.publish(count)
+        bench.run()
+        for channel in range(4):
+            bench.settle(channel, 10_000 // 3, multiple=True, requeue=False)
+        bench.run()
+
+
+def make_queue(turn: Turn) -> Queue:
+    return VHost("/", turn).create_queue(
+        "q", durable=False, exclusive_owner=None, auto_delete=False, arguments={}
+    )
+
+
+def consume(queue: Queue, each: Any, *, no_ack: bool = True, number: int = 1, priority: int = 0) -> Consumer:
+    """A consumer on a channel of its own."""
+    channel = Channel(number, each)
+    consumer = Consumer(f"c{number}", queue, channel, no_ack=no_ack, priority=priority)
+    channel.consumers[consumer.tag] = consumer
+    queue.add_consumer(consumer)
+    return consumer
+
+
+def test_a_queue_delivers_no_more_than_its_budget_in_one_run():
+    """A long backlog is worked off in several runs, each of which says that work is left."""
+    turn = Turn()
+    queue = make_queue(turn)
+    queue.backing.publish([message(number) for number in range(2 * RUN_BUDGET + 10)])
+    each = host(turn, limit=1 << 30)
+    consume(queue, each)
+    turn.run()
+
+    assert [queue] == turn.unfinished
+    assert RUN_BUDGET == queue.delivered
+    turn.resume_unfinished()
+    turn.run()
+    assert [queue] == turn.unfinished
+    turn.resume_unfinished()
+    turn.run()
+    assert [] == turn.unfinished
+    assert 2 * RUN_BUDGET + 10 == queue.delivered
+
+
+def test_a_full_outbox_parks_its_consumers():
+    """A connection that is not written to gets a bounded amount; others go on; it comes back when drained."""
+    turn = Turn()
+    queue = make_queue(turn)
+    slow, fast = host(turn, limit=3000), host(turn)
+    consume(queue, slow)
+    queue.backing.publish([message(number, 1000) for number in range(300)])
+    queue.run()
+
+    assert slow.outbox.full
+    assert 256 >= queue.delivered
+    assert [] == list(queue.rotation)
+    before = queue.delivered
+    consumer = consume(queue, fast)
+    queue.run()
+    assert [consumer] == list(queue.rotation)
+    assert 300 == queue.delivered > before
+    slow.outbox.flush()
+    assert not slow.outbox.full
+    assert 2 == len(queue.rotation)
+
+
+def test_large_messages_go_in_smaller_steps():
+    """What a step may put into an outbox is bounded in octets, where messages are large."""
+    turn = Turn()
+    queue = make_queue(turn)
+    each = host(turn, limit=100_000)
+    queue.largest = 1 << 20
+    consume(queue, each)
+    queue.backing.publish([message(number, 1 << 20) for number in range(5)])
+    queue.run()
+
+    assert 1 == queue.delivered
+
+
+def test_two_queues_share_one_outbox():
+    """A queue whose consumer finds its outbox filled by another queue keeps its messages in order."""
+    turn = Turn()
+    first, second = make_queue(turn), make_queue(turn)
+    each = host(turn, limit=1000)
+    consume(first, each)
+    consume(second, each, number=2)
+    first.inbox.append(message(0, 2000))
+    second.inbox += [message(1), message(2)]
+    first.touch()
+    second.touch()
+    turn.run()
+
+    assert (1, 0) == (first.delivered, second.delivered)
+    assert 2 == second.ready_count
+    each.outbox.flush()
+    turn.run()
+    assert 2 == second.delivered
+
+
+def test_a_lowered_global_prefetch_holds_back_what_is_waiting():
+    """Consumers that a lowered channel limit leaves without room get nothing, and no message is lost."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    client.declare("other")
+    for tag in "ab":
+        client.consume("q", tag)
+    client.receive(publish_frames("q") * 3)
+    client.ask(make(Basic.Qos, 0, 1, True))
+    client.receive(publish_frames("q") * 4)
+
+    assert [] == client.sent()
+    assert 4 == node.vhosts["/"].queues["q"].ready_count
+    client.send(make(Basic.Ack, 3, True))
+    assert 1 == len(client.sent())
+    assert 3 == node.vhosts["/"].queues["q"].ready_count
+
+
+def test_the_highest_priority_is_served_while_it_has_room():
+    """Messages go to the consumer of highest priority until its prefetch is used up, then to the next."""
+    client = Client()
+    client.declare("q")
+    client.send(make(Basic.Qos, 0, 2, False))
+    client.consume("q", "low")
+    client.consume("q", "high", arguments={"x-priority": ("signedint", 7)})
+    client.receive(publish_frames("q") * 3)
+
+    assert ["high", "high", "low"] == [item.method.consumer_tag for item in client.take()]
+
+
+def test_an_exclusive_consumer_is_alone():
+    """An exclusive consumer keeps others out, and is refused where there are others, until it is cancelled."""
+    client = Client()
+    client.send(make(Wire.Declare, 0, "q", False, False, False, False, False, {}))
+    other = Client(client.node, port=50001)
+    client.consume("q", "only", exclusive=True)
+
+    assert "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use" in other.consume("q")[0]
+    client.send(make(Basic.Cancel, "only", False))
+    third = Client(client.node, port=50002)
+    assert ["1 basic.consume-ok consumer_tag=c-q"] == third.consume("q")
+    assert "in exclusive use" in client.consume("q", exclusive=True)[-1]
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer():
+    """It stays before its first consumer comes and while any is left."""
+    client = Client()
+    client.declare("q", auto_delete=True)
+    queues = client.node.vhosts["/"].queues
+    client.consume("q", "a")
+    client.consume("q", "b")
+    client.send(make(Basic.Cancel, "a", False))
+
+    assert ["q"] == list(queues)
+    client.send(make(Basic.Cancel, "b", False))
+    assert [] == list(queues)
+
+
+def test_deleting_a_queue_cancels_its_consumers():
+    """Each consumer's client gets `basic.cancel`, if it said that it understands."""
+    node = Node()
+    client, silent = Client(node), Client(node, capabilities={}, port=50001)
+    client.declare("q")
+    client.consume("q", "a")
+    silent.consume("q", "b")
+    client.publish("q", b"unacked")
+    client.sent()
+    silent.sent()
+
+    assert ["1 basic.cancel consumer_tag=a nowait", "1 queue.delete-ok"] == client.ask(
+        make(Wire.Delete, 0, "q", False, False, False)
+    )
+    assert [] == silent.sent()
+    client.send(make(Basic.Ack, 1, False))
+    assert "open" == client.connection.state
+    assert [] == client.sent()
+
+
+def test_purging_drops_what_is_ready_only():
+    """The count is that of the ready messages; unacked ones stay and can be requeued."""
+    client = Client()
+    client.declare("q")
+    client.receive(publish_frames("q", b"body") * 3)
+    client.send(make(Basic.Get, 0, "q", False))
+    client.sent()
+
+    assert ["1 queue.purge-ok message_count=2"] == client.ask(make(Wire.Purge, 0, "q", False))
+    client.send(make(Basic.Reject, 1, True))
+    assert ["1 queue.declare-ok queue=q message_count=1"] == client.declare("q", passive=True)
+
+
+def test_rejected_without_requeue_is_gone():
+    """A reject without requeue leaves neither a ready nor an unacked message."""
+    turn = Turn()
+    queue = make_queue(turn)
+    queue.backing.publish([message(0), message(1)])
+    batch = queue.get(no_ack=False)
+    assert batch is not None
+    queue.discard(batch.seq_ids)
+
+    assert (1, 0) == (queue.ready_count, queue.unacked_count)
+
+
+def test_a_queue_without_messages_has_none_to_get():
+    """`get` on an empty queue finds nothing, also right after a purge."""
+    queue = make_queue(Turn())
+    queue.inbox.append(message(0))
+
+    assert 1 == queue.purge()
+    assert queue.get(no_ack=True) is None
+
+
+def test_a_deleted_queue_takes_nothing_back():
+    """Requeueing into a deleted queue does nothing."""
+    queue = make_queue(Turn())
+    queue.backing.publish([message(0)])
+    batch = queue.get(no_ack=False)
+    assert batch is not None
+    queue.delete()
+    queue.requeue(batch.seq_ids)
+
+    assert 0 == queue.ready_count
+
+
+def test_idle_queues_share_their_empty_lists():
+    """A queue without consumers owns no lists of them, before its first and after its last."""
+    turn = Turn()
+    queue, other = make_queue(turn), make_queue(turn)
+    consumer = consume(queue, host(turn))
+
+    assert queue.consumers is not other.consumers
+    assert [consumer] == list(consumers_of([queue, other]))
+    queue.remove_consumer(consumer)
+    assert queue.consumers is other.consumers == []
+    assert queue.rotation is other.rotation == deque()
+
+
+def test_listeners_are_told_of_runs_and_of_the_end():
+    """A listener hears of each run and of the deletion, until it is removed."""
+
+    class Listener(DrainListener):
+        def __init__(self) -> None:
+            self.heard: list[int] = []
+
+        def queue_ran(self, queue: Queue) -> None:
+            self.heard.append(queue.backing.ready_count)
+
+    queue = make_queue(Turn())
+    first, second = Listener(), Listener()
+    queue.add_listener(first)
+    queue.add_listener(second)
+    queue.inbox.append(message(0))
+    queue.run()
+    queue.remove_listener(second)
+    queue.delete()
+
+    assert ([1, 0], [1]) == (first.heard, second.heard)

@@ -1,0 +1,141 @@
+"""A vhost's exchanges and queues, and the rules for changing them."""
+
+import pytest
+
+from broker.errors import AMQPError
+from broker.queue import Queue
+from broker.turn import Turn
+from broker.vhost import REPLY_PREFIX, VHost
+from storage.memory import MemoryQueue
+from storage.message import Message
+
+ME, YOU = object(), object()
+
+
+@pytest.fixture
+def vhost() -> VHost:
+    return VHost("/v", Turn(), max_queues=2)
+
+
+def create(vhost: VHost, name: str, owner: object = None) -> Queue:
+    return vhost.create_queue(name, durable=False, exclusive_owner=owner, auto_delete=False, arguments={})
+
+
+def refusal(call, *arguments, **options) -> str:
+    """The reply text of the error that a call raises."""
+    with pytest.raises(AMQPError) as caught:
+        call(*arguments, **options)
+    return caught.value.reply_text
+
+
+def test_what_is_not_there_is_not_found(vhost):
+    """Unknown exchanges and queues are 404, by name and vhost."""
+    assert "NOT_FOUND - no exchange 'x' in vhost '/v'" == refusal(vhost.exchange, "x")
+    assert "NOT_FOUND - no queue 'q' in vhost '/v'" == refusal(vhost.queue, "q", ME)
+
+
+def test_the_default_exchanges_are_there(vhost):
+    """Each vhost begins with RabbitMQ's exchanges."""
+    names = ("", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
+
+    assert list(names) == [vhost.exchange(name).name for name in names]
+
+
+def test_an_exclusive_queue_is_its_owners(vhost):
+    """Others get 405; strict access also wants the exclusivity to be as asked."""
+    queue = create(vhost, "q", ME)
+    shared = create(vhost, "s")
+
+    assert vhost.queue("q", ME) is queue
+    assert "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q'" in refusal(
+        vhost.queue, "q", YOU
+    )
+    assert "RESOURCE_LOCKED" in refusal(vhost.check_access, queue, None, strict=True)
+    assert "RESOURCE_LOCKED" in refusal(vhost.check_access, shared, ME, strict=True)
+    vhost.check_access(shared, ME)
+    vhost.check_access(shared, None, strict=True)
+
+
+def test_the_number_of_queues_is_limited(vhost):
+    """At the limit a new queue is 406."""
+    create(vhost, "a")
+    vhost.check_queue_limit("b")
+    create(vhost, "b")
+
+    assert "cannot declare queue 'c': queue limit in vhost '/v' (2) is reached" in refusal(
+        vhost.check_queue_limit, "c"
+    )
+
+
+def test_a_queue_can_be_reached_by_its_name_until_it_goes(vhost):
+    """The default exchange routes to it, and deleting tells how many messages went with it."""
+    queue = create(vhost, "q")
+    default = vhost.exchange("")
+    queue.inbox += [Message(b"", b"", 1)] * 3
+
+    assert (queue,) == vhost.router.route_key(default, "q")
+    assert 3 == vhost.delete_queue(queue)
+    assert 0 == vhost.delete_queue(queue)
+    assert () == vhost.router.route_key(default, "q")
+    assert ([], 1, 1) == (list(vhost.all_queues()), vhost.queues_created, vhost.queues_deleted)
+
+
+def test_an_exchange_in_use_can_be_protected(vhost):
+    """Deleting with `if_unused` is 406 while there are bindings; deleting what is not there does nothing."""
+    queue = create(vhost, "q")
+    vhost.router.declare("x", "fanout", durable=False, auto_delete=False, internal=False, arguments={})
+    vhost.router.bind("x", queue, "", {})
+
+    assert "PRECONDITION_FAILED - exchange 'x' in vhost '/v' in use" == refusal(
+        vhost.delete_exchange, "x", if_unused=True
+    )
+    vhost.delete_exchange("x")
+    vhost.delete_exchange("x", if_unused=True)
+    assert vhost.router.get("x") is None
+
+
+def test_each_generated_name_is_new(vhost):
+    """Server-named queues are `amq.gen-` and something nobody else has."""
+    names = {vhost.generated_name() for _ in range(100)}
+
+    assert 100 == len(names)
+    assert all(name.startswith("amq.gen-") for name in names)
+
+
+def test_reply_queues_are_known_to_the_default_exchange_only(vhost):
+    """They have no entry among the queues, routes end when they go, and caches are told."""
+    generation = vhost.router.generation
+    queue = vhost.create_reply_queue()
+
+    assert queue.name.startswith(REPLY_PREFIX)
+    assert (queue,) == vhost.default_destination(queue.name)
+    assert [] == list(vhost.all_queues())
+    assert generation < vhost.router.generation
+    generation = vhost.router.generation
+    vhost.delete_reply_queue(queue)
+    assert () == vhost.default_destination(queue.name)
+    assert generation < vhost.router.generation
+
+
+def test_an_auto_delete_queue_goes_when_its_last_consumer_left(vhost):
+    """Only auto-delete queues go, only without consumers, and a second time nothing happens."""
+    kept = create(vhost, "kept")
+    gone = vhost.create_queue("gone", durable=False, exclusive_owner=None, auto_delete=True, arguments={})
+    vhost.consumer_left(kept)
+    vhost.consumer_left(gone)
+    vhost.consumer_left(gone)
+
+    assert [kept] == list(vhost.all_queues())
+
+
+def test_the_maker_of_backing_queues_is_the_vhosts():
+    """Each queue gets a backing queue of its own from the function the vhost was given."""
+    made = []
+
+    def make() -> MemoryQueue:
+        made.append(MemoryQueue())
+        return made[-1]
+
+    vhost = VHost("/", Turn(), make_backing=make)
+
+    assert [create(vhost, "a").backing, create(vhost, "b").backing] == made
