@@ -48,6 +48,7 @@ USERS = (
     User("nobody"),
     User("conncap", (), _everywhere("/"), max_connections=1),
     User("chancap", (), _everywhere("/"), max_channels=1),
+    User("topical", (), _everywhere("/")),  # in RabbitMQ it may write "own." keys of amq.topic only
     User("impersonator", ("impersonator",), _everywhere("/")),
 )
 
@@ -232,6 +233,9 @@ def _definitions() -> dict[str, object]:
         "users": users,
         "vhosts": [{"name": name} for name in VHOSTS],
         "permissions": permissions,
+        "topic_permissions": [
+            {"user": "topical", "vhost": "/", "exchange": "amq.topic", "write": "^own[.]", "read": "^own[.]"}
+        ],
         "parameters": [
             {"vhost": name, "component": "vhost-limits", "name": "limits", "value": limits}
             for name, limits in VHOSTS.items()

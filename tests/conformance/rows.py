@@ -52,8 +52,6 @@ NOT_APPLICABLE = {
     92: _QUORUM,
     93: _QUORUM,
     94: _QUORUM,
-    102: "a commit in memory is done before the next method is read; it returns with durable storage",
-    107: "topic permissions come with access control",
     109: "queues do not crash apart from their broker",
     111: "there is no metadata store that could time out",
 }

@@ -161,3 +161,21 @@ def _(s: Session) -> None:
     mine = s.channel("limited")
     mine.publish(s.x, "k", b"x")
     mine.sync()
+
+
+@case(
+    "107",
+    "a topic key outside of what the user may write",
+    channel(
+        403,
+        "basic.publish",
+        "write access to topic 'other.key' in exchange 'amq.topic' in vhost '/' refused for user 'topical'",
+    ),
+    later="topic permissions",
+)
+def _(s: Session) -> None:
+    mine = s.channel("topical")
+    mine.publish("amq.topic", "own.key", b"x")
+    mine.sync()
+    mine.publish("amq.topic", "other.key", b"x")
+    mine.sync()

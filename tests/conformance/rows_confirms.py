@@ -1,6 +1,7 @@
 """Rows 99-103: publisher confirms and transactions."""
 
-from conformance.cases import Cases, Session, channel, fill, ok
+from conformance.cases import Cases, Session, channel, connection, fill, ok
+from conformance.codec import METHOD, encode_method, frame
 
 ROWS = Cases()
 case = ROWS.case
@@ -36,6 +37,24 @@ def _(s: Session) -> None:
 @case("101b", "tx.rollback without tx.select", channel(406, "tx.rollback", "channel is not transactional"))
 def _(s: Session) -> None:
     s.channel().call("tx.rollback")
+
+
+@case(
+    "102",
+    "a method while a commit waits for the disk",
+    connection(504, "queue.declare", "unexpected command while processing 'tx.commit'"),
+    later="durable storage",
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, durable=True)
+    opened.call("tx.select")
+    opened.publish("", s.q, bytes(10000), delivery_mode=2)
+    opened.client.raw(
+        frame(METHOD, 1, encode_method("tx.commit"))
+        + frame(METHOD, 1, encode_method("queue.declare", queue=s.q, durable=True))
+    )
+    opened.receive("queue.declare-ok")
 
 
 @case(
