@@ -387,7 +387,8 @@ class Inbound:
                 if assembling is None or assembling.missing <= 0:
                     self._stray_content(number, data, at, end, kind)
                 else:
-                    assembling.parts.append(data[at:end])
+                    if length:  # empty ones are legal, and endless if somebody likes
+                        assembling.parts.append(data[at:end])
                     assembling.missing = missing = assembling.missing - length
                     if missing <= 0:
                         self._body_complete(assembling, missing)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from conformance.codec import METHOD, frame
-from fakes import Client, Node
+from conformance.codec import BODY, METHOD, frame
+from fakes import Client, Node, frames_of, publish_frames
 from fuzz.grammar import LOOSE_VHOST, PASSWORD, STRICT_VHOST, USER, Script
 from fuzz.replies import Replies
 from fuzz.sessions import Case
 from hypothesis import given, settings, strategies as st
 
+from broker.amqp.commands import Basic, make
 from broker.config import UserConfig
 
 ALL = (".*", ".*", ".*")
@@ -153,3 +154,19 @@ def test_a_large_malformed_method_costs_one_short_line(caplog):
     client.receive(frame(METHOD, 1, struct.pack(">HH", 50, 10) + bytes(4000)))
     assert "cannot decode <<0,0,0" in caplog.text
     assert len(caplog.text) < 2000
+
+
+def test_empty_body_frames_are_neither_kept_nor_passed_on():
+    """However many come, they cost no memory, and a consumer gets the body without them."""
+    client = Client()
+    client.declare("q")
+    octets = publish_frames("q", b"x")
+    client.receive(octets[:-9])
+    for _ in range(100):
+        client.receive(frame(BODY, 1, b""))
+    assert 1 == len(client.connection.channels[1].parts)
+    client.receive(octets[-9:])
+    client.take()
+    client.send(make(Basic.Get, 0, "q", True))
+    assert octets[-9:] == bytes(client.driver.octets)[-9:]
+    assert [1, 2, 3] == [kind for kind, _, _ in frames_of(bytes(client.driver.octets))]
