@@ -151,7 +151,15 @@ class Broker:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
+# Linux: a child that gets SIGTERM when its parent dies, so that a killed test run leaves no broker behind.
+_DIE_WITH_PARENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
 def _spawn(command: list[str], home: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    if sys.platform == "linux":
+        command = [sys.executable, "-c", _DIE_WITH_PARENT, *command]
     with (home / "output.log").open("wb") as output:
         return subprocess.Popen(
             command,
