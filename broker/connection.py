@@ -63,6 +63,7 @@ class Connection(Inbound):
         "_sent_before",
         "_silent",
         "blocked",
+        "bucket",
         "capabilities",
         "channel_max",
         "client_properties",
@@ -106,6 +107,8 @@ class Connection(Inbound):
         self.sent = 0
         """Flushes so far that had something to send."""
         self._sent_before = 0
+        self.bucket = -1
+        """Where the server's clock has put this connection; nobody else's business."""
         self._silent = 0
         self._listed = False
         self._deadline: float | None = now + node.handshake_timeout
@@ -303,6 +306,8 @@ class Connection(Inbound):
                 self.node.connection_closed(self)
             self._scan = self._scan_nothing
             self._chunks.clear()
+            self.forget_routes()
+            self._specials.clear()
 
     # -- the handshake's side ---------------------------------------------------------------------------------------
 

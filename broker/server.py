@@ -2,17 +2,14 @@
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import logging
-import os
 import resource
 import socket
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from broker import __version__
+from broker.alarms import MemoryAlarm, resident_memory, total_memory
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
@@ -22,6 +19,7 @@ from broker.config import Config
 from broker.connection import Connection
 from broker.credentials import Password, hash_password
 from broker.errors import not_allowed
+from broker.ticks import TICK_SECONDS, Ticks
 from broker.transport import SocketDriver
 from broker.turn import Turn
 from broker.vhost import VHost
@@ -30,7 +28,6 @@ log = logging.getLogger("leveret.connection")
 
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
 WRITE_HIGH = 512 * 1024
-TICK_SECONDS = 0.1
 MEMORY_SECONDS = 1.0
 STOP_SECONDS = 5.0
 RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
@@ -60,21 +57,6 @@ def server_properties(cluster_name: str) -> dict[str, object]:
         "version": COMPATIBLE_VERSION,
         "leveret_version": __version__,
     }
-
-
-def resident_memory() -> int:
-    """Octets of memory this process has in use, shared libraries included."""
-    with Path("/proc/self/statm").open(encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
-
-
-def total_memory() -> int:
-    """Octets of memory this process could have: the machine's, or its control group's limit if that is less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            return min(total, int(Path(name).read_text(encoding="ascii")))
-    return total
 
 
 class Server:
@@ -108,7 +90,9 @@ class Server:
         offered = mechanisms(config.auth_mechanisms)
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
         absolute = config.memory_absolute
-        self.memory_limit = int(config.memory_relative * total_memory()) if absolute is None else absolute
+        self.memory = MemoryAlarm(
+            int(config.memory_relative * total_memory()) if absolute is None else absolute
+        )
         self.alarm = ""
         self.blocked: set[Connection] = set()
         # the process
@@ -123,8 +107,7 @@ class Server:
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
         self._memory_due = 0.0
-        self._ticks: list[tuple[float, int, Connection]] = []
-        self._tick_order = itertools.count()
+        self._ticks = Ticks(0.0)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         # connections and counters
@@ -187,6 +170,7 @@ class Server:
         except OSError:
             await self._close_listeners()
             raise
+        self._ticks = Ticks(self.now())
         self._ticker = loop.call_later(TICK_SECONDS, self._tick)
 
     async def stop(self, reason: str = "shutdown") -> None:
@@ -259,20 +243,12 @@ class Server:
         """Set the connection's deadline that many seconds from now."""
         at = self.now() + seconds
         connection.set_deadline(at)
-        self._tick_at(connection, at)
-
-    def _tick_at(self, connection: Connection, at: float) -> None:
-        heapq.heappush(self._ticks, (at, next(self._tick_order), connection))
+        self._ticks.schedule(connection, at)
 
     def _tick(self) -> None:
         now = self.now()
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
-        ticks = self._ticks
-        while ticks and ticks[0][0] <= now:
-            _, _, connection = heapq.heappop(ticks)
-            again = connection.tick(now)
-            if again is not None:
-                self._tick_at(connection, again)
+        self._ticks.run(now)
         if now >= self._memory_due:
             self._memory_due = now + MEMORY_SECONDS
             self._check_memory()
@@ -283,14 +259,11 @@ class Server:
 
     def _check_memory(self) -> None:
         """Raise or clear the memory alarm."""
-        limit = self.memory_limit
-        used = resident_memory()
-        if used > limit and not self.alarm:
-            log.warning("memory alarm: %d octets used, the limit is %d; publishers are blocked", used, limit)
-            self.set_alarm("low on memory")
-        elif used <= limit and self.alarm:
-            log.warning("memory alarm cleared: %d octets used, the limit is %d", used, limit)
-            self.set_alarm("")
+        memory = self.memory
+        if memory.check(resident_memory()):
+            state = "raised; publishers are blocked" if memory.raised else "cleared"
+            log.warning("memory alarm: %d octets used, limit %d: %s", memory.used, memory.limit, state)
+            self.set_alarm("low on memory" if memory.raised else "")
 
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
@@ -312,12 +285,13 @@ class Server:
             self._refused += 1
             return False
         self._drivers.add(driver)
-        self._tick_at(driver.connection, self.now() + self.handshake_timeout)
+        self._ticks.schedule(driver.connection, self.now() + self.handshake_timeout)
         return True
 
     def dropped(self, driver: SocketDriver) -> None:
         """Forget a socket."""
         self._drivers.discard(driver)
+        self._ticks.forget(driver.connection)
         if not self._drivers and self._empty is not None:
             self._empty.set()
 
@@ -389,7 +363,7 @@ class Server:
         self.user_connections[connection.user.name] += 1
         connection.vhost.connection_count += 1
         if connection.heartbeat:
-            self._tick_at(connection, self.now() + connection.heartbeat / 2)
+            self._ticks.schedule(connection, self.now() + connection.heartbeat / 2)
         log.info(
             "connection %s: user '%s' authenticated and granted access to vhost '%s'",
             connection.name,
