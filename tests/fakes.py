@@ -130,7 +130,7 @@ def _field(name: str, value: Any) -> str:
         return name if value else ""
     if not value:
         return ""
-    return f"{name}={value!r}" if isinstance(value, str) and " " in value else f"{name}={value}"
+    return f'{name}="{value}"' if isinstance(value, str) and " " in value else f"{name}={value}"
 
 
 def frames_of(octets: bytes) -> list[tuple[int, int, bytes]]:

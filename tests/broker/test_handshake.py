@@ -1,0 +1,281 @@
+"""From the protocol header to open-ok, and all the ways not to get there."""
+
+from typing import Any
+
+import pytest
+from fakes import CAPABILITIES, Client, Node
+from hypothesis import given, settings, strategies as st
+
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Channel, Connection as Wire, make
+from broker.amqp.fastpath import HEARTBEAT
+from broker.amqp.tables import Table
+from broker.config import Compatibility, UserConfig, UserLimits, VHostLimits
+from broker.handshake import PROTOCOL_HEADER
+
+DELAY = 3.0
+POLITE: Table = {"capabilities": ("table", {"authentication_failure_close": ("bool", True)})}
+
+
+def start_ok(user: str = "guest", password: str = "guest", properties: Table | None = None) -> Any:
+    return make(Wire.StartOk, properties or {}, "PLAIN", f"\0{user}\0{password}", "en_US")
+
+
+def tune_ok(channel_max: int = 2047, frame_max: int = 131072, heartbeat: int = 60) -> Any:
+    return make(Wire.TuneOk, channel_max, frame_max, heartbeat)
+
+
+def open_(vhost: str = "/") -> Any:
+    return make(Wire.Open, vhost, "", False)
+
+
+def talk(node: Node | None, *methods: Any) -> tuple[Client, list[str]]:
+    """A client that sends the header and these methods; and what it was answered after the start."""
+    client = Client(node, connect=False)
+    client.receive(PROTOCOL_HEADER)
+    client.sent()
+    for method in methods:
+        client.receive(method if isinstance(method, bytes) else encode_method(0, method))
+    return client, client.sent()
+
+
+def assert_silent(client: Client, sent: list[str]) -> None:
+    """The client is told nothing and its socket goes after a delay."""
+    assert ([], "closed", DELAY) == (sent, client.connection.state, client.driver.closed)
+
+
+HANDSHAKE = PROTOCOL_HEADER + b"".join(encode_method(0, each) for each in (start_ok(), tune_ok(), open_()))
+
+
+def test_the_way_in():
+    """Header, start-ok, tune-ok, open: each is answered, and what was negotiated holds."""
+    client, sent = talk(Node(), start_ok(properties={"capabilities": ("table", CAPABILITIES)}), tune_ok(7, 8192, 5), open_())
+    connection = client.connection
+
+    assert ["0 connection.tune channel_max=2047 frame_max=131072 heartbeat=60", "0 connection.open-ok"] == sent
+    assert ("open", 7, 8192, 5) == (
+        connection.state,
+        connection.channel_max,
+        connection.frame_max,
+        connection.heartbeat,
+    )
+    assert connection.notifies_cancel
+    assert {connection} == client.node.connections
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, len(HANDSHAKE)), max_size=6))
+def test_the_split_of_a_handshake_does_not_matter(cuts):
+    """The handshake may arrive in any pieces, and with frames of the open connection behind it."""
+    octets = HANDSHAKE + encode_method(1, Channel.Open())
+    client = Client(connect=False)
+    bounds = [0, *sorted(cuts), len(octets)]
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        client.receive(octets[start:stop])
+
+    names = [line.split(" ")[1] for line in client.sent()]
+    assert ["connection.start", "connection.tune", "connection.open-ok", "channel.open-ok"] == names
+
+
+@pytest.mark.parametrize("octets", [b"GET / HTTP/1.1\r\n", b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", b"X"])
+def test_other_protocols_are_shown_ours(octets):
+    """Anything but our protocol header is answered with it, and the socket closes (spec 4.2.2)."""
+    client = Client(connect=False)
+    client.receive(octets)
+
+    assert (PROTOCOL_HEADER, 0.0) == (bytes(client.driver.octets), client.driver.closed)
+
+
+@pytest.mark.parametrize("octets", [b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01"])
+def test_older_headers_are_welcome(octets):
+    """The headers of 0-8 and 0-9 clients are taken for ours, as by RabbitMQ."""
+    client = Client(connect=False)
+    client.receive(octets)
+
+    assert "0 connection.start" in client.sent()[0]
+
+
+# -- login ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_login_is_silent():
+    """A client that did not ask to be told hears nothing, after a delay that makes guessing slow."""
+    assert_silent(*talk(None, start_ok(password="wrong")))
+    assert_silent(*talk(None, start_ok(user="nobody")))
+
+
+def test_a_refused_login_is_told_to_who_asked():
+    """With the capability `authentication_failure_close` the client is told 403 before the delay."""
+    client, sent = talk(None, start_ok(password="wrong", properties=POLITE))
+
+    assert "0 connection.close reply_code=403" in sent[0]
+    assert "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN" in sent[0]
+    assert DELAY == client.driver.closed
+
+
+def test_guest_comes_from_here_only():
+    """A loopback user is refused from elsewhere."""
+    client = Client(connect=False)
+    client.connection.peer = ("192.0.2.1", 50000)
+    client.receive(PROTOCOL_HEADER)
+    client.sent()
+    client.send(start_ok(), 0)
+
+    assert_silent(client, client.sent())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        make(Wire.StartOk, {}, "EXTERNAL", "", "en_US"),
+        make(Wire.StartOk, {}, "PLAIN", "guest", "en_US"),
+        tune_ok(),
+        open_(),
+        b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x0b\xce",
+        b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x0b\x00",
+        b"\x02\x00\x00\x00\x00\x00\x00\xce",
+        b"\x01\x00\x01\x00\x00\x00\x00\xce",
+    ],
+)
+def test_mistakes_before_the_login_are_silent(method):
+    """Whoever is not logged in is told nothing about what was wrong."""
+    assert_silent(*talk(None, method))
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_frames_before_open_are_small():
+    """A frame above `initial_frame_max` ends the handshake before it has arrived."""
+    node = Node(initial_frame_max=8192)
+    client, sent = talk(node, b"\x01\x00\x00" + (8193).to_bytes(4, "big") + b"\x00")
+
+    assert_silent(client, sent)
+    client, sent = talk(node, b"\x01\x00\x00" + (8192).to_bytes(4, "big") + b"\x00")
+    assert "handshake" == client.connection.state
+
+
+def test_octets_before_open_are_few():
+    """However small the frames, nobody may go on sending before the login."""
+    client, sent = talk(None, HEARTBEAT * 8000)
+    assert "handshake" == client.connection.state
+    client.receive(HEARTBEAT * 1000)
+
+    assert_silent(client, sent + client.sent())
+
+
+def test_a_handshake_has_a_deadline():
+    """Who is not through in time is cut off; who is, is not."""
+    slow, quick = Client(connect=False), Client()
+    now = slow.node.clock.now
+
+    assert now + 10.0 == slow.connection.tick(now + 9.9)
+    assert slow.connection.tick(now + 10.0) is None
+    assert ("closed", 0.0) == (slow.connection.state, slow.driver.closed)
+    quick.connection.tick(now + 10.0)
+    assert "open" == quick.connection.state
+
+
+# -- tune -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    [tune_ok(frame_max=4095), tune_ok(frame_max=131073), tune_ok(frame_max=0), tune_ok(2048), tune_ok(0)],
+)
+def test_what_was_not_offered_cannot_be_negotiated(method):
+    """More than was offered, no limit where there is one, and tiny frames end the handshake in silence."""
+    client, sent = talk(None, start_ok(), method)
+
+    assert_silent(client, sent[1:])
+
+
+def test_without_limits_everything_is_allowed():
+    """A node without limits takes 0, no limit, for an answer."""
+    node = Node(frame_max=0, channel_max=0, heartbeat=0, compatibility=Compatibility(frame_min=4096))
+    client, sent = talk(node, start_ok(), tune_ok(0, 0, 0), open_())
+
+    assert ["0 connection.tune", "0 connection.open-ok"] == sent
+    assert 1 << 31 == client.connection.frame_limit
+
+
+# -- open -------------------------------------------------------------------------------------------------------------
+
+
+def refused(node: Node | None, user: str = "guest", vhost: str = "/") -> str:
+    """What opening the vhost is answered."""
+    client, sent = talk(node, start_ok(user, user), tune_ok(), open_(vhost))
+
+    assert "closing" == client.connection.state
+    assert client.connection not in client.node.connections
+    return sent[-1]
+
+
+def test_a_vhost_must_exist():
+    """An unknown vhost is 530."""
+    assert (
+        '0 connection.close reply_code=530 reply_text="NOT_ALLOWED - vhost none not found" class_id=10 method_id=40'
+        == refused(None, vhost="none")
+    )
+
+
+def test_a_vhost_must_be_open_to_the_user():
+    """A user without permissions in the vhost is refused."""
+    node = Node(users=(UserConfig("me", "me"),))
+
+    assert "NOT_ALLOWED - access to vhost '/' refused for user 'me'" in refused(node, "me")
+
+
+@pytest.mark.parametrize(
+    ("settings_of", "text"),
+    [
+        ({"connection_max": 1}, "NOT_ALLOWED - connection refused: node connection limit (1) is reached"),
+        (
+            {"vhost_limits": {"/": VHostLimits(max_connections=1)}},
+            "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (1) is reached",
+        ),
+        (
+            {"user_limits": {"guest": UserLimits(max_connections=1)}},
+            "NOT_ALLOWED - connection refused for user 'guest': user connection limit (1) is reached",
+        ),
+    ],
+)
+def test_connections_can_be_limited(settings_of, text):
+    """The node's, a vhost's and a user's limit refuse one connection more, and admit it when another has gone."""
+    node = Node(**settings_of)
+    first = Client(node)
+
+    assert text in refused(node)
+    first.connection.lost()
+    assert "open" == Client(node, port=50001).connection.state
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (encode_method(0, tune_ok()), "CHANNEL_ERROR - unexpected method in connection state opening"),
+        (encode_method(1, Channel.Open()), "UNEXPECTED_FRAME - type 1, all octets ="),
+    ],
+)
+def test_mistakes_after_the_login_are_told(octets, text):
+    """Who is logged in hears what was wrong."""
+    client, sent = talk(None, start_ok(), tune_ok(), octets)
+
+    assert text in sent[-1]
+    assert "closing" == client.connection.state
+
+
+def test_heartbeats_may_come_early():
+    """A heartbeat during the handshake is no mistake."""
+    client, _ = talk(None, HEARTBEAT, start_ok(), HEARTBEAT, tune_ok(), HEARTBEAT, open_())
+
+    assert "open" == client.connection.state
+
+
+def test_a_half_open_connection_leaves_nothing():
+    """A socket lost during the handshake counts nowhere."""
+    client, _ = talk(None, start_ok())
+    client.connection.lost()
+    client.connection.lost()
+
+    assert (0, 0) == (client.node.connections_opened, client.node.connections_closed)
