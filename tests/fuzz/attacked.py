@@ -25,7 +25,7 @@ SETTLE_SECONDS = 10.0  # sockets with broken framing are kept for some seconds
 
 STALL_LIMIT = 0.25
 FILES_LIMIT = 5
-KEPT_LIMIT = 50_000  # connections wait in memory for their last timer
+KEPT_LIMIT = 100
 RSS_LIMIT = 300 * 2**20
 
 _SETTINGS = {

@@ -29,10 +29,24 @@ class Counts:
         self.returned: Counter[str] = Counter()
         self.longest_read = 0.0
         self.longest_reader = ""
+        self.longest_collection = 0.0
+        self.collected = 0
+        """Objects that only the cycle collector could free."""
+        self._collecting_since = 0.0
         self.left: dict[str, int] = {}
         """What is not 0 once all clients have gone, though it should be."""
         self.kept: dict[str, int] = {}
         """Objects in memory, for those who look for leaks."""
+
+    def watch_collector(self, phase: str, info: dict[str, int]) -> None:
+        """Time the cycle collector (see `gc.callbacks`)."""
+        if phase == "start":
+            self._collecting_since = time.thread_time()
+        else:
+            self.longest_collection = max(
+                self.longest_collection, time.thread_time() - self._collecting_since
+            )
+            self.collected += info["collected"]
 
     def look_around(self, broker: Any) -> None:
         """Count what is left; the canary has gone, too."""
@@ -51,6 +65,7 @@ class Counts:
             "queues of the strict host": sum(len(vhost.queues) for vhost in vhosts if vhost.name == "strict"),
         }
         self.left = {what: count for what, count in left.items() if count}
+        gc.callbacks.clear()
         gc.collect()
         names = ("Connection", "Channel", "Consumer", "Queue", "Message", "Route", "Special")
         living = Counter(type(thing).__name__ for thing in gc.get_objects())
@@ -65,6 +80,8 @@ class Counts:
                     "returned": self.returned,
                     "longest_read": self.longest_read,
                     "longest_reader": self.longest_reader,
+                    "longest_collection": self.longest_collection,
+                    "collected": self.collected,
                     "left": self.left,
                     "kept": self.kept,
                     "handlers": sorted(_wire_name(command) for command in methods.HANDLERS),
@@ -94,6 +111,8 @@ def instrument(counts: Counts, report: Path) -> None:
     """Put the counters in; the report is written when the broker is told to stop."""
     for command, handler in list(methods.HANDLERS.items()):
         methods.HANDLERS[command] = _counted_handler(counts, _wire_name(command), handler)
+
+    gc.callbacks.append(counts.watch_collector)
 
     run = connection.Connection._method
 

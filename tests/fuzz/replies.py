@@ -103,7 +103,7 @@ class Replies:
             self._expect_body(number, decode_header(payload)[0])
         elif kind == BODY:
             left = self._content.get(number, 0)
-            if left < len(payload) or not left:  # an empty frame on the way is legal, if useless
+            if left < len(payload) or not payload:
                 raise ReplyError(f"body of {len(payload)} octets where {left} are to come")
             self._expect_body(number, left - len(payload))
         else:

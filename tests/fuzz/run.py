@@ -58,6 +58,8 @@ class Result:
     rounds: int = 0
     longest_read: float = 0.0
     longest_reader: int | None = None
+    longest_collection: float = 0.0
+    collected: int = 0
     highest_rss: int = 0
     kept: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -101,6 +103,10 @@ class Result:
         yield (
             f"broker: longest read {self.longest_read * 1000:.1f} ms of CPU (case {self.longest_reader}), "
             f"RSS at most {self.highest_rss >> 20} MiB"
+        )
+        yield (
+            f"cycle collector: longest pause {self.longest_collection * 1000:.1f} ms of CPU, "
+            f"{self.collected} objects freed"
         )
         yield "in memory at the end: " + ", ".join(f"{count} {name}" for name, count in self.kept.items())
         yield from (f"PROBLEM: {problem}" for problem in self.problems)
@@ -154,6 +160,10 @@ def _attack_one(result: Result, first: int, last: int, keep: Path | None, concur
             result.longest_read = attacked.report["longest_read"]
             reader = _PORT.search(attacked.report["longest_reader"])
             result.longest_reader = sessions.cases_of_ports.get(int(reader[1])) if reader else None
+        result.longest_collection = max(
+            result.longest_collection, attacked.report.get("longest_collection", 0.0)
+        )
+        result.collected += attacked.report.get("collected", 0)
         result.stall = max(result.stall, attacked.seen.get("stall", 0.0))
         result.worst = max(result.worst, attacked.seen.get("worst", 0.0))
         result.rounds += attacked.seen.get("rounds", 0)
