@@ -339,7 +339,10 @@ class Connection(Inbound):
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
         """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
         if self.node.transient_denied and not durable and not exclusive:
-            text = "Feature `transient_nonexcl_queues` is deprecated and denied by the configuration."
+            text = (
+                "Feature `transient_nonexcl_queues` is deprecated.\n"
+                "By default, this feature is not permitted anymore."
+            )
             raise AMQPError(ReplyCode.INTERNAL_ERROR, text)
 
     # -- alarms -----------------------------------------------------------------------------------------------------
