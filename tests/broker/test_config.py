@@ -233,7 +233,7 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
         "management.tcp.port",
         "prometheus.tcp.port",
         "cluster_formation.dns.hostname",
-        "vm_memory_high_watermark.relative",
+        "vm_memory_high_watermark_paging_ratio",
         "disk_free_limit.absolute",
         "log.file.rotation.size",
         "queue_index_embed_msgs_below",
