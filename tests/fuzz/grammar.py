@@ -27,6 +27,8 @@ USER, PASSWORD = "fuzzer", "fuzzer-secret"
 STRICT_VHOST, LOOSE_VHOST = "strict", "loose"
 
 SHARED_QUEUES = tuple(f"shared{i}" for i in range(8))
+BUSY_QUEUES = tuple(f"busy{i}" for i in range(4))
+"""Shared, too, and always declared alike: sessions publish to each other through them."""
 SHARED_EXCHANGES = tuple(
     f"sx.{kind}{i}" for kind in ("direct", "fanout", "topic", "headers") for i in range(2)
 )
@@ -203,7 +205,11 @@ class Script:
         elif shape < 0.85:
             size = rng.randrange(1, 200)
         elif shape < 0.99:
-            size = rng.choice((room - 1, room, room + 1, 4088, 4089, 5000)) if room < 10000 else 3000
+            size = (
+                rng.choice((room - 1, room, room + 1, 4088, 4089, 5000))
+                if room < 10000
+                else rng.choice((3000, 5000, 9000))
+            )
         else:
             size = room + rng.randrange(3) - 1
         body = self.name.encode().ljust(16, b".") * (size // 16 + 1)
@@ -230,7 +236,10 @@ class Script:
             if rng.random() < 0.05:
                 self.frames.append(frame(HEARTBEAT, 0, b""))
             if self.loose and rng.random() < 0.4:
-                self._loose(rng.choice(self._channels).number)
+                if rng.random() < 0.4:
+                    self._traffic(rng.choice(self._channels).number)
+                else:
+                    self._loose(rng.choice(self._channels).number)
             else:
                 self._phrase()(rng.choice(self._channels))
         if rng.random() < 0.3:
@@ -595,21 +604,56 @@ class Script:
 
     # -- loose phrases ------------------------------------------------------------------------------------------------
 
+    def _traffic(self, number: int) -> None:
+        """Publish to others, take from others, and settle by guess."""
+        rng = self.rng
+        queue = rng.choice(BUSY_QUEUES)
+        self.send(number, "queue.declare", queue=queue, nowait=rng.random() < 0.5)
+        for _ in range(rng.randrange(4)):
+            self.publish(number, "", queue)
+        if rng.random() < 0.4:
+            self.send(number, "basic.qos", prefetch_count=rng.choice((0, 1, 3)), global_=rng.random() < 0.3)
+        if rng.random() < 0.7:
+            self.send(
+                number,
+                "basic.consume",
+                queue=queue,
+                consumer_tag=self.new_name(),
+                no_ack=rng.random() < 0.3,
+                nowait=rng.random() < 0.3,
+            )
+        else:
+            self.send(number, "basic.get", queue=queue)
+        for _ in range(rng.randrange(3)):
+            self.publish(number, "", rng.choice(BUSY_QUEUES), mandatory=True)
+        if rng.random() < 0.5:
+            self.send(number, "channel.flow", active=True)
+            multiple = {"multiple": True}  # never wrong with tag 0
+            if rng.random() < 0.5:
+                self.send(number, "basic.nack", requeue=rng.random() < 0.7, **multiple)
+            else:
+                self.send(number, "basic.ack", **multiple)
+
     def _loose(self, number: int) -> None:
         """Any method of a client with plausible values in its fields."""
         rng = self.rng
         method = rng.choice(_LOOSE_METHODS)
         self.frames.append(frame(METHOD, number, random_method(rng, method, self.name)))
         if method == "basic.publish":
-            size = rng.choice((0, 1, 10, 100))
+            size = rng.choice((0, 1, 10, 100, 4080, 9000))
             self.frames.append(frame(HEADER, number, encode_header(size, **rng.choice(PROPERTIES))))
             if size:
-                self.frames.append(frame(BODY, number, b"x" * size))
+                self.frames += [
+                    frame(BODY, number, b"x" * min(size - at, self.frame_max - 8))
+                    for at in range(0, size, self.frame_max - 8)
+                ]
 
 
 def random_method(rng: Random, method: str, name: str) -> bytes:
     """The payload of a method with plausible values in its fields; `name` is a name the session uses."""
     fields: dict[str, Any] = {}
+    if method in {"queue.purge", "queue.delete"} and rng.random() < 0.5:
+        return encode_method(method, queue=rng.choice(BUSY_QUEUES))
     for field_name, kind in _FIELDS[method]:
         if kind == "b":
             # immediate and nowait are rare: what is learnt from them is little, and the answers are needed

@@ -142,12 +142,15 @@ def _attack_one(result: Result, first: int, last: int, keep: Path | None, concur
         sessions = Sessions(attacked.port, concurrency)
         problems: list[str] = []
         look_at = time.monotonic() + WATCH_SECONDS
-        for _ in sessions.run(_cases(result.seed, first, last)):
-            if time.monotonic() >= look_at or sessions.failures:
-                look_at = time.monotonic() + WATCH_SECONDS
-                problems += attacked.watch()
-                if problems or len(sessions.failures) >= MANY_FAILURES:
-                    break
+        try:
+            for _ in sessions.run(_cases(result.seed, first, last)):
+                if time.monotonic() >= look_at or sessions.failures:
+                    look_at = time.monotonic() + WATCH_SECONDS
+                    problems += attacked.watch()
+                    if problems or len(sessions.failures) >= MANY_FAILURES:
+                        break
+        except ConnectionError as error:
+            problems += [f"the broker takes no connection: {error}"]
         problems += attacked.finish()
         problems += [str(failure) for failure in sessions.failures]
         result.problems += [_with_case(problem, result.seed, sessions.cases_of_ports) for problem in problems]

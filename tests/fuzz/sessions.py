@@ -18,6 +18,7 @@ from fuzz.mutate import mutated
 from fuzz.replies import Replies, ReplyError
 
 PATIENCE_SECONDS = 0.03  # what a graceful session waits for the broker to close before it half-closes itself
+LINGER_SECONDS = 0.05
 DEAF_SECONDS = 0.1  # how long a client that reads nothing stays
 DEADLINE_SECONDS = 10.0  # after which a session that the broker has not ended is a failure
 _CLOSE_OK = frame(METHOD, 0, encode_method("connection.close-ok"))
@@ -85,7 +86,17 @@ def _split(rng: Random, frames: list[bytes]) -> Iterator[bytes]:
 class Session:
     """A case on its socket."""
 
-    __slots__ = ("case", "deadline", "half_close_at", "half_closed", "local_port", "replies", "sock", "todo")
+    __slots__ = (
+        "case",
+        "deadline",
+        "half_close_at",
+        "half_closed",
+        "leave_at",
+        "local_port",
+        "replies",
+        "sock",
+        "todo",
+    )
 
     def __init__(self, case: Case, port: int) -> None:
         self.case = case
@@ -102,6 +113,7 @@ class Session:
         self.todo.reverse()
         self.half_closed = False
         self.half_close_at = 0.0
+        self.leave_at = 0.0
         self.deadline = time.monotonic() + DEADLINE_SECONDS
 
     def send(self) -> bool:
@@ -221,7 +233,9 @@ class Sessions:
             if session.half_close_at and now > session.half_close_at:
                 session.half_close_at = 0.0
                 session.half_close()
-            if now > session.deadline:
+            if session.leave_at and now > session.leave_at:
+                self._end(session)
+            elif now > session.deadline:
                 if session.case.ending == "deaf":
                     self._end(session, abort=True)
                     continue
@@ -263,7 +277,9 @@ class Sessions:
             return True
         if replies.closed is not None and before is None:
             self.tally[f"connection.close {replies.closed[0]}"] += 1
-            if replies.closed[0] == 501 or session.case.number & 3 == 0:  # the broker waits, we do not
+            if session.case.number % 8 == 0:  # the broker keeps the socket for a while: see what else it says
+                session.leave_at = time.monotonic() + LINGER_SECONDS
+            elif replies.closed[0] == 501 or session.case.number % 8 < 3:
                 self._end(session)
                 return True
             if not session.half_closed and not session.todo:
