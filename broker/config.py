@@ -14,25 +14,14 @@ from typing import Any, Final, Literal
 import msgspec
 
 from broker.config_keys import KEYS, KeyTable
+from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
 from broker.config_values import PARSERS, Listener, Setting, read_file
 
 __all__ = [
-    "Compatibility", "Config", "ConfigError", "Listener", "LogConfig", "UserConfig", "UserLimits",
-    "VHostLimits", "load",
+    "Compatibility", "Config", "ConfigError", "Listener", "LogConfig", "TopicPermissionConfig", "UserConfig",
+    "UserLimits", "VHostLimits", "load",
 ]  # fmt: skip
 
-# RabbitMQ's own environment variables, and the keys they stand for. Other RABBITMQ_* are not looked at.
-RABBITMQ_VARIABLES: Final = {
-    "RABBITMQ_DEFAULT_USER": "default_user",
-    "RABBITMQ_DEFAULT_PASS": "default_pass",
-    "RABBITMQ_DEFAULT_VHOST": "default_vhost",
-    "RABBITMQ_NODENAME": "node_name",
-    "RABBITMQ_MNESIA_BASE": "data_dir",
-    "RABBITMQ_MNESIA_DIR": "data_dir",
-    "RABBITMQ_LOG_BASE": "log.dir",
-    "RABBITMQ_PID_FILE": "pid_file",
-}
-DEFAULT_PORT: Final = 5672
 FRAME_MIN: Final = 4096
 _PERMISSIONS: Final = ("configure", "write", "read")
 
@@ -52,6 +41,16 @@ class UserConfig(msgspec.Struct, frozen=True):
     password: str
     tags: tuple[str, ...] = ()
     permissions: Mapping[str, tuple[str, str, str]] = {}
+
+
+class TopicPermissionConfig(msgspec.Struct, frozen=True):
+    """Which routing keys a user may use at a topic exchange: patterns, in which ``{username}`` may stand."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str = ".*"
+    read: str = ".*"
 
 
 class VHostLimits(msgspec.Struct, frozen=True):
@@ -130,6 +129,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     auth_failure_delay: float = 3.0
     loopback_users: frozenset[str] = frozenset({"guest"})
     users: tuple[UserConfig, ...] = (_GUEST,)
+    topic_permissions: tuple[TopicPermissionConfig, ...] = ()
     vhosts: tuple[str, ...] = ("/",)
     vhost_limits: Mapping[str, VHostLimits] = {}
     user_limits: Mapping[str, UserLimits] = {}
@@ -160,10 +160,10 @@ def load(
     warnings: list[str] = []
     environ = {} if environ is None else environ
     written: list[Setting] = []
-    for path in _files(config_paths, environ):
+    for path in named_files(config_paths, environ):
         written += read_file(path, environ, problems)
-    written += _from_environment(environ, warnings)
-    written += _from_flags(settings, problems)
+    written += from_environment(environ, warnings)
+    written += from_flags(settings, problems)
     if data_dir is not None:
         written.append(Setting("data_dir", str(data_dir), "--data-dir"))
     draft = _Draft(problems, warnings)
@@ -173,57 +173,6 @@ def load(
     if problems:
         raise ConfigError(problems)
     return config
-
-
-def _files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files to read: those given, or else those that the environment names."""
-    if given := tuple(config_paths):
-        return given
-    for variable in ("LEVERET_CONFIG_FILE", "RABBITMQ_CONFIG_FILE", "RABBITMQ_CONFIG_FILES"):
-        if name := environ.get(variable):
-            path = Path(name)
-            # RabbitMQ lets RABBITMQ_CONFIG_FILE leave out the ending.
-            return (path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"),)
-    return ()
-
-
-def _from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting]:
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            problems.append(f"--set {text}: expected KEY=VALUE")
-        else:
-            yield Setting(key.strip(), value.strip(), "--set")
-
-
-def environment_name(key: str) -> str:
-    """The variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
-    return "LEVERET_" + key.upper().replace(".", "_")
-
-
-def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[Setting]:
-    port, host = environ.get("RABBITMQ_NODE_PORT"), environ.get("RABBITMQ_NODE_IP_ADDRESS")
-    if port or host:
-        host = f"[{host}]" if host and ":" in host else host
-        listener = f"{host}:{port or DEFAULT_PORT}" if host else str(port)
-        yield Setting("listeners.tcp.default", listener, "RABBITMQ_NODE_PORT")
-    for variable, key in RABBITMQ_VARIABLES.items():
-        if value := environ.get(variable):
-            yield Setting(key, value, variable)
-    if logs := environ.get("RABBITMQ_LOGS"):
-        # '-' is the console and overrides log.*; otherwise it names the file.
-        yield Setting("log.console", "true" if logs == "-" else "false", "RABBITMQ_LOGS")
-        yield Setting("log.file", "false" if logs == "-" else logs, "RABBITMQ_LOGS")
-    known = {environment_name(key.name): key.name for key in KEYS if "$" not in key.name}
-    for variable in sorted(name for name in environ if name.startswith("LEVERET_")):
-        if variable in known:
-            yield Setting(known[variable], environ[variable], variable)
-        elif variable.startswith("LEVERET_LISTENERS_TCP_"):
-            name = variable.removeprefix("LEVERET_LISTENERS_TCP_").lower()
-            yield Setting(f"listeners.tcp.{name}", environ[variable], variable)
-        elif variable != "LEVERET_CONFIG_FILE":
-            # No error: a container platform sets such names for a service called leveret.
-            warnings.append(f"environment variable {variable} stands for no key; ignored")
 
 
 class _Draft:
@@ -286,8 +235,10 @@ class _Draft:
         if 0 < parts.get("frame_max", FRAME_MIN) < FRAME_MIN:
             self._problems.append(f"frame_max must be 0 or at least {FRAME_MIN}")
         vhosts = self._vhosts()
+        users = tuple(self._users(vhosts))
         return Config(
-            users=tuple(self._users(vhosts)),
+            users=users,
+            topic_permissions=tuple(self._topic_permissions(users, vhosts)),
             listeners=self._listeners(),
             auth_mechanisms=self._auth_mechanisms(),
             loopback_users=self._loopback_users(),
@@ -360,6 +311,24 @@ class _Draft:
         except re.error as error:
             self._problems.append(f"default_users.{user}.vhost_pattern: {error}")
             return ()
+
+    def _topic_permissions(
+        self, users: tuple[UserConfig, ...], vhosts: tuple[str, ...]
+    ) -> Iterator[TopicPermissionConfig]:
+        rows: dict[str, dict[str, str]] = {}
+        for field in TopicPermissionConfig.__struct_fields__:
+            for name, value in self._family(f"default_topic_permissions.$name.{field}").items():
+                rows.setdefault(name, {"user": users[0].name, "vhost": vhosts[0]})[field] = value
+        for name, row in sorted(rows.items()):
+            key = f"default_topic_permissions.{name}"
+            if not row.get("exchange"):
+                self._problems.append(f"{key}.exchange is missing")
+                continue
+            if row["user"] not in {user.name for user in users}:
+                self._problems.append(f"{key}.user: there is no user {row['user']}")
+            if row["vhost"] not in vhosts:
+                self._problems.append(f"{key}.vhost: there is no virtual host {row['vhost']}")
+            yield TopicPermissionConfig(**row)
 
     def _limits(self, form: type[Any], prefix: str, fields: tuple[str, ...]) -> dict[str, Any]:
         limits: dict[str, dict[str, int | None]] = {}

@@ -165,6 +165,18 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="default_users.$name.configure", kind="string", default=".*", doc="As for the first user."),
     Key(name="default_users.$name.write", kind="string", default=".*", doc="As for the first user."),
     Key(name="default_users.$name.read", kind="string", default=".*", doc="As for the first user."),
+    Key(name="default_topic_permissions.$name.exchange", kind="string", default="", origin="Leveret",
+        doc="Restricts a user's routing keys at this topic exchange, `default_topic_permissions.1.exchange = "
+        "amq.topic` and so on; `set_topic_permissions` in RabbitMQ."),
+    Key(name="default_topic_permissions.$name.user", kind="string", default="", origin="Leveret",
+        doc="The user; the first one if not set."),
+    Key(name="default_topic_permissions.$name.vhost", kind="string", default="", origin="Leveret",
+        doc="The virtual host of the exchange; the first one if not set."),
+    Key(name="default_topic_permissions.$name.write", kind="string", default=".*", origin="Leveret",
+        doc="The keys the user may publish with: a regular expression, in which `{username}` and `{vhost}` "
+        "stand for the names."),
+    Key(name="default_topic_permissions.$name.read", kind="string", default=".*", origin="Leveret",
+        doc="The keys the user may bind with."),
     Key(name="limits.vhost.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
         doc="Connections to one virtual host; `set_vhost_limits` in RabbitMQ."),
     Key(name="limits.vhost.$name.max_queues", kind="limit", default="infinity", low=0, origin="Leveret",

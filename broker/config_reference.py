@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from broker.config import RABBITMQ_VARIABLES
 from broker.config_keys import KEYS, UNSUPPORTED, Key
+from broker.config_sources import RABBITMQ_VARIABLES
 
 _KINDS = {
     "fraction": "number from 0 to 1",

@@ -138,6 +138,8 @@ class Server:
             self.users.add(User(user.name, hashed, frozenset(user.tags)))
             for vhost, (configure, write, read) in user.permissions.items():
                 self.users.set_permissions(user.name, vhost, configure, write, read)
+        for row in config.topic_permissions:
+            self.users.set_topic_permissions(row.user, row.vhost, row.exchange, row.write, row.read)
         for name, user_limits in config.user_limits.items():
             self.users.set_user_limits(
                 name, UserLimits(user_limits.max_connections, user_limits.max_channels)

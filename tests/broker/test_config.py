@@ -3,10 +3,17 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from broker.config import Config, ConfigError, Listener, UserConfig, effective, load
+from broker.config import (
+    Config,
+    ConfigError,
+    Listener,
+    TopicPermissionConfig,
+    UserConfig,
+    effective,
+    load,
+)
 from broker.config_keys import KEYS, UNSUPPORTED, KeyTable
 from broker.config_values import PARSERS, parse_line
 
@@ -394,6 +401,45 @@ def test_a_bad_vhost_pattern_is_told():
     told = problems_of("default_users.bob.password=x", "default_users.bob.vhost_pattern=(")
 
     assert told[0].startswith("default_users.bob.vhost_pattern: ")
+
+
+def test_topic_permissions(tmp_path):
+    """A row names an exchange; user and virtual host are the first ones and the patterns open unless set."""
+    config = config_of(
+        tmp_path,
+        """
+        default_user = admin
+        default_vhosts.1.name = orders
+        default_users.bob.password = x
+        default_topic_permissions.1.exchange = amq.topic
+        default_topic_permissions.of.bob.exchange = events
+        default_topic_permissions.of.bob.user = bob
+        default_topic_permissions.of.bob.vhost = orders
+        default_topic_permissions.of.bob.write = ^{username}[.]
+        default_topic_permissions.of.bob.read = ^all
+        """,
+    )
+
+    assert (
+        TopicPermissionConfig("admin", "/", "amq.topic", ".*", ".*"),
+        TopicPermissionConfig("bob", "orders", "events", "^{username}[.]", "^all"),
+    ) == config.topic_permissions
+
+
+def test_topic_permissions_of_nobody_are_told():
+    """A row without an exchange, of an unknown user or in an unknown virtual host is a problem with its key."""
+    told = problems_of(
+        "default_topic_permissions.1.write=x",
+        "default_topic_permissions.2.exchange=e",
+        "default_topic_permissions.2.user=bob",
+        "default_topic_permissions.2.vhost=v",
+    )
+
+    assert (
+        "default_topic_permissions.1.exchange is missing",
+        "default_topic_permissions.2.user: there is no user bob",
+        "default_topic_permissions.2.vhost: there is no virtual host v",
+    ) == told
 
 
 def test_limits_of_virtual_hosts_and_users():

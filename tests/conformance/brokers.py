@@ -48,8 +48,14 @@ USERS = (
     User("nobody"),
     User("conncap", (), _everywhere("/"), max_connections=1),
     User("chancap", (), _everywhere("/"), max_channels=1),
-    User("topical", (), _everywhere("/")),  # in RabbitMQ it may write "own." keys of amq.topic only
+    User("topical", (), _everywhere("/")),
     User("impersonator", ("impersonator",), _everywhere("/")),
+)
+
+TOPIC_PERMISSIONS = (  # user, vhost, exchange, write, read
+    ("topical", "/", "amq.topic", "^own[.]", "^(own|{username})[.]"),
+    ("topical", "/", "x-107e", "^of {username} in {vhost}$", "^by {username} in {vhost}$"),
+    ("topical", "/", "x-107f", "^of {username} in {vhost}$", "^$"),
 )
 
 
@@ -191,6 +197,9 @@ def our_settings(setup: SetUp) -> list[str]:
                 ]
         for limit, value in (("max_connections", user.max_connections), ("max_channels", user.max_channels)):
             settings += [f"limits.user.{user.name}.{limit}={value}"] if value is not None else []
+    for number, row in enumerate(TOPIC_PERMISSIONS):
+        fields = zip(("user", "vhost", "exchange", "write", "read"), row, strict=True)
+        settings += [f"default_topic_permissions.{number}.{field}={value}" for field, value in fields]
     return settings
 
 
@@ -242,7 +251,8 @@ def _definitions() -> dict[str, object]:
         "vhosts": [{"name": name} for name in VHOSTS],
         "permissions": permissions,
         "topic_permissions": [
-            {"user": "topical", "vhost": "/", "exchange": "amq.topic", "write": "^own[.]", "read": "^own[.]"}
+            {"user": user, "vhost": vhost, "exchange": exchange, "write": write, "read": read}
+            for user, vhost, exchange, write, read in TOPIC_PERMISSIONS
         ],
         "parameters": [
             {"vhost": name, "component": "vhost-limits", "name": "limits", "value": limits}

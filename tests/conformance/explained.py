@@ -55,7 +55,7 @@ def _command_invalid(ours: Outcome) -> Outcome:
 
 EXPLAINED = (
     Explanation(
-        ("104*", "105*", "106*", "107"),
+        ("104*", "105*", "106*", "107*"),
         "3.10.8 does not name the permission: `access to queue 'q' in vhost '/' refused for user 'u'`",
         _unnamed_permission,
         "3.13 begins the text with the permission that is missing (`configure access to ...`); we follow 3.13.",

@@ -163,19 +163,98 @@ def _(s: Session) -> None:
     mine.sync()
 
 
+def _topic_refused(method: str, key: str, exchange: str, kind: str) -> Outcome:
+    where = f"{kind} access to topic '{key}' in exchange '{exchange}' in vhost '/' refused for user 'topical'"
+    return channel(403, method, where)
+
+
 @case(
-    "107",
+    "107a",
     "a topic key outside of what the user may write",
-    channel(
-        403,
-        "basic.publish",
-        "write access to topic 'other.key' in exchange 'amq.topic' in vhost '/' refused for user 'topical'",
-    ),
-    later="topic permissions",
+    _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
 )
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.publish("amq.topic", "own.key", b"x")
     mine.sync()
     mine.publish("amq.topic", "other.key", b"x")
+    mine.sync()
+
+
+@case(
+    "107b",
+    "a topic key outside of what the user may read, as binding key of a queue",
+    _topic_refused("queue.bind", "other.#", "amq.topic", "read"),
+)
+def _(s: Session) -> None:
+    mine = s.channel("topical")
+    queue = mine.queue(exclusive=True)
+    mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="own.#")
+    mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="other.#")
+
+
+@case("107c", "the same between exchanges", _topic_refused("exchange.bind", "#", "amq.topic", "read"))
+def _(s: Session) -> None:
+    mine = s.channel("topical")
+    mine.exchange(s.x, auto_delete=True)
+    mine.call("exchange.bind", destination=s.x, source="amq.topic", routing_key="own.#")
+    mine.call("exchange.bind", destination=s.x, source="amq.topic", routing_key="#")
+
+
+@case("107d", "the same for taking a binding away", _topic_refused("queue.unbind", "#", "amq.topic", "read"))
+def _(s: Session) -> None:
+    mine = s.channel("topical")
+    queue = mine.queue(exclusive=True)
+    mine.call("queue.unbind", queue=queue, exchange="amq.topic", routing_key="#")
+
+
+@case("107e", "in the patterns, variables stand for the names of the user and the virtual host", ok(b"x"))
+def _(s: Session) -> bytes | None:
+    mine = s.channel("topical")
+    mine.exchange(s.x, "topic", auto_delete=True)
+    queue = mine.queue(exclusive=True)
+    mine.call("queue.bind", queue=queue, exchange=s.x, routing_key="by topical in /")
+    mine.publish(s.x, "of topical in /", b"unbound")
+    mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="topical.#")
+    s.channel().publish("amq.topic", "topical.key", b"x")
+    mine.ready(queue, 1)
+    return mine.get(queue)
+
+
+@case(
+    "107f",
+    "with the names filled in, another key is refused",
+    _topic_refused("basic.publish", "of root in /", "{x}", "write"),
+)
+def _(s: Session) -> None:
+    mine = s.channel("topical")
+    mine.exchange(s.x, "topic", auto_delete=True)
+    mine.publish(s.x, "of topical in /", b"x")
+    mine.sync()
+    mine.publish(s.x, "of root in /", b"x")
+    mine.sync()
+
+
+@case("107g", "exchanges without a row, and those of other types, take any key", ok(2))
+def _(s: Session) -> int:
+    mine = s.channel("topical")
+    queue = mine.queue(exclusive=True)
+    mine.exchange(s.x, "topic", auto_delete=True)
+    mine.call("queue.bind", queue=queue, exchange=s.x, routing_key="other.#")
+    mine.call("queue.bind", queue=queue, exchange="amq.direct", routing_key="other.key")
+    mine.publish(s.x, "other.key", b"x")
+    mine.publish("amq.direct", "other.key", b"x")
+    return mine.ready(queue, 2)
+
+
+@case(
+    "107h",
+    "the permission for the exchange comes first",
+    channel(
+        403, "basic.publish", "write access to exchange 'amq.topic' in vhost '/' refused for user 'limited'"
+    ),
+)
+def _(s: Session) -> None:
+    mine = s.channel("limited")
+    mine.publish("amq.topic", "own.key", b"x")
     mine.sync()

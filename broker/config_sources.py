@@ -1,0 +1,74 @@
+"""Where settings come from besides files: flags and the environment, which may also name the files."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from broker.config_keys import KEYS
+from broker.config_values import Setting
+
+# RabbitMQ's own environment variables, and the keys they stand for. Other RABBITMQ_* are not looked at.
+RABBITMQ_VARIABLES: Final = {
+    "RABBITMQ_DEFAULT_USER": "default_user",
+    "RABBITMQ_DEFAULT_PASS": "default_pass",
+    "RABBITMQ_DEFAULT_VHOST": "default_vhost",
+    "RABBITMQ_NODENAME": "node_name",
+    "RABBITMQ_MNESIA_BASE": "data_dir",
+    "RABBITMQ_MNESIA_DIR": "data_dir",
+    "RABBITMQ_LOG_BASE": "log.dir",
+    "RABBITMQ_PID_FILE": "pid_file",
+}
+DEFAULT_PORT: Final = 5672
+
+
+def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files to read: those given, or else those that the environment names."""
+    if given := tuple(config_paths):
+        return given
+    for variable in ("LEVERET_CONFIG_FILE", "RABBITMQ_CONFIG_FILE", "RABBITMQ_CONFIG_FILES"):
+        if name := environ.get(variable):
+            path = Path(name)
+            # RabbitMQ lets RABBITMQ_CONFIG_FILE leave out the ending.
+            return (path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"),)
+    return ()
+
+
+def from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting]:
+    """The settings of ``KEY=VALUE`` texts; what is none is a problem."""
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            problems.append(f"--set {text}: expected KEY=VALUE")
+        else:
+            yield Setting(key.strip(), value.strip(), "--set")
+
+
+def environment_name(key: str) -> str:
+    """The variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
+    return "LEVERET_" + key.upper().replace(".", "_")
+
+
+def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[Setting]:
+    """The settings that RabbitMQ's variables and our own make; ours that stand for no key are warned about."""
+    port, host = environ.get("RABBITMQ_NODE_PORT"), environ.get("RABBITMQ_NODE_IP_ADDRESS")
+    if port or host:
+        host = f"[{host}]" if host and ":" in host else host
+        listener = f"{host}:{port or DEFAULT_PORT}" if host else str(port)
+        yield Setting("listeners.tcp.default", listener, "RABBITMQ_NODE_PORT")
+    for variable, key in RABBITMQ_VARIABLES.items():
+        if value := environ.get(variable):
+            yield Setting(key, value, variable)
+    if logs := environ.get("RABBITMQ_LOGS"):
+        # '-' is the console and overrides log.*; otherwise it names the file.
+        yield Setting("log.console", "true" if logs == "-" else "false", "RABBITMQ_LOGS")
+        yield Setting("log.file", "false" if logs == "-" else logs, "RABBITMQ_LOGS")
+    known = {environment_name(key.name): key.name for key in KEYS if "$" not in key.name}
+    for variable in sorted(name for name in environ if name.startswith("LEVERET_")):
+        if variable in known:
+            yield Setting(known[variable], environ[variable], variable)
+        elif variable.startswith("LEVERET_LISTENERS_TCP_"):
+            name = variable.removeprefix("LEVERET_LISTENERS_TCP_").lower()
+            yield Setting(f"listeners.tcp.{name}", environ[variable], variable)
+        elif variable != "LEVERET_CONFIG_FILE":
+            # No error: a container platform sets such names for a service called leveret.
+            warnings.append(f"environment variable {variable} stands for no key; ignored")
