@@ -335,10 +335,10 @@ class Channel:
         for consumer, run in groupby(records, key=_consumer_of):
             seq_ids = [seq_id for _, seq_id in run]
             consumer.unacked -= len(seq_ids)
-            queue = consumer.queue
-            queue.acks += seq_ids
-            queue.touch()
-        self._credit(records)
+            consumer.queue.acks += seq_ids
+        self._credit(records)  # first: the order in which consumers wake is that in which their queues run
+        for consumer, _ in groupby(records, key=_consumer_of):
+            consumer.queue.touch()
 
     def requeue(self, records: Sequence[Record]) -> None:
         """Put messages back into their queues."""
@@ -358,9 +358,16 @@ class Channel:
                 consumer.wake()
 
     def wake_consumers(self) -> None:
-        """Let every consumer that has room again rejoin its queue's rotation."""
-        for consumer in self.consumers.values():
+        """Let every consumer that has room again rejoin its queue's rotation, each time in another order.
+
+        They share the room of the channel, and the first takes what there is: RabbitMQ shuffles them.
+        """
+        consumers = self.consumers
+        for consumer in consumers.values():
             consumer.wake()
+        if len(consumers) > 1:
+            tag = next(iter(consumers))
+            consumers[tag] = consumers.pop(tag)
 
     def commit(self) -> None:
         """`tx.commit`: the publishes, then the settlements."""

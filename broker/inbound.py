@@ -361,13 +361,13 @@ class Inbound:
                             acking.acked += 1
                             acked = consumer.queue
                             acked.acks.append(seq_id)
+                            if acking.global_prefetch:
+                                acking.wake_consumers()  # before the touch: who wakes first is served first
+                            elif consumer.parked:
+                                consumer.wake()
                             if not acked.touched:
                                 acked.touched = True
                                 touched.append(acked)
-                            if consumer.parked:
-                                consumer.wake()
-                            if acking.global_prefetch:
-                                acking.wake_consumers()
                         at = end
                         continue
                 self._resume_at = end

@@ -4,7 +4,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from fakes import Client, Driver, Node, parse, publish_frames
+from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from hypothesis import given, settings, strategies as st
 
 from broker.amqp.commands import Basic, Queue as Wire, make
@@ -22,7 +22,7 @@ def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
     """What a channel needs of a connection."""
     driver = Driver()
     outbox = Outbox(turn, driver, limit)
-    driver.connection = SimpleNamespace(outbox=outbox, sent=False)  # type: ignore[assignment]
+    driver.connection = SimpleNamespace(outbox=outbox, sent=0)  # type: ignore[assignment]
     return SimpleNamespace(
         vhost=vhost or VHost("/", turn), outbox=outbox, frame_max=131072, driver=driver, notifies_cancel=True
     )
@@ -105,7 +105,7 @@ class Bench:
         """The client changes the prefetch of a whole channel."""
         self.channels[channel].global_prefetch = self.model.global_prefetch[channel] = prefetch
         self.channels[channel].wake_consumers()
-        self.model.wake([each for each in self.model.consumers.values() if each.spec.channel == channel])
+        self.model.wake_channel(channel)
 
     def cancel(self, at: int) -> None:
         if not self.queue.consumers:
@@ -169,6 +169,13 @@ class Model:
                 taker.parked = False
                 self.join(taker)
 
+    def wake_channel(self, channel: int) -> None:
+        """All consumers of a channel, another one first each time."""
+        takers = [each for each in self.consumers.values() if each.spec.channel == channel]
+        self.wake(takers)
+        for each in takers[:1]:
+            self.consumers[each.tag] = self.consumers.pop(each.tag)
+
     def join(self, taker: Taker) -> None:
         at = len(self.rotation)
         while at and self.rotation[at - 1].spec.priority < taker.spec.priority:
@@ -187,7 +194,7 @@ class Model:
         else:
             self.acked = True
         if self.global_prefetch[channel]:
-            self.wake([each for each in self.consumers.values() if each.spec.channel == channel])
+            self.wake_channel(channel)
         else:
             self.wake(list(dict.fromkeys(taker for taker, _ in records)))
 
@@ -220,7 +227,11 @@ class Model:
 
 
 specs = st.builds(
-    Spec, st.integers(0, 3), st.booleans() | st.just(False), st.integers(0, 4), st.sampled_from((0, 0, 0, 1, 2))
+    Spec,
+    st.integers(0, 3),
+    st.booleans() | st.just(False),
+    st.integers(0, 4),
+    st.sampled_from((0, 0, 0, 1, 2)),
 )
 operations = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 12)),
@@ -380,6 +391,24 @@ def test_a_lowered_global_prefetch_holds_back_what_is_waiting():
     client.send(make(Basic.Ack, 3, True))
     assert 1 == len(client.sent())
     assert 3 == node.vhosts["/"].queues["q"].ready_count
+
+
+def test_queues_share_a_channel_prefetch():
+    """Where two queues' consumers share one channel limit, neither starves, however fast the other is refilled."""
+    client = Client()
+    for name in ("a", "b"):
+        client.declare(name)
+        client.receive(publish_frames(name) * 20)
+    client.ask(make(Basic.Qos, 0, 1, True))
+    client.send(basic_consume("a", "a"))
+    client.send(basic_consume("b", "b"))
+    taken = [item.method.routing_key for item in client.take() if item.header]
+    for tag in range(1, 20):
+        client.send(make(Basic.Ack, tag, False))
+        taken += [item.method.routing_key for item in client.take()]
+
+    assert 20 == len(taken)
+    assert 8 <= taken.count("a") <= 12
 
 
 def test_the_highest_priority_is_served_while_it_has_room():
