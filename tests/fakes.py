@@ -71,7 +71,7 @@ class Driver:
         if outbox.frames:
             self.octets += b"".join(outbox.frames)
             outbox.frames.clear()
-            self.connection.sent = True
+            self.connection.sent += 1
         outbox.drained()
 
     def close(self, delay: float = 0.0) -> None:

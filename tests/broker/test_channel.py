@@ -35,7 +35,9 @@ def fill(client: Client, count: int) -> None:
 
 
 @settings(max_examples=60)
-@given(count=st.integers(0, 6), tag=st.integers(0, 8), multiple=st.booleans(), before=st.sets(st.integers(1, 6)))
+@given(
+    count=st.integers(0, 6), tag=st.integers(0, 8), multiple=st.booleans(), before=st.sets(st.integers(1, 6))
+)
 def test_what_a_settlement_covers(count, tag, multiple, before):
     """One tag, or all up to it, or with 0 all; a tag that is not outstanding is 406 and changes nothing."""
     client = Client()
@@ -126,7 +128,10 @@ def test_a_transaction_takes_effect_when_committed(client):
     assert [] == bodies(client)
     assert ["1 tx.select-ok"] == client.sent()
     sent = client.ask(Tx.Commit())
-    assert ["1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=nowhere 'lost'", "1 tx.commit-ok"] == sent
+    assert [
+        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=nowhere 'lost'",
+        "1 tx.commit-ok",
+    ] == sent
     assert [b"b", b"new"] == bodies(client)
     assert 0 == client.node.vhosts["/"].queues["q"].unacked_count
     assert ["1 tx.commit-ok"] == client.ask(Tx.Commit())
@@ -215,8 +220,10 @@ def test_errors_of_a_publish_are_due_with_its_content(client):
     assert [] == client.sent()
     client.receive(octets[-1:])
     assert [
-        "1 channel.close reply_code=404 reply_text=\"NOT_FOUND - no exchange 'missing' in vhost '/'\" "
-        "class_id=60 method_id=40"
+        (
+            "1 channel.close reply_code=404 reply_text=\"NOT_FOUND - no exchange 'missing' in vhost '/'\" "
+            "class_id=60 method_id=40"
+        )
     ] == client.sent()
 
 
@@ -276,9 +283,9 @@ def test_replies_find_the_one_who_asked(client):
 
     assert [f"1 queue.declare-ok queue={address} consumer_count=1"] == server.declare(address, passive=True)
     server.publish(address, b"answer", correlation_id="1")
-    assert [f"1 basic.deliver consumer_tag=replies delivery_tag=1 routing_key={address} correlation_id=1 'answer'"] == (
-        client.sent()
-    )
+    assert [
+        f"1 basic.deliver consumer_tag=replies delivery_tag=1 routing_key={address} correlation_id=1 'answer'"
+    ] == (client.sent())
     client.send(make(Basic.Cancel, "replies", False))
     server.publish(address, b"late", mandatory=True)
     assert "basic.return reply_code=312" in server.sent()[0]
@@ -300,7 +307,10 @@ def test_a_reply_consumer_takes_no_acks_and_is_alone(client):
     assert "PRECONDITION_FAILED - reply consumer cannot acknowledge" in client.consume(REPLY_TO)[0]
     client.send(Channel.Open(), 2)
     client.consume(REPLY_TO, "a", 2, no_ack=True)
-    assert "PRECONDITION_FAILED - reply consumer already set" in client.consume(REPLY_TO, "b", 2, no_ack=True)[-1]
+    assert (
+        "PRECONDITION_FAILED - reply consumer already set"
+        in client.consume(REPLY_TO, "b", 2, no_ack=True)[-1]
+    )
 
 
 # -- consumers --------------------------------------------------------------------------------------------------------

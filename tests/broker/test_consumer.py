@@ -26,7 +26,9 @@ class FakeQueue:
         self.rejoined.append(consumer)
 
 
-def channel(number: int = 1, *, frame_max: int = 131072, limit: int = 1 << 20, global_prefetch: int = 0) -> Any:
+def channel(
+    number: int = 1, *, frame_max: int = 131072, limit: int = 1 << 20, global_prefetch: int = 0
+) -> Any:
     """What a consumer needs of its channel."""
     return SimpleNamespace(
         number=number,

@@ -112,7 +112,9 @@ def test_pauses_without_use_become_rare(queue):
     assert seen[-1] == pytest.approx(FUTILE_LIMIT)
 
 
-@pytest.mark.parametrize(("size", "delivered", "useful"), [(100, 250, True), (100, 200, False), (100_000, 5, True)])
+@pytest.mark.parametrize(
+    ("size", "delivered", "useful"), [(100, 250, True), (100, 200, False), (100_000, 5, True)]
+)
 def test_what_makes_a_pause_useful(queue, size, delivered, useful):
     """A pause was of use if consumers took a fair part of what a publisher can send of messages that large."""
     fill(queue, HIGH + 1)

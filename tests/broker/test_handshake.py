@@ -1,5 +1,6 @@
 """From the protocol header to open-ok, and all the ways not to get there."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -49,10 +50,15 @@ HANDSHAKE = PROTOCOL_HEADER + b"".join(encode_method(0, each) for each in (start
 
 def test_the_way_in():
     """Header, start-ok, tune-ok, open: each is answered, and what was negotiated holds."""
-    client, sent = talk(Node(), start_ok(properties={"capabilities": ("table", CAPABILITIES)}), tune_ok(7, 8192, 5), open_())
+    client, sent = talk(
+        Node(), start_ok(properties={"capabilities": ("table", CAPABILITIES)}), tune_ok(7, 8192, 5), open_()
+    )
     connection = client.connection
 
-    assert ["0 connection.tune channel_max=2047 frame_max=131072 heartbeat=60", "0 connection.open-ok"] == sent
+    assert [
+        "0 connection.tune channel_max=2047 frame_max=131072 heartbeat=60",
+        "0 connection.open-ok",
+    ] == sent
     assert ("open", 7, 8192, 5) == (
         connection.state,
         connection.channel_max,
@@ -70,14 +76,16 @@ def test_the_split_of_a_handshake_does_not_matter(cuts):
     octets = HANDSHAKE + encode_method(1, Channel.Open())
     client = Client(connect=False)
     bounds = [0, *sorted(cuts), len(octets)]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         client.receive(octets[start:stop])
 
     names = [line.split(" ")[1] for line in client.sent()]
     assert ["connection.start", "connection.tune", "connection.open-ok", "channel.open-ok"] == names
 
 
-@pytest.mark.parametrize("octets", [b"GET / HTTP/1.1\r\n", b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", b"X"])
+@pytest.mark.parametrize(
+    "octets", [b"GET / HTTP/1.1\r\n", b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", b"X"]
+)
 def test_other_protocols_are_shown_ours(octets):
     """Anything but our protocol header is answered with it, and the socket closes (spec 4.2.2)."""
     client = Client(connect=False)

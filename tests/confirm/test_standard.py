@@ -64,14 +64,18 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         due = self.numbers(SETTLED, REFUSED)
-        first = min(self.numbers(OPEN, SETTLED, REFUSED), default=0)  # what is below, the client has forgotten
+        first = min(
+            self.numbers(OPEN, SETTLED, REFUSED), default=0
+        )  # what is below, the client has forgotten
         taken = self.confirms.take()
         for number, multiple, ack in taken:
             covered = range(first, number + 1) if multiple else (number,)
             for one in covered:
                 state = self.states[one]
 
-                assert state in ((SETTLED, ACKED) if ack and one != number else (SETTLED if ack else REFUSED,))
+                assert state in (
+                    (SETTLED, ACKED) if ack and one != number else (SETTLED if ack else REFUSED,)
+                )
                 self.states[one] = ACKED if ack else NACKED
 
         assert [] == self.numbers(SETTLED, REFUSED)

@@ -1,0 +1,410 @@
+"""The life of a connection: methods, errors, closing, time, and what it leaves behind."""
+
+import pytest
+from fakes import Client, Node, publish_frames
+
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, make
+from broker.amqp.fastpath import HEARTBEAT
+from broker.config import Compatibility, UserConfig, UserLimits
+from broker.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
+
+PUBLISH_BEGUN = encode_method(1, make(Basic.Publish, 0, "", "q", False, False))
+
+
+@pytest.fixture
+def client() -> Client:
+    """A client with a queue `q`."""
+    made = Client()
+    made.declare("q")
+    return made
+
+
+def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
+    return bytes([kind]) + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + end
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_soft_error_closes_the_channel(client):
+    """The client hears why; the channel's frames are ignored until close-ok, then the number can be used again."""
+    close = client.ask(make(Queue.Delete, 0, "amq.missing", False, False, False))
+    assert ["1 queue.delete-ok"] == close
+    sent = client.ask(make(Basic.Get, 0, "missing", False))
+    text = "NOT_FOUND - no queue 'missing' in vhost '/'"
+    assert [f'1 channel.close reply_code=404 reply_text="{text}" class_id=60 method_id=70'] == sent
+    client.publish("q", b"ignored")
+    client.send(make(Basic.Ack, 1, False))
+    client.send(Channel.Open())
+
+    assert [] == client.ask(make(Basic.Get, 0, "q", False))
+    client.send(make(Channel.CloseOk))
+    assert "1 channel.open-ok" in client.ask(Channel.Open())[0]
+    assert ["1 basic.get-empty"] == client.ask(make(Basic.Get, 0, "q", False))
+
+
+def test_closes_may_cross(client):
+    """A client's close that crosses ours is answered, and its close-ok is still awaited."""
+    client.ask(make(Basic.Get, 0, "missing", False))
+
+    assert ["1 channel.close-ok"] == client.ask(make(Channel.Close, 200, "", 0, 0))
+    assert [] == client.ask(Channel.Open())
+    client.send(make(Channel.CloseOk))
+    assert 1 == len(client.ask(Channel.Open()))
+
+
+def test_a_hard_error_closes_the_connection(client):
+    """Everything is released at once, nothing is executed any more, and the socket goes at close-ok."""
+    client.consume("q")
+    client.publish("q", b"unacked")
+    client.sent()
+    sent = client.ask(Channel.Open())
+    assert [
+        (
+            "0 connection.close reply_code=504 reply_text=\"CHANNEL_ERROR - second 'channel.open' seen\" "
+            "class_id=20 method_id=10"
+        )
+    ] == sent
+    queue = client.node.vhosts["/"].queues["q"]
+    assert ("closing", 1, 0) == (client.connection.state, queue.ready_count, queue.consumer_count)
+    client.publish("q", b"ignored")
+    assert 1 == queue.ready_count
+    assert client.driver.closed is None
+    client.send(make(Wire.CloseOk), 0)
+
+    assert ("closed", 0.0) == (client.connection.state, client.driver.closed)
+    assert [] == client.ask(Channel.Open(), 2)
+
+
+def test_a_close_is_answered_while_closing(client):
+    """A client's close that crosses ours gets its close-ok."""
+    client.ask(Channel.Open())
+
+    assert ["0 connection.close-ok"] == client.ask(make(Wire.Close, 200, "", 0, 0), 0)
+    assert "closing" == client.connection.state
+
+
+@pytest.mark.parametrize(
+    "octets", [frame(1, 0, b"", b"x"), b"\x01\x00\x00\xff\xff\xff\xff", frame(8, 0, b"")[:-1] + b"x"]
+)
+def test_garbage_while_closing_ends_it(client, octets):
+    """Broken framing after our close ends the connection without a further word."""
+    client.ask(Channel.Open())
+    client.receive(HEARTBEAT + octets)
+
+    assert ([], "closed", 0.0) == (client.sent(), client.connection.state, client.driver.closed)
+
+
+def test_close_ok_does_not_come(client):
+    """After the time allowed for close-ok the socket is closed."""
+    client.ask(Channel.Open())
+    now = client.node.clock.now
+
+    assert now + CLOSE_TIMEOUT == client.connection.tick(now + 1)
+    assert client.driver.closed is None
+    assert client.connection.tick(now + CLOSE_TIMEOUT) is None
+    assert 0.0 == client.driver.closed
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (frame(1, 1, bytes(20), b"\x00"), "{invalid_frame_end_marker,0}"),
+        (b"\x01\x00\x01\x00\xff\xff\xff", "{frame_too_large,16777215,131064}"),
+    ],
+)
+def test_broken_frames_are_fatal(client, octets, text):
+    """The client is told, nothing more is read, and the socket goes after a delay without waiting for close-ok."""
+    client.sent()
+    client.receive(octets + encode_method(2, Channel.Open()))
+    (sent,) = client.sent()
+
+    assert "0 connection.close reply_code=501" in sent
+    assert text in sent
+    assert ("closed", FATAL_DELAY) == (client.connection.state, client.driver.closed)
+
+
+@pytest.mark.parametrize(
+    ("octets", "code", "text"),
+    [
+        (frame(5, 1, b""), 501, "FRAME_ERROR - type 5, all octets = <<>>: unknown_frame"),
+        (frame(8, 1, b""), 505, "UNEXPECTED_FRAME - type 8, all octets = <<>>"),
+        (frame(1, 1, b"\x00\x3c\x00\x01"), 503, "COMMAND_INVALID - unimplemented method"),
+        (frame(1, 1, b"\x00\x3c\x00\x46\x00"), 501, "FRAME_ERROR - cannot decode <<0>>"),
+        (frame(1, 0, b"\x00\x0a\x00\x32\x00"), 541, "INTERNAL_ERROR"),
+        (frame(2, 1, bytes(14)), 505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead"),
+        (frame(3, 1, b"x"), 505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead"),
+        (frame(3, 9, b"x"), 504, "CHANNEL_ERROR - expected 'channel.open'"),
+        (frame(3, 0, b"x"), 505, 'UNEXPECTED_FRAME - type 3, all octets = <<"x">>'),
+        (encode_method(9, make(Basic.Ack, 1, False)), 504, "CHANNEL_ERROR - expected 'channel.open'"),
+        (publish_frames("q", channel=9), 504, "CHANNEL_ERROR - expected 'channel.open'"),
+        (encode_method(0, make(Basic.Ack, 1, False)), 504, "CHANNEL_ERROR - unexpected method in connection state"),
+        (encode_method(1, make(Channel.OpenOk, "0")), 503, "COMMAND_INVALID - unimplemented method"),
+        (PUBLISH_BEGUN + publish_frames("q"), 505, "UNEXPECTED_FRAME - expected content header for class 60"),
+        (encode_method(1, make(Basic.Qos, 7, 0, False)), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (7)"),
+        (encode_method(1, make(Channel.Flow, False)), 540, "NOT_IMPLEMENTED - active=false"),
+    ],
+)  # fmt: skip
+def test_hard_errors_in_rabbitmqs_words(client, octets, code, text):
+    """What a client gets wrong is answered with the code and text RabbitMQ answers."""
+    client.sent()
+    client.receive(octets)
+    (sent,) = client.sent()
+
+    assert f"0 connection.close reply_code={code} reply_text=" in sent
+    assert text in sent
+
+
+def test_a_bug_of_ours_is_an_internal_error(client, monkeypatch):
+    """An unexpected exception closes the connection with 541 and nothing else, and is logged."""
+    monkeypatch.setattr(client.node.vhosts["/"], "queue", lambda *_: 1 // 0)
+
+    assert ["0 connection.close reply_code=541 reply_text=INTERNAL_ERROR"] == client.ask(
+        make(Basic.Get, 0, "q", False)
+    )[-1:]
+
+
+# -- channels and limits ----------------------------------------------------------------------------------------------
+
+
+def test_channel_max_is_a_number_of_channels(client):
+    """One channel more than negotiated is 530."""
+    client.connection.channel_max = 2
+    client.send(Channel.Open(), 2)
+
+    assert (
+        "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
+        in (client.ask(Channel.Open(), 3)[-1])
+    )
+
+
+def test_users_and_nodes_may_limit_channels():
+    """The limits of a user and of the node count over connections; a closed channel makes room."""
+    node = Node(user_limits={"guest": UserLimits(max_channels=2)})
+    first = Client(node)
+    second = Client(node, port=50001)
+
+    assert "maximum allowed user limit of 2" in second.ask(Channel.Open(), 2)[0]
+    second.connection.lost()
+    assert 1 == len(first.ask(Channel.Open(), 2))
+    small = Client(Node(channel_max_per_node=1))
+    assert "has reached the maximum allowed limit of 1" in small.ask(Channel.Open(), 2)[0]
+
+
+def test_transient_queues_can_be_denied():
+    """With RabbitMQ 4's rule a queue that is neither durable nor exclusive is 541."""
+    client = Client(Node(compatibility=Compatibility(transient_nonexcl_queues="denied")))
+
+    assert ["1 queue.declare-ok queue=a"] == client.declare("a", durable=True)
+    assert ["1 queue.declare-ok queue=b"] == client.declare("b", exclusive=True)
+    assert "541" in client.declare("c")[0]
+
+
+def test_what_old_clients_ask(client):
+    """`access.request` gets ticket 1, `channel.flow` its echo, and `connection.update-secret` is accepted."""
+    client.sent()
+
+    assert ["1 access.request-ok ticket=1"] == client.ask(Access.Request())
+    assert ["1 channel.flow-ok active"] == client.ask(make(Channel.Flow, True))
+    assert ["0 connection.update-secret-ok"] == client.ask(make(Wire.UpdateSecret, "new", "why"), 0)
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+def holding(node: Node) -> Client:
+    """A client with an exclusive queue, a consumer, and messages unacked and uncommitted."""
+    client = Client(node)
+    client.declare("q")
+    client.declare("mine", exclusive=True)
+    client.declare("gone", auto_delete=True)
+    client.consume("q")
+    client.consume("gone")
+    client.publish("q", b"a")
+    client.publish("mine", b"b")
+    client.send(Channel.Open(), 2)
+    client.send(make(Basic.Get, 0, "mine", False), 2)
+    client.sent()
+    return client
+
+
+def assert_released(node: Node, connection: Connection) -> None:
+    """Nothing is left of a `holding` client but its shared queue with its message."""
+    queues = node.vhosts["/"].queues
+    assert ["q"] == list(queues)
+    assert (1, 0, 0) == (queues["q"].ready_count, queues["q"].unacked_count, queues["q"].consumer_count)
+    assert ({}, {}) == (connection.channels, connection.exclusive_queues)
+
+
+def test_a_client_says_goodbye():
+    """`connection.close` releases everything and is answered, then the socket goes."""
+    node = Node()
+    client = holding(node)
+
+    assert ["0 connection.close-ok"] == client.ask(make(Wire.Close, 200, "bye", 0, 0), 0)
+    assert_released(node, client.connection)
+    assert ("closed", "bye", 0.0) == (
+        client.connection.state,
+        client.connection.close_reason,
+        client.driver.closed,
+    )
+
+
+def test_a_lost_connection_releases_everything_once():
+    """Exclusive queues go, unacked messages come back, counters are taken back; a second call does nothing."""
+    node = Node()
+    client = holding(node)
+    other = Client(node, port=50001)
+    client.receive(publish_frames("q", b"half")[:-5])
+    for _ in range(2):
+        client.connection.lost()
+
+        assert_released(node, client.connection)
+        assert ({other.connection}, 1, 1) == (node.connections, node.channel_count, node.connections_closed)
+        assert 1 == node.vhosts["/"].connection_count
+        assert {"guest": 1} == dict(node.user_connections)
+    assert "lost" == client.connection.state
+    assert client.connection.tick(1e9) is None
+    client.receive(publish_frames("q"))
+    assert 1 == node.vhosts["/"].queues["q"].ready_count
+
+
+def test_totals_outlive_their_channels():
+    """What closed channels have published, delivered and acked is counted by the server."""
+    node = Node()
+    client = holding(node)
+    client.send(make(Basic.Ack, 1, False))
+    client.connection.lost()
+
+    assert (2, 2, 1) == (node.published, node.delivered, node.acked)
+
+
+def test_a_shutdown_is_told():
+    """`force_close` releases everything and sends 320; before the handshake's end there is only silence."""
+    node = Node()
+    client = holding(node)
+    newcomer = Client(node, connect=False)
+    for each in (client, newcomer):
+        each.connection.force_close("maintenance")
+    node.finish_turn()
+
+    assert ['0 connection.close reply_code=320 reply_text="CONNECTION_FORCED - maintenance"'] == client.sent()
+    assert_released(node, client.connection)
+    assert ([], 0.0) == (newcomer.sent(), newcomer.driver.closed)
+    client.connection.force_close("again")
+    assert [] == client.sent()
+
+
+def test_others_get_what_a_lost_consumer_had():
+    """Unacked messages of a lost connection go to the remaining consumer at once, marked redelivered."""
+    node = Node()
+    client, other = Client(node), Client(node, port=50001)
+    client.declare("q")
+    client.consume("q")
+    client.publish("q", b"a")
+    other.consume("q", "other")
+    other.sent()
+    client.connection.lost()
+    node.finish_turn()
+
+    assert ["1 basic.deliver consumer_tag=other delivery_tag=1 redelivered routing_key=q 'a'"] == other.sent()
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_keep_a_silent_connection_open():
+    """We send one in each half interval without other frames, and end after two intervals without any of theirs."""
+    client = Client(heartbeat=10)
+    connection, now = client.connection, 5000.0
+    client.declare("mine", exclusive=True)
+    connection.tick(now)
+    client.sent()
+    for number in range(30):
+        now += 5
+        if number < 10:
+            client.receive(HEARTBEAT)
+        again = connection.tick(now)
+        client.node.finish_turn()
+        if again is None:
+            break
+
+        assert (now + 5, ["0 heartbeat"]) == (again, client.sent())
+
+    assert 14 == number
+    assert ("missed heartbeats", 0.0) == (connection.close_reason, client.driver.closed)
+    assert {} == client.node.vhosts["/"].queues
+
+
+def test_frames_make_heartbeats_unnecessary():
+    """Where something was sent since the last tick, no heartbeat is."""
+    client = Client(heartbeat=10)
+    for number in range(5):
+        client.declare("q")
+        assert 2005.0 + 5 * number == client.connection.tick(2000.0 + 5 * number)
+        client.node.finish_turn()
+
+        assert [] == client.sent()
+
+    client.connection.tick(2030.0)
+    client.node.finish_turn()
+    assert ["0 heartbeat"] == client.sent()
+
+
+def test_without_heartbeats_nothing_is_due():
+    """A connection that negotiated none is never ended for silence."""
+    client = Client(heartbeat=0)
+
+    assert client.connection.tick(1e9) is None
+    assert "open" == client.connection.state
+
+
+# -- confirms and alarms ----------------------------------------------------------------------------------------------
+
+
+def test_confirms_of_a_read_are_put_together(client):
+    """All publishes of a read are confirmed in one frame, those of other channels in theirs."""
+    client.send(make(Confirm.Select, False))
+    client.send(Channel.Open(), 2)
+    client.send(make(Confirm.Select, False), 2)
+    client.sent()
+    client.receive(publish_frames("q") * 5 + publish_frames("q", channel=2))
+
+    assert ["1 basic.ack delivery_tag=5 multiple", "2 basic.ack delivery_tag=1"] == client.sent()
+
+
+def test_publishers_wait_while_memory_is_short(client):
+    """A connection that publishes during an alarm is told and not read; others go on; the end is told as well."""
+    node = client.node
+    other = Client(node, port=50001)
+    other.sent()
+    node.set_alarm("low on memory")
+    client.publish("q")
+    node.finish_turn()
+
+    assert ['0 connection.blocked reason="low on memory"'] == client.sent()[-1:]
+    assert not client.driver.reading
+    assert ["1 queue.declare-ok queue=other"] == other.declare("other")
+    assert other.driver.reading
+    node.set_alarm("")
+    node.finish_turn()
+    assert (["0 connection.unblocked"], True) == (client.sent(), client.driver.reading)
+    client.connection.unblock()
+    assert [] == client.sent()
+
+
+def test_users_are_looked_at_again(client):
+    """A permission given or taken later holds for the next method."""
+    user = UserConfig("me", "me", (), {"/": ("", "", "")})
+    node = Node(users=(user,))
+    mine = Client(node, user="me")
+    assert (
+        "ACCESS_REFUSED - configure access to queue 'q' in vhost '/' refused for user 'me'"
+        in mine.declare("q")[0]
+    )
+    node.users.set_permissions("me", "/", ".*", ".*", ".*")
+    mine.send(make(Channel.CloseOk))
+    mine.send(Channel.Open())
+
+    assert ["1 queue.declare-ok queue=q"] == mine.declare("q")[-1:]
