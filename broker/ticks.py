@@ -45,16 +45,25 @@ class Ticks:
             bucket.discard(connection)
             if not bucket:
                 del self._buckets[connection.bucket]
+        connection.bucket = -1
 
     def run(self, now: float) -> None:
         """Call whatever is due."""
         current = int(now / TICK_SECONDS)
         for number in range(self._last + 1, current + 1):
             self._last = number
-            for connection in self._buckets.pop(number, ()):
-                again = connection.tick(now)
-                if again is not None:
-                    self.schedule(connection, again)
+            due = self._buckets.pop(number, None)
+            try:
+                while due:
+                    connection = due.pop()
+                    if connection.bucket == number:  # or it was forgotten or moved by one called before it
+                        again = connection.tick(now)
+                        if again is not None:
+                            self.schedule(connection, again)
+            finally:
+                for connection in due or ():  # one that fails must not cost the others their heartbeats
+                    if connection.bucket == number:
+                        self.schedule(connection, now)
         self._last = current
 
     def __len__(self) -> int:

@@ -1,0 +1,216 @@
+"""The timer wheel beside a list that is searched from end to end."""
+
+import gc
+import weakref
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.ticks import TICK_SECONDS, Ticks
+
+START = 1000.0
+ROUNDING = 1e-6  # of a division by TICK_SECONDS
+TIMES = st.floats(-1.0, 30.0)
+CONNECTIONS = st.integers(0, 7)
+
+
+class Counted:
+    """A connection that notes when it is called, and answers what a test wants."""
+
+    def __init__(self) -> None:
+        self.bucket = -1
+        self.calls: list[float] = []
+        self.again: list[float] = []  # answers to come; None after the last
+
+    def tick(self, now: float) -> float | None:
+        self.calls.append(now)
+        return self.again.pop(0) if self.again else None
+
+
+class Wheel(RuleBasedStateMachine):
+    """Every operation on the wheel and on a plain mapping from connection to time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = START
+        self.ticks = Ticks(START)
+        self.connections = [Counted() for _ in range(8)]
+        self.due: dict[int, float] = {}
+
+    @rule(number=CONNECTIONS, after=TIMES)
+    def schedule(self, number: int, after: float) -> None:
+        """Ask for a call, now and then for a time that is over."""
+        self.ticks.schedule(self.connections[number], self.now + after)
+        self.due[number] = self.now + after
+
+    @rule(number=CONNECTIONS)
+    def forget(self, number: int) -> None:
+        """Ask for no call, whether one was asked for or not."""
+        self.ticks.forget(self.connections[number])
+        self.due.pop(number, None)
+
+    @precondition(lambda self: self.due)
+    @rule(number=CONNECTIONS, after=st.lists(TIMES, max_size=3))
+    def answer(self, number: int, after: list[float]) -> None:
+        """Have a connection ask again when it is called."""
+        self.connections[number].again = [self.now + seconds for seconds in after]
+
+    @rule(seconds=st.floats(0.0, 10.0))
+    def run(self, seconds: float) -> None:
+        """Let time pass, in one step however long."""
+        self.now += seconds
+        answers = [list(connection.again) for connection in self.connections]
+        for connection in self.connections:
+            connection.calls.clear()
+        self.ticks.run(self.now)
+        for number, connection in enumerate(self.connections):
+            assert [self.now] * len(connection.calls) == connection.calls
+            called = len(connection.calls)
+            due = self.due.pop(number, None)
+            asked = [] if due is None else [due, *answers[number]]
+            assert all(time <= self.now + ROUNDING for time in asked[:called])  # nobody early
+            rest = asked[called:]
+            assert not rest or rest[0] > self.now - TICK_SECONDS - ROUNDING or called  # nobody late
+            assert called <= len(asked)
+            if rest:
+                self.due[number] = rest[0]
+
+    @invariant()
+    def holds_what_waits(self) -> None:
+        """As many are held as wait, each once, and no bucket is empty."""
+        assert len(self.due) == len(self.ticks)
+        assert all(self.ticks._buckets.values())
+
+
+TestWheel = Wheel.TestCase
+TestWheel.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+@given(after=st.floats(0.0, 100.0), step=st.floats(0.01, 0.3))
+def test_a_call_comes_in_time(after, step):
+    """With steps of any size, the call comes in the first step after the time, or a tick after that."""
+    ticks, connection, now = Ticks(START), Counted(), START
+    ticks.schedule(connection, START + after)
+    while not connection.calls:
+        now += step
+        ticks.run(now)
+
+    assert after - ROUNDING <= now - START <= after + TICK_SECONDS + step + ROUNDING
+
+
+def test_the_last_time_asked_for_counts():
+    """A later time replaces an earlier one, and an earlier one a later."""
+    ticks, sooner, later = Ticks(START), Counted(), Counted()
+    ticks.schedule(sooner, START + 9)
+    ticks.schedule(sooner, START + 1)
+    ticks.schedule(later, START + 1)
+    ticks.schedule(later, START + 9)
+    ticks.run(START + 2)
+
+    assert ([START + 2], []) == (sooner.calls, later.calls)
+    ticks.run(START + 10)
+    assert ([START + 2], [START + 10]) == (sooner.calls, later.calls)
+
+
+def test_a_connection_may_go_while_it_is_called():
+    """Being forgotten out of its own call, or by another's, is no error, and nobody is called afterwards."""
+    ticks, first, second = Ticks(START), Counted(), Counted()
+
+    class Leaving(Counted):
+        def tick(self, now: float) -> None:
+            super().tick(now)
+            for other in (self, first, second):
+                ticks.forget(other)
+
+    leaving = Leaving()
+    ticks.schedule(leaving, START + 1)
+    ticks.schedule(first, START + 2)
+    ticks.schedule(second, START + 60)
+    ticks.run(START + 3)
+    ticks.run(START + 90)
+
+    assert (1, [], []) == (len(leaving.calls), first.calls, second.calls)
+    assert 0 == len(ticks)
+
+
+def test_connections_that_are_due_together_may_end_each_other():
+    """Of two that are due in the same tick, the one called first forgets or moves the other in time."""
+    ticks = Ticks(START)
+    pair: list[Counted] = []
+
+    class Ending(Counted):
+        def tick(self, now: float) -> None:
+            super().tick(now)
+            for other in pair:
+                if other is not self:
+                    ticks.forget(other)
+
+    class Moving(Counted):
+        def tick(self, now: float) -> None:
+            super().tick(now)
+            for other in pair:
+                if not other.calls:
+                    ticks.schedule(other, now + 1)
+
+    for kind, calls in ((Ending, 1), (Moving, 2)):
+        pair[:] = [kind(), kind()]
+        for connection in pair:
+            ticks.schedule(connection, START + 1)
+        ticks.run(START + 1.5)
+        assert 1 == sum(len(connection.calls) for connection in pair)
+        ticks.run(START + 5)
+        assert calls == sum(len(connection.calls) for connection in pair)
+        ticks = Ticks(START)
+
+
+def test_one_that_fails_costs_the_others_nothing():
+    """An error comes out of the run; who was due as well is called by the next one."""
+    ticks = Ticks(START)
+    healthy = [Counted() for _ in range(20)]
+
+    class Failing(Counted):
+        def tick(self, now: float) -> None:
+            raise ZeroDivisionError
+
+    for connection in (*healthy, Failing()):
+        ticks.schedule(connection, START + 1)
+    with pytest.raises(ZeroDivisionError):
+        ticks.run(START + 2)
+    ticks.run(START + 2.5)
+
+    assert [1] * 20 == [len(connection.calls) for connection in healthy]
+    assert 0 == len(ticks)
+
+
+def test_nothing_is_retained():
+    """Who was called for the last time, or forgotten, is not held by the wheel."""
+    ticks = Ticks(START)
+    called, forgotten, moved = (Counted() for _ in range(3))
+    for connection in (called, forgotten, moved):
+        ticks.schedule(connection, START + 1)
+    for seconds in range(100):
+        ticks.schedule(moved, START + 1 + seconds)
+    ticks.forget(forgotten)
+    ticks.forget(moved)
+    ticks.run(START + 5)
+    held = [weakref.ref(connection) for connection in (called, forgotten, moved)]
+    del called, forgotten, moved, connection
+    gc.collect()
+
+    assert [None] * 3 == [reference() for reference in held]
+    assert {} == ticks._buckets
+
+
+def test_a_clock_that_stands_still_calls_nobody():
+    """A second run at the same time, or a little earlier, does nothing again."""
+    ticks, connection = Ticks(START), Counted()
+    connection.again = [START + 1]
+    ticks.schedule(connection, START)
+    ticks.run(START + 1)
+    ticks.run(START + 1)
+    ticks.run(START + 0.5)
+
+    assert [START + 1] == connection.calls
+    ticks.run(START + 2)
+    assert [START + 1, START + 2] == connection.calls
