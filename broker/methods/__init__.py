@@ -1,8 +1,8 @@
 """What a channel does for each method: a table from command class to handler.
 
 Handlers are named `class_method` after the wire, take the channel and the decoded method, send their own replies and
-raise `AMQPError`. `connection.*`, `channel.open` and `channel.close` are the connection's; publishes and acks take
-the fast path and never come here.
+raise `AMQPError`. `connection.*`, `channel.open` and `channel.close` are the connection's. Publishes never come here,
+acks only where the receive loop left them alone.
 """
 
 from collections.abc import Callable
