@@ -25,7 +25,8 @@ class StandardConfirms:
     """The confirm state of one channel.
 
     `published` (which the receive loop writes out: it adds to `seq_no`) and `take` are the hot path: a
-    publish that every queue accepts at once costs an addition, and a whole turn of them one `multiple` ack. Only numbers held back with `open` cost more.
+    publish that every queue accepts at once costs an addition, and a whole turn of them one `multiple` ack.
+    Only numbers held back with `open` cost more.
     """
 
     __slots__ = ("_nacked", "_open", "_refused", "_settled", "_taken", "_told", "seq_no")

@@ -2,7 +2,8 @@
 
 The seam between protocol logic (`broker.queue`) and storage: the in-memory backing queue
 (`storage.memory`) is the only implementation so far, one that pages to disk will be another. The verbs are those of
-RabbitMQ's `rabbit_backing_queue` behaviour; those that the hot path uses take and give runs of messages, so that a turn costs one call per queue and not one per message.
+RabbitMQ's `rabbit_backing_queue` behaviour; those that the hot path uses take and give runs of messages, so that a turn
+costs one call per queue and not one per message.
 """
 
 from collections.abc import Collection, Sequence
