@@ -424,7 +424,13 @@ class Channel:
             self.vhost.delete_reply_queue(queue)
             return
         queue.remove_consumer(consumer)
+        self._left(queue)
+
+    def _left(self, queue: Queue) -> None:
+        """A consumer has left a queue, which may go; if it was exclusive, the connection forgets it."""
         self.vhost.consumer_left(queue)
+        if queue.deleted:
+            self.host.exclusive_queues.pop(queue.name, None)
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """The consumer's queue was deleted: forget it, and tell a client that wants to know."""
@@ -451,7 +457,7 @@ class Channel:
         self.unacked.clear()
         self.requeue(unacked)
         for queue in left:
-            self.vhost.consumer_left(queue)
+            self._left(queue)
 
     def tx_rollback_silently(self) -> None:
         """What an uncommitted transaction settled is unacked again."""
