@@ -6,6 +6,7 @@ from fakes import Client, Node, publish_frames
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, make
 from broker.amqp.fastpath import HEARTBEAT
+from broker.amqp.properties import build
 from broker.config import Compatibility, UserConfig, UserLimits
 from broker.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
 
@@ -141,6 +142,15 @@ def test_broken_frames_are_fatal(client, octets, text):
         (publish_frames("q", channel=9), 504, "CHANNEL_ERROR - expected 'channel.open'"),
         (encode_method(0, make(Basic.Ack, 1, False)), 504, "CHANNEL_ERROR - unexpected method in connection state"),
         (encode_method(1, make(Channel.OpenOk, "0")), 503, "COMMAND_INVALID - unimplemented method"),
+        (PUBLISH_BEGUN + frame(2, 1, b"\x00\x3c"), 541, "INTERNAL_ERROR"),
+        (PUBLISH_BEGUN + frame(2, 1, build(0)[:12] + b"\x00\x01"), 541, "INTERNAL_ERROR"),
+        (PUBLISH_BEGUN + frame(2, 1, b"\x00\x32" + build(0)[2:]), 505, "expected content header for class 60, got one for"),
+        (PUBLISH_BEGUN + frame(2, 1, build(1 << 30)), 501, "exceeds maximum allowed size 536870912"),
+        (PUBLISH_BEGUN + frame(2, 1, build(3)) + frame(3, 1, b"four"), 501, "content body frame exceeds remaining"),
+        (PUBLISH_BEGUN + frame(2, 1, build(3)) + PUBLISH_BEGUN, 505, "expected content body, got non content body frame"),
+        (PUBLISH_BEGUN + encode_method(1, Channel.Open()), 505, "expected content header for class 60, got non content"),
+        (frame(1, 1, b"\x00\x3c\x00\x28\x00"), 501, "FRAME_ERROR - cannot decode <<0>>"),
+        (encode_method(1, make(Basic.Publish, 0, "", "q", False, True)) + frame(2, 1, build(0)), 540, "immediate=true"),
         (PUBLISH_BEGUN + publish_frames("q"), 505, "UNEXPECTED_FRAME - expected content header for class 60"),
         (encode_method(1, make(Basic.Qos, 7, 0, False)), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (7)"),
         (encode_method(1, make(Channel.Flow, False)), 540, "NOT_IMPLEMENTED - active=false"),
@@ -280,6 +290,20 @@ def test_totals_outlive_their_channels():
     assert (2, 2, 1) == (node.published, node.delivered, node.acked)
 
 
+def test_exclusive_queues_that_went_before_are_forgotten(client):
+    """A long connection that uses auto-delete queues of its own one after the other keeps none of them."""
+    for number in range(3):
+        client.declare(f"mine-{number}", exclusive=True, auto_delete=True)
+        client.consume(f"mine-{number}", "c")
+        client.send(make(Basic.Cancel, "c", False))
+    client.declare("other", exclusive=True, auto_delete=True)
+    client.consume("other", "c")
+    client.send(make(Channel.Close, 200, "", 0, 0))
+
+    assert {} == client.connection.exclusive_queues
+    assert ["q"] == list(client.node.vhosts["/"].queues)
+
+
 def test_a_shutdown_is_told():
     """`force_close` releases everything and sends 320; before the handshake's end there is only silence."""
     node = Node()
@@ -392,6 +416,32 @@ def test_publishers_wait_while_memory_is_short(client):
     assert (["0 connection.unblocked"], True) == (client.sent(), client.driver.reading)
     client.connection.unblock()
     assert [] == client.sent()
+
+
+def test_a_blocked_connection_can_be_closed(client):
+    """An error of a connection that is not read during an alarm closes it, and reading goes on for its close-ok."""
+    client.node.set_alarm("low on memory")
+    client.publish("q")
+    client.connection.force_close("enough")
+    client.node.finish_turn()
+
+    assert client.driver.reading
+    assert set() == client.node.blocked
+    client.connection.unblock()
+    client.node.finish_turn()
+    assert "connection.close" in client.sent()[-1]
+
+
+def test_who_consumes_is_known(client):
+    """A connection consumes while it has consumers, or deliveries to settle."""
+    assert not client.connection.consumes
+    client.consume("q")
+    assert client.connection.consumes
+    client.publish("q")
+    client.send(make(Basic.Cancel, "c-q", False))
+    assert client.connection.consumes
+    client.send(make(Basic.Ack, 1, False))
+    assert not client.connection.consumes
 
 
 def test_users_are_looked_at_again(client):

@@ -52,6 +52,13 @@ QUEUES = ("q1", "q2", "q3")
 class PlainConnection(Connection):
     """The reference: one frame at a time, every method decoded, every route worked out afresh."""
 
+    begun: dict[int, Any]
+    """The publishes whose contents are arriving, by channel."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.begun = {}
+
     def _scan_open(self, data: bytes, at: int) -> int:
         while len(data) - at >= FRAME_OVERHEAD:
             kind, number, length = unpack_frame(data, at)
@@ -96,8 +103,7 @@ class PlainConnection(Connection):
             method: Any = decode_method(data, at + 7, end - 1)
         except Exception as error:
             raise malformed(error) from None
-        address = shortstr(method.exchange) + shortstr(method.routing_key)
-        channel.route = channel.find_route(address, method.mandatory + 2 * method.immediate)
+        self.begun[number] = method
         channel.missing = -1
 
     def _plain_content(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
@@ -128,8 +134,10 @@ class PlainConnection(Connection):
             raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
         if not channel.missing:
             content, channel.parts = b"".join(channel.parts), []
-            assert channel.route is not None
-            channel.publish(channel.route, channel.special, content)
+            method = self.begun.pop(number)  # RabbitMQ, too, looks at it when its content is complete
+            address = shortstr(method.exchange) + shortstr(method.routing_key)
+            route = channel.find_route(address, method.mandatory + 2 * method.immediate)
+            channel.publish(route, channel.special, content)
 
 
 class PlainClient(Client):
@@ -582,3 +590,32 @@ def test_a_large_frame_arrives_in_pieces():
         client.receive(octets[at : at + 65536])
 
     assert [body] == [message.body for message in node.vhosts["/"].queues["q"].backing.peek()]
+
+
+def test_messages_may_be_too_large_for_the_configuration():
+    """A body above the limit is 406 as soon as its header tells, with no octet of it kept."""
+    session = Session(whole)
+    octets = publish_frames("q1", bytes(LIMIT + 1))
+    session.feed([octets[: -(LIMIT + 9)]])
+
+    assert "message size 301 is larger than configured max size 300" in session.ordered[1][-1]
+    assert [] == session.client.connection._chunks
+
+
+def test_more_kinds_of_properties_than_are_remembered():
+    """Publishes with ever new property lists all arrive, and a bounded number of the lists is remembered."""
+    session = Session(whole)
+    session.feed([publish_frames("q1", correlation_id=str(number)) for number in range(3000)])
+
+    assert 3000 == session.node.vhosts["/"].queues["q1"].ready_count
+    assert 1024 >= len(session.client.connection._specials)
+
+
+def test_the_size_of_the_last_message_is_known():
+    """Flow control is told the octets of what was last published, where it could be repeated."""
+    session = Session(whole)
+    publish = publish_frames("q1", b"body")
+    assert 0 == session.client.connection.message_size
+    session.feed([publish])
+
+    assert len(publish) == session.client.connection.message_size

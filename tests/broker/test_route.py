@@ -1,0 +1,77 @@
+"""What property lists ask of the broker."""
+
+import pytest
+
+from broker.amqp.properties import build
+from broker.errors import AMQPError
+from broker.route import REPLY_TO, inspect
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"delivery_mode": 2, "priority": 5, "content_type": "text/plain"},
+        {"message_id": "x", "app_id": "y"},
+    ],
+)
+def test_most_properties_ask_nothing(properties):
+    """Properties that only the consumer reads need no second look."""
+    assert inspect(build(0, **properties)) is None
+
+
+def test_headers_matter_to_headers_exchanges_only():
+    """Headers without CC and BCC, a valid expiration and another reply address leave a route plain."""
+    special = inspect(build(0, headers={"x": ("bool", True)}, expiration="5", reply_to="mine"))
+
+    assert special is not None
+    assert special.plain_route
+    assert {"x": ("bool", True)} == special.headers
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"headers": {"CC": ("array", [("longstr", "a")])}},
+        {"headers": {"BCC": ("array", [])}},
+        {"expiration": "soon"},
+        {"user_id": "me"},
+        {"reply_to": REPLY_TO},
+    ],
+)
+def test_some_properties_ask_for_something(properties):
+    """Copies, checks and direct replies take a publish off the plain way."""
+    special = inspect(build(0, **properties))
+
+    assert special is not None
+    assert not special.plain_route
+
+
+def test_copies_are_for_keys_that_are_texts():
+    """The keys of CC and BCC count where they are strings; a table that is no list is an error."""
+    keys = ("array", [("longstr", "a"), ("signedint", 1), ("longstr", "b")])
+    special = inspect(build(0, headers={"CC": keys, "BCC": ("array", [("longstr", "c")])}))
+    assert special is not None
+    assert (("a", "b", "c"), True) == (special.extra_keys, special.has_bcc)
+
+    special = inspect(build(0, headers={"CC": ("void", None)}))
+    assert special is not None
+    with pytest.raises(AMQPError, match="unacceptable_type_in_header"):
+        special.validate("me", impersonator=False)
+
+
+def test_a_user_id_is_that_of_the_user():
+    """Another user's name is 406 unless the user may impersonate; it is looked at before all else."""
+    special = inspect(build(0, user_id="other", expiration="soon"))
+    assert special is not None
+
+    with pytest.raises(AMQPError, match="user_id property set to 'other' but authenticated user was 'me'"):
+        special.validate("me", impersonator=False)
+    with pytest.raises(AMQPError, match="invalid expiration 'soon'"):
+        special.validate("me", impersonator=True)
+
+
+def test_properties_that_nobody_could_read():
+    """A list that does not fit its flags is 541, as to RabbitMQ."""
+    with pytest.raises(AMQPError, match="541"):
+        inspect(build(0, content_type="text")[:-1])
