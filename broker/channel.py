@@ -168,7 +168,8 @@ class Channel:
         at = 1 + address[0]
         exchange_name = address[1:at].decode("utf-8", "surrogateescape")
         routing_key = address[at + 1 :].decode("utf-8", "surrogateescape")
-        mandatory = bool(bits & 1)
+        router = self.vhost.router
+        now = router.generation
         try:
             if bits & 2:
                 raise AMQPError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
@@ -180,15 +181,14 @@ class Channel:
             if exchange.type == "topic" and self.host.topic_permissions:
                 self.check_topic_permission("write", exchange_name, routing_key)
         except AMQPError as error:
-            return Route(address, None, routing_key, (), mandatory=mandatory, plain=False, error=error)
-        router = self.vhost.router
+            return Route(address, bits, None, routing_key, (), plain=False, generation=now, error=error)
         if router.needs_headers(exchange):
-            return Route(address, exchange, routing_key, (), mandatory=mandatory, plain=False)
+            return Route(address, bits, exchange, routing_key, (), plain=False, generation=now)
         queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.default_destination(routing_key)
-        plain = self.tx is None and bool(queues or not mandatory)
-        return Route(address, exchange, routing_key, queues, mandatory=mandatory, plain=plain)
+        plain = self.tx is None and bool(queues or not bits & 1)
+        return Route(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:
         """Publish a message that the fast path did not take: complete, but with something special about it."""

@@ -307,19 +307,7 @@ class Inbound:
                                 and (special is None or special.plain_route)  # type: ignore[attr-defined]
                                 and body_size <= self.max_message_size
                             ):
-                                message = Message(way.address, data[end:last], number)
-                                for queue in way.queues:
-                                    queue.inbox.append(message)
-                                    if not queue.touched:
-                                        queue.touched = True
-                                        touched.append(queue)
-                                publishing.published += 1
-                                way.exchange.published_in += 1  # type: ignore[union-attr]
-                                confirms = publishing.confirms
-                                if confirms is not None:
-                                    confirms.seq_no += 1
-                                    if not publishing.confirm_scheduled:
-                                        publishing.schedule_confirms()
+                                self._enqueue(publishing, way, data[end:last])
                                 total = last - at
                                 if total <= _REPEAT_LIMIT:
                                     prefix = data[at : last - body_size - 1 if body_size else last]
@@ -327,9 +315,6 @@ class Inbound:
                                     channel, route = publishing, way
                                 else:
                                     prefix = _NEVER
-                                if total > 4096:
-                                    for queue in way.queues:
-                                        queue.largest = max(queue.largest, total)
                             else:
                                 self._resume_at = last
                                 self._number = number
@@ -462,6 +447,24 @@ class Inbound:
             self._specials[octets] = special
         return special
 
+    def _enqueue(self, channel: Channel, route: Route, content: bytes) -> None:
+        """Publish a message that is nothing special to its queues' inboxes."""
+        message = Message(route.address, content, channel.number)
+        size = len(content)
+        for queue in route.queues:
+            queue.inbox.append(message)
+            if not queue.touched:
+                queue.touch()
+            if size > 4096 and size > queue.largest:
+                queue.largest = size
+        channel.published += 1
+        route.exchange.published_in += 1  # type: ignore[union-attr]
+        confirms = channel.confirms
+        if confirms is not None:
+            confirms.seq_no += 1
+            if not channel.confirm_scheduled:
+                channel.schedule_confirms()
+
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """A content header that did not arrive together with its publish."""
         self._current = (60, 40)
@@ -497,8 +500,13 @@ class Inbound:
         if missing < 0:
             raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
         route, special = channel.route, channel.special
-        assert route is not None
-        channel.publish(route, special, content)
+        assert route is not None  # missing was set together with it
+        if route.generation != self.vhost.router.generation:
+            route = channel.find_route(route.address, route.bits)  # much may have changed since it began
+        if route.plain and (special is None or special.plain_route):
+            self._enqueue(channel, route, content)
+        else:
+            channel.publish(route, special, content)
 
     # -- other frames -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from broker.amqp.errors import InvalidExpiration, MalformedProperties
 from broker.amqp.properties import (
@@ -30,41 +29,42 @@ _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-class PublishingChannel(Protocol):
-    """What the fast path needs of the channel a route belongs to."""
-
-    number: int
-    published: int
-
-
 class Route:
     """Where the publishes with one frame's octets go.
 
     `plain` means that nothing but the queues matters: the exchange needs no headers, the channel is not
-    transactional, and a mandatory message has somewhere to go. `error` is what the publish fails with once its
+    transactional, and a mandatory message has somewhere to go. `generation` is the router's when this was worked out.
+    `error` is what the publish fails with once its
     content has arrived.
     """
 
-    __slots__ = ("address", "error", "exchange", "mandatory", "plain", "queues", "routing_key")
+    __slots__ = ("address", "bits", "error", "exchange", "generation", "plain", "queues", "routing_key")
 
     def __init__(
         self,
         address: bytes,
+        bits: int,
         exchange: Exchange | None,
         routing_key: str,
         queues: Sequence[Queue],
         *,
-        mandatory: bool,
         plain: bool,
+        generation: int,
         error: AMQPError | None = None,
     ) -> None:
         self.address = address
         self.exchange = exchange
         self.routing_key = routing_key
         self.queues = queues
-        self.mandatory = mandatory
+        self.bits = bits
         self.plain = plain
+        self.generation = generation
         self.error = error
+
+    @property
+    def mandatory(self) -> bool:
+        """Whether the message is to be returned if it has nowhere to go."""
+        return bool(self.bits & 1)
 
 
 class Special:

@@ -100,6 +100,14 @@ def content_frames(number: int, frame_max: int, header: bytes, body: bytes) -> b
 def reframe(content: bytes, number: int, frame_max: int) -> bytes:
     """The same content for another channel number, its body split anew where a frame exceeds `frame_max`."""
     short = _pack_short(number)
+    (size,) = _unpack_size(content, 3)
+    stop = size + FRAME_OVERHEAD
+    if stop < len(content):
+        (size,) = _unpack_size(content, stop + 3)
+        if stop + size + FRAME_OVERHEAD == len(content) and (
+            not frame_max or size + FRAME_OVERHEAD <= frame_max
+        ):
+            return b"\x02%b%b\x03%b%b" % (short, content[3:stop], short, content[stop + 3 :])
     out: list[bytes] = []
     at, end = 0, len(content)
     while at < end:
