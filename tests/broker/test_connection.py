@@ -1,7 +1,10 @@
 """The life of a connection: methods, errors, closing, time, and what it leaves behind."""
 
+import random
+
 import pytest
 from fakes import Client, Node, publish_frames
+from hypothesis import given, settings, strategies as st
 
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, make
@@ -458,3 +461,79 @@ def test_users_are_looked_at_again(client):
     mine.send(Channel.Open())
 
     assert ["1 queue.declare-ok queue=q"] == mine.declare("q")[-1:]
+
+
+# -- conservation -----------------------------------------------------------------------------------------------------
+
+
+class Worker(Client):
+    """A client that remembers what it holds."""
+
+    def __init__(self, node: Node, number: int) -> None:
+        super().__init__(node, port=50000 + number)
+        self.held: dict[int, int] = {}
+        self.consumers = 0
+
+    def look(self) -> None:
+        for item in self.take():
+            if item.header:
+                self.held[item.method.delivery_tag] = int(item.body)
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 120))
+def test_no_message_is_lost_or_doubled(seed, steps):
+    """Whatever clients do and however they end, a message is acked once or waits in its place."""
+    chosen = random.Random(seed)
+    node = Node()
+    publisher = Client(node)
+    publisher.declare("q")
+    workers: list[Worker] = []
+    published = opened = 0
+    acked: list[int] = []
+    for _ in range(steps):
+        kind = chosen.randrange(9)
+        worker = chosen.choice(workers) if workers else None
+        if kind < 3:
+            count = chosen.choice((1, 3, 40))
+            publisher.receive(
+                b"".join(publish_frames("q", b"%d" % (published + one)) for one in range(count))
+            )
+            published += count
+        elif kind == 3 or worker is None:
+            opened += 1
+            workers.append(Worker(node, opened))
+            workers[-1].send(make(Basic.Qos, 0, chosen.randrange(5), chosen.random() < 0.3))
+        elif kind == 4:
+            worker.consumers += 1
+            worker.send(make(Basic.Consume, 0, "q", f"c{worker.consumers}", False, False, False, False, {}))
+        elif kind == 5:
+            worker.send(make(Basic.Get, 0, "q", False))
+        elif kind == 6 and worker.held:
+            tag = chosen.choice(list(worker.held))
+            settled = [one for one in worker.held if one <= tag] if chosen.random() < 0.3 else [tag]
+            multiple = len(settled) > 1
+            if chosen.random() < 0.7:
+                worker.send(make(Basic.Ack, tag, multiple))
+                acked += [worker.held[one] for one in settled]
+            else:
+                worker.send(make(Basic.Nack, tag, multiple, True))
+            for one in settled:
+                del worker.held[one]
+        elif kind == 7:
+            worker.send(make(Channel.Close, 200, "", 0, 0))
+            worker.send(Channel.Open())
+            worker.take()
+            worker.held.clear()
+        elif kind == 8:
+            workers.remove(worker)
+            worker.connection.lost()
+            node.finish_turn()
+        for each in workers:
+            each.look()
+    for each in workers:
+        each.connection.lost()
+    left = [int(message.body) for message in node.vhosts["/"].queues["q"].backing.peek()]  # type: ignore[attr-defined]
+
+    assert sorted(left) == left
+    assert list(range(published)) == sorted(left + acked)
