@@ -4,80 +4,19 @@ import fcntl
 import importlib.metadata
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
-from typing import Self
 
 import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner
+from running import Running, command, environment
 
 from broker import __version__
 from broker.cli import StartupError, main, refuse_name_collisions
-
-ROOT = Path(__file__).parent.parent.parent
-LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
-
-
-class Running:
-    """A broker in a process of its own, listening on a free port."""
-
-    def __init__(self, tmp_path: Path, *arguments: str) -> None:
-        self.data_dir = tmp_path / "data"
-        self.address = ("", 0)  # the first
-        self.addresses: list[tuple[str, int]] = []
-        self.process = subprocess.Popen(
-            command(
-                "serve", "--data-dir", str(self.data_dir), "--set", "listeners.tcp.1=127.0.0.1:0", *arguments
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=environment(),
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-
-    def wait_for(self, text: str) -> str:
-        """The next line of the log that contains ``text``."""
-        for line in self.process.stdout:
-            if (match := LISTENING.search(line)) is not None:
-                self.addresses.append((match[1].strip("[]"), int(match[2])))
-                self.address = self.addresses[0]
-            if text in line:
-                return line
-        raise AssertionError(f"no line with {text!r}: {self.process.stderr.read()}")
-
-    def stopped_by(self, number: signal.Signals) -> tuple[int, str, str]:
-        """Exit code, the rest of the log and stderr after a signal."""
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=15)
-        return self.process.returncode, out, err
-
-
-def command(*arguments: str) -> list[str]:
-    """The command line of a broker with warnings as errors, as for the tests themselves."""
-    return [sys.executable, "-W", "error", "-m", "broker", *arguments]
-
-
-def environment() -> dict[str, str]:
-    """An environment in which nothing configures the broker but what a test says."""
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("LEVERET_", "RABBITMQ_"))
-    }
-    return clean | {"PYTHONPATH": str(ROOT)}
 
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:

@@ -1,0 +1,256 @@
+"""The broker as a process among others: limits, alarms, the end, and clients that do not play along."""
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+from conformance.codec import METHOD, encode_method, frame
+from conformance.wire import Channel, Client, ClosedError
+from running import Running
+
+from bench import fairness
+from bench.client import publish_batch
+from broker.server import RESERVED_FILES
+from broker.transport import DEAF_LIMIT
+
+FORCED = (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
+STOP_LIMIT = 10.0
+FILES = 128
+QUIET = ("--set", "log.connection.level=critical")  # nobody reads the log of these
+ALARMED = (*QUIET, "--set", "vm_memory_high_watermark.absolute=1")
+
+
+@contextlib.contextmanager
+def serving(tmp_path, *arguments: str, files: int | None = None) -> Iterator[Running]:
+    """A broker that clients may connect to."""
+    with Running(tmp_path, *arguments, files=files) as running:
+        running.wait_for("Server startup complete")
+        yield running
+
+
+@pytest.fixture
+def plugs() -> Iterator[list[socket.socket]]:
+    """Sockets, which are closed when the test is over."""
+    made: list[socket.socket] = []
+    yield made
+    for plug in made:
+        plug.close()
+
+
+@pytest.fixture
+def opened(plugs) -> Callable[[Running], Channel]:
+    """Opens a channel of a new connection."""
+
+    def give(running: Running) -> Channel:
+        client = Client(running.address, timeout=10.0)
+        plugs.append(client.socket)
+        return client.login().channel()
+
+    return give
+
+
+@pytest.fixture
+def greeted(plugs) -> Callable[[Running], socket.socket | None]:
+    """Opens a socket on which the broker answers the protocol header; None if it closes instead."""
+
+    def give(running: Running) -> socket.socket | None:
+        plug = socket.create_connection(running.address, timeout=10)
+        plugs.append(plug)
+        try:
+            plug.sendall(b"AMQP\0\0\x09\x01")
+            return plug if plug.recv(1) else None
+        except ConnectionError:
+            return None
+
+    return give
+
+
+def closed_with(client: Client) -> tuple[int, str]:
+    """Wait for the broker's connection.close; its code and text."""
+    with pytest.raises(ClosedError) as caught:
+        client.receive(0, "connection.open-ok")  # never comes
+    assert caught.value.close, "closed without a method"
+    return caught.value.close.fields["reply_code"], caught.value.close.fields["reply_text"]
+
+
+def stopped(running: Running, since: float) -> tuple[int, str]:
+    """Exit code and stderr of a broker that has been told to stop, in time."""
+    _, err = running.process.communicate(timeout=STOP_LIMIT)
+    assert time.monotonic() - since < STOP_LIMIT
+    return running.process.returncode, err
+
+
+def test_connections_beyond_the_file_limit_are_refused(tmp_path, opened, greeted):
+    """Who comes when the descriptors are used up is sent away and logged; others are served, and room is used again."""
+    with serving(tmp_path, files=FILES) as running:
+        first = opened(running)
+        second = [greeted(running) for _ in range(FILES - RESERVED_FILES - 1)]
+        late = [greeted(running) for _ in range(100)]
+
+        assert None not in second
+        assert [None] * 100 == late
+        assert "[error]" in running.wait_for("refused a connection: the limit of file descriptors is reached")
+        assert "q" == first.queue("q")
+        for plug in second[:5]:
+            plug.close()
+        deadline = time.monotonic() + 10
+        while greeted(running) is None:
+            assert time.monotonic() < deadline
+        first.client.close_socket()
+        code, log, err = running.stopped_by(signal.SIGTERM)
+
+        assert (0, "") == (code, err)
+        assert "Traceback" not in log
+        assert log.count("limit of file descriptors") < 100  # told by number, not one by one
+
+
+def test_the_memory_alarm_blocks_publishers_only(tmp_path, opened):
+    """Above the limit who publishes is told and not read any more; consumers get what came before, and go on."""
+    with serving(tmp_path, *ALARMED) as running:
+        consumer, publisher = opened(running), opened(running)
+        consumer.consume(consumer.queue("q"))
+        publisher.publish("", "q", b"first")
+        told = publisher.client.receive(0, "connection.blocked")
+        publisher.publish("", "q", b"second")
+        delivered = consumer.deliver()
+        consumer.send("basic.ack", delivery_tag=delivered.fields["delivery_tag"])
+
+        assert {"reason": "low on memory"} == told.fields
+        assert b"first" == delivered.body
+        assert consumer.quiet("basic.deliver", timeout=0.5)
+        assert 0 == consumer.ready("q")
+        assert consumer.client.quiet(0, "connection.blocked", timeout=0.1)
+        running.process.send_signal(signal.SIGTERM)
+        since = time.monotonic()
+        for client in (publisher.client, consumer.client):
+            assert FORCED == closed_with(client)
+            client.send(0, "connection.close-ok")
+
+        assert (0, "") == stopped(running, since)
+
+
+def test_clients_at_work_are_told_of_the_end(tmp_path, opened):
+    """SIGTERM under load: publishers in full flood and consumers behind them get connection.close 320, and exit code 0."""
+    with serving(tmp_path, *QUIET) as running:
+        publishers, consumers = [opened(running) for _ in range(2)], [opened(running) for _ in range(2)]
+        enough = threading.Event()
+
+        def flood(channel: Channel, octets: bytes) -> None:
+            with contextlib.suppress(OSError):
+                while not enough.is_set():
+                    channel.client.raw(octets)
+
+        threads = []
+        for number, (publisher, consumer) in enumerate(zip(publishers, consumers, strict=True)):
+            consumer.call("basic.qos", prefetch_count=100)
+            consumer.consume(consumer.queue(f"q{number}"))
+            octets = publish_batch(f"q{number}", 100, 50)
+            threads.append(threading.Thread(target=flood, args=(publisher, octets), daemon=True))
+        for thread in threads:
+            thread.start()
+        for consumer in consumers:
+            for _ in range(200):
+                tag = consumer.deliver().fields["delivery_tag"]
+                consumer.send("basic.ack", delivery_tag=tag)
+        running.process.send_signal(signal.SIGTERM)
+        since = time.monotonic()
+        found = [closed_with(channel.client) for channel in (*publishers, *consumers)]
+        enough.set()
+        for thread in threads:
+            thread.join(5)
+        for channel in (*publishers, *consumers):
+            channel.client.send(0, "connection.close-ok")
+
+        assert [FORCED] * 4 == found
+        assert (0, "") == stopped(running, since)
+
+
+def test_nobody_can_delay_the_end(tmp_path, opened, greeted):
+    """With a blocked publisher, one who never answers and one in the middle of the handshake it ends in time, with 0."""
+    with serving(tmp_path, *ALARMED) as running:
+        blocked, silent = opened(running), opened(running)
+        greeted(running)
+        blocked.queue("q")
+        for _ in range(3):
+            blocked.publish("", "q", b"x")
+        blocked.client.receive(0, "connection.blocked")
+        running.process.send_signal(signal.SIGTERM)
+        since = time.monotonic()
+
+        assert FORCED == closed_with(blocked.client)
+        assert (0, "") == stopped(running, since)
+        assert FORCED == closed_with(silent.client)
+
+
+def test_who_reads_no_replies_is_not_read(tmp_path, opened):
+    """Commands without end from a client that reads nothing stay in its socket; when it reads, it is served again."""
+    with serving(tmp_path, *QUIET) as running:
+        deaf, other = opened(running), opened(running)
+        deaf.queue("q" * 255)
+        before = running.resident_memory()
+        plug = deaf.client.socket
+        plug.settimeout(1.5)
+        name = "q" * 255
+        question = frame(METHOD, 1, encode_method("queue.declare", queue=name, passive=True))
+        answer = frame(METHOD, 1, encode_method("queue.declare-ok", queue=name))
+        questions = question * 1000
+        sent, limit = 0, 4 * DEAF_LIMIT
+        with contextlib.suppress(TimeoutError):
+            while sent < limit:
+                sent += plug.send(questions[sent % len(questions) :])
+
+        assert sent < limit
+        assert running.resident_memory() - before < 3 * DEAF_LIMIT
+        assert "other" == other.queue("other")
+        got, owed = 0, sent // len(question) * len(answer)
+        plug.settimeout(10)
+        while got < owed:  # most of it was not even read when it stopped
+            octets = plug.recv(1 << 20)
+            assert octets
+            got += len(octets)
+        assert owed == got
+        deaf.client.close_socket()
+        assert 0 == other.ready("other")
+
+
+def measure(situation: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
+    """What one situation of the fairness benchmark comes to."""
+    return uvloop.run(situation(*arguments, **options))
+
+
+def test_a_slow_consumer_does_not_slow_publishers(tmp_path):
+    """Into a queue whose only consumer holds one message, publishing is about as fast as without."""
+    with serving(tmp_path, *QUIET) as running:
+        port = running.address[1]
+        found = measure(fairness.prefetch_one, port, seconds=0.4, rounds=2)
+        if found.value < 0.6:  # once is chance on a busy machine
+            found = measure(fairness.prefetch_one, port, seconds=0.4, rounds=4)
+
+        assert found.value >= 0.6, found.text
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_who_consumes_its_own_messages_never_stands_still(tmp_path, no_ack):
+    """A connection that publishes to the queue it consumes from gets everything, without long gaps."""
+    with serving(tmp_path, *QUIET) as running:
+        found = measure(fairness.own_queue, running.address[1], messages=20_000, no_ack=no_ack)
+
+        assert found.value < 2.0, found.text
+
+
+def test_stalled_consumers_cost_others_little(tmp_path):
+    """Beside consumers that read nothing, others keep their speed, and what is under way to those is bounded."""
+    with serving(tmp_path, *QUIET) as running:
+        port, memory = running.address[1], running.resident_memory
+        healthy, bounded = measure(fairness.stalled_consumers, port, memory, count=5, seconds=0.4)
+        if healthy.value < 0.5:
+            healthy, bounded = measure(fairness.stalled_consumers, port, memory, count=5, seconds=0.8)
+
+        assert healthy.value >= 0.5, healthy.text
+        assert bounded.passed, bounded.text
