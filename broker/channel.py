@@ -94,6 +94,7 @@ class Channel:
         "missing",
         "number",
         "outbox",
+        "packed",
         "parts",
         "prefetch_count",
         "published",
@@ -131,6 +132,8 @@ class Channel:
         self.route_frame = b""
         self.special: Special | None = None
         self.parts: list[bytes] = []
+        self.packed = 0
+        """Parts that are not worth joining any more."""
         self.missing = 0
         """Octets of body still to come; -1 while the content header is awaited."""
         # counters

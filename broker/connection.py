@@ -1,7 +1,7 @@
 """The server side of one connection: what its octets lead to, and how it ends. No socket and no clock.
 
 Theory. `_scan` is swapped with the state: the handshake's, the open connection's (`broker.inbound`),
-`_scan_closing` once we have sent `connection.close` (only close-ok and close count then), `_scan_nothing` after the
+`_scan_closing` once we have sent `connection.close` (only close-ok and close count then), `_swallow` after the
 end. Whatever ends a connection, `_release` gives back everything it holds exactly once.
 """
 
@@ -43,6 +43,31 @@ class ConnectionDriver(Flushable, Protocol):
 
     def resume_reading(self) -> None:
         """Take octets again."""
+
+
+class _Nowhere:
+    """The driver of a connection that is gone."""
+
+    def flush(self) -> None:
+        """Nothing is sent."""
+
+    def close(self, delay: float = 0.0) -> None:
+        """It is closed."""
+
+    def pause_reading(self) -> None:
+        """Nothing is read."""
+
+    def resume_reading(self) -> None:
+        """Nothing is read."""
+
+
+_NOWHERE = _Nowhere()
+
+
+def _swallow(data: bytes, at: int) -> int:
+    """Take octets that do not matter any more."""
+    del at
+    return len(data)
 
 
 class Connection(Inbound):
@@ -257,11 +282,6 @@ class Connection(Inbound):
             at = end
         return at
 
-    def _scan_nothing(self, data: bytes, at: int) -> int:
-        """The connection is over; what still arrives does not matter."""
-        del at
-        return len(data)
-
     def _drop_channel(self, channel: Channel) -> None:
         """A channel is over: everything it holds goes back."""
         self.channels.pop(channel.number, None)
@@ -285,7 +305,7 @@ class Connection(Inbound):
     def _end(self, delay: float) -> None:
         """Nothing more is read; the socket goes once the outbox is written and `delay` seconds have passed."""
         self.state = "closed"
-        self._scan = self._scan_nothing
+        self._scan = _swallow
         self.driver.close(delay)
 
     def force_close(self, reason: str) -> None:
@@ -304,10 +324,14 @@ class Connection(Inbound):
             if self._listed:
                 self._release()
                 self.node.connection_closed(self)
-            self._scan = self._scan_nothing
+            self._scan = _swallow
             self._chunks.clear()
             self.forget_routes()
             self._specials.clear()
+            # no cycle is left for the garbage collector, whose pauses everybody would feel
+            self._scan = _swallow
+            self.driver = _NOWHERE
+            self.outbox.detach(_NOWHERE)
 
     # -- the handshake's side ---------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from broker.amqp.fastpath import (
     TYPE_HEADER,
     TYPE_HEARTBEAT,
     TYPE_METHOD,
+    content_frames,
     unpack_ack,
     unpack_frame,
     unpack_header,
@@ -47,6 +48,8 @@ _ROUTES_LIMIT = 4096
 _SPECIALS_LIMIT = 1024
 _SPECIAL_OCTETS = 1024  # longer property lists are looked at afresh each time
 _REPEAT_LIMIT = 65536  # octets of a message up to which its prefix is remembered
+_PARTS_LIMIT = 256  # body frames after which small ones are joined
+_PACK_OCTETS = 4096  # as long as they make no more than this
 _UNKNOWN = object()
 _NEVER: tuple[()] = ()  # no octets start with it
 BODY_LIMIT = 536870912  # no configuration allows a larger body
@@ -373,7 +376,10 @@ class Inbound:
                     self._stray_content(number, data, at, end, kind)
                 else:
                     if length:  # empty ones are legal, and endless if somebody likes
-                        assembling.parts.append(data[at:end])
+                        parts = assembling.parts
+                    parts.append(data[at:end])
+                    if len(parts) - assembling.packed > _PARTS_LIMIT:
+                        self._pack(assembling)
                     assembling.missing = missing = assembling.missing - length
                     if missing <= 0:
                         self._body_complete(assembling, missing)
@@ -487,9 +493,19 @@ class Inbound:
             text = f"message size {body_size} is larger than configured max size {self.max_message_size}"
             raise precondition_failed(text)
         channel.parts = [data[at:end]]
+        channel.packed = 0
         channel.missing = body_size
         if not body_size:
             self._body_complete(channel, 0)
+
+    def _pack(self, channel: Channel) -> None:
+        """Join the latest body frames into one, if they are small: a frame of one octet would be kept as nine."""
+        parts, first = channel.parts, max(1, channel.packed)
+        octets = sum(map(len, parts[first:]))
+        if octets <= _PACK_OCTETS:
+            body = b"".join(part[7:-1] for part in parts[first:])
+            parts[first:] = [content_frames(channel.number, 0, b"", body)[FRAME_OVERHEAD:]]
+        channel.packed = len(parts)
 
     def _body_complete(self, channel: Channel, missing: int) -> None:
         """All octets of a body are here (or more than were declared: `missing` < 0)."""

@@ -6,6 +6,7 @@ import logging
 import resource
 import socket
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from broker import __version__
@@ -237,9 +238,9 @@ class Server:
         """Seconds of the loop's monotonic clock."""
         return self._loop.time()
 
-    def call_later(self, seconds: float, callback: Any) -> None:
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Call a function later."""
-        self._loop.call_later(seconds, callback)
+        return self._loop.call_later(seconds, callback)
 
     def deadline(self, connection: Connection, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""

@@ -29,7 +29,7 @@ class DriverHost(Node, Protocol):
     def now(self) -> float:
         """Seconds of a monotonic clock."""
 
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Call a function later."""
 
     def finish_turn(self) -> None:
@@ -54,7 +54,16 @@ class DriverHost(Node, Protocol):
 class SocketDriver(asyncio.BufferedProtocol):
     """The driver of one connection."""
 
-    __slots__ = ("_closing", "_deaf", "_pauses", "_server", "_transport", "appetite", "connection")
+    __slots__ = (
+        "_abort_timer",
+        "_closing",
+        "_deaf",
+        "_pauses",
+        "_server",
+        "_transport",
+        "appetite",
+        "connection",
+    )
 
     connection: Connection
     _transport: asyncio.Transport
@@ -64,6 +73,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._closing = False
         self._pauses = 0
         self._deaf = False
+        self._abort_timer: asyncio.TimerHandle | None = None
         self.appetite = len(server.read_buffer)
         """Octets to read at most in one go."""
 
@@ -115,6 +125,8 @@ class SocketDriver(asyncio.BufferedProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is closed."""
         del exc
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
         self.connection.lost()
         self._server.dropped(self)
         self._server.finish_turn()
@@ -165,7 +177,7 @@ class SocketDriver(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """Close the socket once what is queued has been written."""
         self._transport.close()
-        self._server.call_later(ABORT_SECONDS, self._transport.abort)
+        self._abort_timer = self._server.call_later(ABORT_SECONDS, self._transport.abort)
 
     def pause_reading(self) -> None:
         """Take no more octets until each call has had its `resume_reading`."""

@@ -126,6 +126,10 @@ class Outbox:
         self.scheduled = False
         self._driver.flush()
 
+    def detach(self, driver: Flushable) -> None:
+        """The connection is gone: whatever is still sent goes to `driver`, which throws it away."""
+        self._driver = driver
+
     def drained(self) -> None:
         """The transport took the frames, or can be written to again."""
         self.pending = 0
