@@ -210,7 +210,7 @@ def test_who_reads_no_replies_is_not_read(tmp_path, opened):
         assert "other" == other.queue("other")
         got, owed = 0, sent // len(question) * len(answer)
         plug.settimeout(10)
-        while got < owed:  # most of it was not even read when it stopped
+        while got < owed:  # a part of it had not even been read
             octets = plug.recv(1 << 20)
             assert octets
             got += len(octets)
