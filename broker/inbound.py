@@ -377,9 +377,9 @@ class Inbound:
                 else:
                     if length:  # empty ones are legal, and endless if somebody likes
                         parts = assembling.parts
-                    parts.append(data[at:end])
-                    if len(parts) - assembling.packed > _PARTS_LIMIT:
-                        self._pack(assembling)
+                        parts.append(data[at:end])
+                        if len(parts) - assembling.packed > _PARTS_LIMIT:
+                            self._pack(assembling)
                     assembling.missing = missing = assembling.missing - length
                     if missing <= 0:
                         self._body_complete(assembling, missing)

@@ -105,7 +105,10 @@ class Sent(NamedTuple):
         if self.header:
             fields += [f"{key}={value}" for key, value in Properties(self.header).present().items()]
             fields.append(repr(self.body)[1:])
-        return " ".join([str(self.channel), name, *fields])
+        text = " ".join([str(self.channel), name, *fields])
+        return text.encode(
+            "utf-8", "backslashreplace"
+        ).decode()  # a report of a failure must be able to show it
 
 
 class Malformed:
