@@ -38,6 +38,7 @@ def channel(
         outbox=Outbox(Turn(), SimpleNamespace(flush=list), limit),
         global_prefetch=global_prefetch,
         global_room=global_prefetch,
+        got=0,
         delivered=0,
     )
 
@@ -157,9 +158,11 @@ def test_many_addresses_are_not_kept_forever():
 
 
 def test_a_getter_waits_for_nothing():
-    """What stands for `basic.get` in the unacked table is never parked and ignores credit."""
-    getter = Getter(FakeQueue())  # type: ignore[arg-type]
+    """What stands for `basic.get` in the unacked table is never parked, and counts what its channel has got."""
+    on = channel()
+    getter = Getter(FakeQueue(), on)  # type: ignore[arg-type]
+    getter.unacked += 2
     getter.wake()
 
     assert not getter.parked
-    assert 0 == getter.unacked
+    assert 2 == on.got

@@ -81,6 +81,32 @@ def test_a_queue_that_is_not_done_gets_another_turn():
     assert (3, []) == (queue.ran, turn.unfinished)
 
 
+class Broken(Work):
+    """A queue with a bug."""
+
+    gave_up = False
+
+    def run(self) -> bool:
+        raise ZeroDivisionError
+
+    def give_up(self) -> None:
+        self.gave_up = True
+
+
+def test_a_bug_in_one_queue_does_not_stop_the_others():
+    """A queue that fails gives up what it was to do; the others run, and so do the confirms."""
+    turn = Turn()
+    broken, sound = Broken(turn), Work(turn)
+    publisher = Publisher(sound)
+    broken.touch()
+    sound.touch()
+    turn.channels.append(publisher)
+    turn.run()
+
+    assert (True, 1, [1]) == (broken.gave_up, sound.ran, publisher.flushed_after)
+    assert ([], []) == (turn.queues, turn.unfinished)
+
+
 class Sink:
     def __init__(self) -> None:
         self.flushes = 0

@@ -1,5 +1,8 @@
 """A vhost's exchanges and queues, and the rules for changing them."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from broker.errors import AMQPError
@@ -9,7 +12,8 @@ from broker.vhost import REPLY_PREFIX, VHost
 from storage.memory import MemoryQueue
 from storage.message import Message
 
-ME, YOU = object(), object()
+ME: Any = SimpleNamespace(exclusive_queues={})
+YOU: Any = SimpleNamespace(exclusive_queues={})
 
 
 @pytest.fixture
@@ -54,6 +58,15 @@ def test_an_exclusive_queue_is_its_owners(vhost):
     assert "RESOURCE_LOCKED" in refusal(vhost.check_access, shared, ME, strict=True)
     vhost.check_access(shared, ME)
     vhost.check_access(shared, None, strict=True)
+
+
+def test_the_owner_of_an_exclusive_queue_forgets_it(vhost):
+    """However an exclusive queue goes, its connection's list no longer has it."""
+    queue = create(vhost, "q", ME)
+    ME.exclusive_queues["q"] = queue
+    vhost.delete_queue(queue)
+
+    assert {} == ME.exclusive_queues
 
 
 def test_the_number_of_queues_is_limited(vhost):
