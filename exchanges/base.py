@@ -90,6 +90,7 @@ class Exchange:
 
     __slots__ = (
         "_by_destination",
+        "_repeats",
         "alternate",
         "arguments",
         "auto_delete",
@@ -132,6 +133,10 @@ class Exchange:
         self.exchange_destinations: dict[Exchange, None] | None = None
         # One binding is stored as itself, several as the keys of a dict.
         self._by_destination: dict[object, Identity | dict[Identity, None]] = {}
+        # Bindings beyond the first that lead to a destination by the same place of a subclass's index (they
+        # differ only in what routing ignores), so that unbinding need not look for them; None while there
+        # are none.
+        self._repeats: dict[tuple[object, object], int] | None = None
 
     def __repr__(self) -> str:
         """Name the type and the exchange."""
@@ -262,18 +267,29 @@ class Exchange:
     def _unbound(self, destination: object, identity: Identity) -> None:
         """Drop a binding from the index; the index by destination lacks it already."""
 
-    def _has_key(self, destination: object, binding_key: str) -> bool:
-        """Whether a binding to `destination` with this key, whatever its arguments, exists."""
-        bound = self._by_destination.get(destination)
-        if bound is None:
+    def _repeat(self, destination: object, place: object) -> None:
+        """Note one more binding that leads to `destination` by the same place of the index."""
+        if self._repeats is None:
+            self._repeats = {}
+        repeated = (destination, place)
+        self._repeats[repeated] = self._repeats.get(repeated, 0) + 1
+
+    def _repeat_gone(self, destination: object, place: object) -> bool:
+        """Forget one binding that `_repeat` noted; False if the one that is left is the last of its place."""
+        repeats = self._repeats
+        if repeats is None:
             return False
-        if isinstance(bound, dict):
-            return binding_key in bound or any(
-                identity.binding_key == binding_key
-                for identity in bound
-                if isinstance(identity, ArgumentedKey)
-            )
-        return (bound if isinstance(bound, str) else bound.binding_key) == binding_key
+        repeated = (destination, place)
+        count = repeats.get(repeated)
+        if count is None:
+            return False
+        if count > 1:
+            repeats[repeated] = count - 1
+            return True
+        del repeats[repeated]
+        if not repeats:
+            self._repeats = None
+        return True
 
 
 def binding_key_of(identity: Identity) -> str:

@@ -43,11 +43,15 @@ class DirectExchange(Exchange):
 
     def _bound(self, destination: object, identity: Identity) -> None:
         binding_key = binding_key_of(identity)
-        self._by_key[binding_key] = with_destination(self._by_key.get(binding_key, ()), destination)
+        bound = self._by_key.get(binding_key, ())
+        if destination in bound:
+            self._repeat(destination, binding_key)
+        else:
+            self._by_key[binding_key] = with_destination(bound, destination)
 
     def _unbound(self, destination: object, identity: Identity) -> None:
         binding_key = binding_key_of(identity)
-        if self._has_key(destination, binding_key) or binding_key not in self._by_key:
+        if self._repeat_gone(destination, binding_key):
             return
         left = without_destination(self._by_key[binding_key], destination)
         if left:

@@ -119,7 +119,11 @@ class HeadersExchange(Exchange):
             fresh.places = self._places(fresh)
             for place in fresh.places:
                 self._index[place] = with_destination(self._index.get(place, ()), fresh)
-        criteria.destinations = with_destination(criteria.destinations, destination)
+        if destination in criteria.destinations:
+            # Bound with another key already, or with arguments that differ only in what does not count.
+            self._repeat(destination, criteria)
+        else:
+            criteria.destinations = with_destination(criteria.destinations, destination)
 
     def _places(self, criteria: _Criteria) -> tuple[tuple[str, _Value], ...]:
         """Choose where the index leads to these criteria, so that whatever meets them finds them."""
@@ -137,14 +141,8 @@ class HeadersExchange(Exchange):
     def _unbound(self, destination: object, identity: Identity) -> None:
         gone = _compiled(identity)
         index = (gone.every, gone.wanted)
-        bound = self._by_destination.get(destination, ())
-        others = bound if isinstance(bound, dict | tuple) else (bound,)
-        for other in others:  # with another key, or with arguments that differ in type only
-            kept = _compiled(other)
-            if (kept.every, kept.wanted) == index:
-                return
-        criteria = self._criteria.get(index)
-        if criteria is None:
+        criteria = self._criteria[index]
+        if self._repeat_gone(destination, criteria):
             return
         criteria.destinations = without_destination(criteria.destinations, destination)
         if not criteria.destinations:

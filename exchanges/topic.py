@@ -44,12 +44,14 @@ class TopicExchange(Exchange):
     def _bound(self, destination: object, identity: Identity) -> None:
         if self._trie is None:
             self._trie = TopicTrie()
-        self._trie.add(binding_key_of(identity), destination)
+        binding_key = binding_key_of(identity)
+        if not self._trie.add(binding_key, destination):
+            self._repeat(destination, binding_key)
 
     def _unbound(self, destination: object, identity: Identity) -> None:
         binding_key = binding_key_of(identity)
         trie = self._trie
-        if trie is None or self._has_key(destination, binding_key):
+        if trie is None or self._repeat_gone(destination, binding_key):
             return
         trie.remove(binding_key, destination)
         if trie.is_empty():

@@ -110,8 +110,8 @@ class TopicTrie:
         self._refused = 0
         self._limit = _TRANSITIONS_AT_LEAST
 
-    def add(self, pattern: str, destination: object) -> None:
-        """Add a pattern for a destination."""
+    def add(self, pattern: str, destination: object) -> bool:
+        """Add a pattern for a destination; return False if it was there."""
         node = self._root
         for word in _words(pattern):
             child = node.child(word)
@@ -119,8 +119,11 @@ class TopicTrie:
                 child = node.grow(word)
                 self._nodes += 1
             node = child
+        if destination in node.destinations:
+            return False
         node.destinations = with_destination(node.destinations, destination)
         self.forget()
+        return True
 
     def remove(self, pattern: str, destination: object) -> None:
         """Remove a pattern of a destination, and the nodes that no pattern needs any more."""

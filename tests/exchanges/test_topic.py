@@ -2,8 +2,7 @@ import random
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from exchanges import trie as trie_module
 from exchanges.topic import TopicExchange, count_hash_words
