@@ -86,9 +86,10 @@ class Channel:
         "consumers",
         "delivered",
         "delivery_tag",
+        "first_tag",
         "frame_max",
-        "getters",
         "global_prefetch",
+        "got",
         "host",
         "last_queue",
         "missing",
@@ -116,9 +117,12 @@ class Channel:
         self.frame_max = host.frame_max or 1 << 62
         # consuming
         self.consumers: dict[str, Consumer] = {}
-        self.getters: dict[Queue, Getter] | None = None
+        self.got = 0
+        """Unacked messages that came by `basic.get`."""
         self.unacked: dict[int, Record] = {}
         self.delivery_tag = 0
+        self.first_tag = 1
+        """No lower tag is unacked."""
         self.prefetch_count = 0
         self.global_prefetch = 0
         self.reply_consumer: Consumer | None = None
@@ -266,7 +270,12 @@ class Channel:
         elif mandatory:
             self.returned += 1
             self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
-            self.outbox.send(reframe(message.content, self.number, self.host.frame_max))
+            self._send_content(message)
+
+    def _send_content(self, message: Message) -> None:
+        content = reframe(message.content, self.number, self.host.frame_max)
+        self.outbox.pending += len(content)
+        self.outbox.send(content)
 
     def schedule_confirms(self) -> None:
         """Have the confirms written at the end of the turn."""
@@ -286,8 +295,7 @@ class Channel:
     @property
     def global_room(self) -> int:
         """How many more messages the channel-wide prefetch allows."""
-        got = sum(getter.unacked for getter in self.getters.values()) if self.getters else 0
-        return self.global_prefetch - (len(self.unacked) - got)
+        return self.global_prefetch - (len(self.unacked) - self.got)
 
     def take_unacked(self, delivery_tag: int, *, multiple: bool) -> list[tuple[int, Record]]:
         """Remove deliveries from the unacked table, oldest first; 406 for a tag that is not outstanding.
@@ -306,12 +314,18 @@ class Channel:
             return taken
         if delivery_tag not in unacked:
             raise precondition_failed(f"unknown delivery tag {delivery_tag}")
-        tags = []
-        for tag in unacked:  # in ascending order, as they were delivered
-            if tag > delivery_tag:
-                break
-            tags.append(tag)
-        return [(tag, unacked.pop(tag)) for tag in tags]
+        first = self.first_tag
+        self.first_tag = delivery_tag + 1
+        if delivery_tag - first > 4 * len(unacked):
+            tags = sorted(tag for tag in unacked if tag <= delivery_tag)
+            return [(tag, unacked.pop(tag)) for tag in tags]
+        # Not by walking along the dict: what was removed from its front stays in the way of each later walk.
+        taken = []
+        for tag in range(first, delivery_tag + 1):
+            record = unacked.pop(tag, None)
+            if record is not None:
+                taken.append((tag, record))
+        return taken
 
     def ack(self, delivery_tag: int, *, multiple: bool) -> None:
         """`basic.ack` where it is not a single one on a plain channel."""
@@ -372,6 +386,13 @@ class Channel:
             tag = next(iter(consumers))
             consumers[tag] = consumers.pop(tag)
 
+    def credit_global(self, consumer: Consumer | Getter) -> None:
+        """One message was acked under a channel-wide prefetch: if that was used up, it was so for all consumers."""
+        if self.global_room == 1:
+            self.wake_consumers()
+        else:
+            consumer.wake()
+
     def commit(self) -> None:
         """`tx.commit`: the publishes, then the settlements."""
         tx = self._transaction()
@@ -388,6 +409,7 @@ class Channel:
         restored = {tag: record for tag, record, _ in tx.settled} | self.unacked
         self.unacked.clear()
         self.unacked.update(sorted(restored.items()))
+        self.first_tag = 1
 
     def _transaction(self) -> Transaction:
         if self.tx is None:
@@ -405,18 +427,13 @@ class Channel:
         message = batch.messages[0]
         self.delivery_tag = tag = self.delivery_tag + 1
         if not no_ack:
-            if self.getters is None:
-                self.getters = {}
-            getter = self.getters.get(queue)
-            if getter is None:
-                getter = self.getters[queue] = Getter(queue)
-            getter.unacked += 1
-            self.unacked[tag] = getter, batch.seq_ids[0]
+            self.got += 1
+            self.unacked[tag] = Getter(queue, self), batch.seq_ids[0]
         self.delivered += 1
         queue.delivered += 1
         left = queue.backing.ready_count
         self.outbox.send(pack_get_ok(self.number, tag, message.address, left, redelivered=batch.redelivered))
-        self.outbox.send(reframe(message.content, self.number, self.host.frame_max))
+        self._send_content(message)
 
     def cancel(self, consumer: Consumer) -> None:
         """Remove a consumer, whose unacked messages stay; an auto-delete queue may go."""

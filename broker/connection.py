@@ -38,6 +38,10 @@ class ConnectionDriver(Flushable, Protocol):
     def close(self, delay: float = 0.0) -> None:
         """Stop reading, write what is queued, and close the socket after `delay` seconds."""
 
+    @property
+    def reading(self) -> bool:
+        """Whether octets are being taken."""
+
     def pause_reading(self) -> None:
         """Take no more octets until `resume_reading`."""
 
@@ -47,6 +51,8 @@ class ConnectionDriver(Flushable, Protocol):
 
 class _Nowhere:
     """The driver of a connection that is gone."""
+
+    reading = False
 
     def flush(self) -> None:
         """Nothing is sent."""
@@ -207,7 +213,7 @@ class Connection(Inbound):
             self.close_reason = method.reply_text or "closed by the client"
             self._release()
             self.outbox.send(encode_method(0, Wire.CloseOk()))
-            self._end(0.0)
+            self._await_hangup()
         elif isinstance(method, Wire.UpdateSecret):
             # users with passwords have no secret that expires: RabbitMQ's internal backend accepts any
             self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
@@ -302,6 +308,15 @@ class Connection(Inbound):
         self._closing_channels.clear()
         self.node.turn.run()
 
+    def _await_hangup(self) -> None:
+        """Close-ok is on its way: the client closes the socket (spec 1.4.2.5), or we do where it does not in time.
+
+        RabbitMQ waits as long. Clients such as lapin take an end of file that comes beside close-ok for an error.
+        """
+        self.state = "closed"
+        self._scan = _swallow
+        self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
+
     def _end(self, delay: float) -> None:
         """Nothing more is read; the socket goes once the outbox is written and `delay` seconds have passed."""
         self.state = "closed"
@@ -313,7 +328,7 @@ class Connection(Inbound):
         if self.state == "open":
             self._current = (0, 0)
             self._fail(AMQPError(ReplyCode.CONNECTION_FORCED, reason))
-        elif self.state == "handshake":
+        elif self.state in {"handshake", "closed"}:
             self._end(0.0)
 
     def lost(self) -> None:
@@ -410,7 +425,7 @@ class Connection(Inbound):
         if not self.heartbeat:
             return None
         half = self.heartbeat / 2
-        if self.received or self.blocked:
+        if self.received or not self.driver.reading:
             self.received = False
             self._silent = 0
         else:

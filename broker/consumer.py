@@ -13,7 +13,7 @@ from broker.turn import Outbox
 from storage.message import Message
 
 UNLIMITED = 1 << 60
-_PARTS_LIMIT = 1024  # addresses whose encoded deliver a consumer remembers
+_PARTS_LIMIT = 256  # addresses whose encoded deliver a consumer remembers
 _INLINE_LIMIT = (
     4096  # content up to here is copied into one frame string, larger content is passed by reference
 )
@@ -28,6 +28,7 @@ class DeliveryChannel(Protocol):
     unacked: "dict[int, tuple[Consumer | Getter, int]]"
     outbox: Outbox
     global_prefetch: int
+    got: int
     delivered: int
 
     @property
@@ -48,6 +49,9 @@ class ConsumedQueue(Protocol):
 
     def run(self) -> bool:
         """Work off what has piled up (see `broker.turn.Runnable`)."""
+
+    def give_up(self) -> None:
+        """Forget it."""
 
     def touch(self) -> None:
         """Have the queue run at the end of this turn."""
@@ -196,17 +200,26 @@ class Consumer:
 
 
 class Getter:
-    """Stands in a channel's unacked table for the messages it took from one queue by `basic.get`.
+    """Stands in a channel's unacked table for a message it took by `basic.get`.
 
-    They count for no prefetch, and settling them gives nobody credit.
+    It counts for no prefetch, and settling it gives nobody credit.
     """
 
-    __slots__ = ("queue", "unacked")
+    __slots__ = ("_channel", "queue")
     parked = False
 
-    def __init__(self, queue: ConsumedQueue) -> None:
+    def __init__(self, queue: ConsumedQueue, channel: DeliveryChannel) -> None:
         self.queue = queue
-        self.unacked = 0
+        self._channel = channel
+
+    @property
+    def unacked(self) -> int:
+        """Messages of the channel that were got and not settled."""
+        return self._channel.got
+
+    @unacked.setter
+    def unacked(self, count: int) -> None:
+        self._channel.got = count
 
     def wake(self) -> None:
         """Nothing waits."""

@@ -39,19 +39,21 @@ from broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from broker.handshake import Node, frame_text
 from broker.queue import Queue
 from broker.route import Route, Special, inspect
+from broker.turn import Outbox
 from broker.vhost import VHost
 from storage.message import Message
 
 log = logging.getLogger("leveret.connection")
 
 _ROUTES_LIMIT = 4096
-_SPECIALS_LIMIT = 1024
-_SPECIAL_OCTETS = 1024  # longer property lists are looked at afresh each time
+_SPECIALS_LIMIT = 256
+_SPECIAL_OCTETS = 512  # longer property lists are looked at afresh each time
 _REPEAT_LIMIT = 65536  # octets of a message up to which its prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
 _PACK_OCTETS = 4096  # as long as they make no more than this
 _UNKNOWN = object()
 _NEVER: tuple[()] = ()  # no octets start with it
+STALL_OCTETS = 1024 * 1024  # of content sent in answer to one read, after which it has to wait
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
 
@@ -87,6 +89,7 @@ class Inbound:
         "published",
         "published_to",
         "received",
+        "stalled",
         "state",
         "topic_permissions",
         "user",
@@ -98,6 +101,7 @@ class Inbound:
     user: User
     permissions: Permissions
     topic_permissions: TopicPermissions
+    outbox: Outbox
     _scan: Callable[[bytes, int], int]
 
     def __init__(self, node: Node, name: str) -> None:
@@ -132,7 +136,10 @@ class Inbound:
         self.published_to: Sequence[Queue] = ()
         """The queues of the last route published to in the last read, for flow control."""
         self.published = False
-        """Whether the last read had a publish."""
+        """Whether the last read had a publish, or some of its content."""
+        self.stalled = False
+        """Whether the last read was left unfinished because its replies are large: the driver owes a `receive(b"")`
+        when they have been written, and reads nothing before."""
 
     # -- what the connection adds -----------------------------------------------------------------------------------
 
@@ -159,6 +166,7 @@ class Inbound:
         self.received = True
         self.published_to = ()
         self.published = False
+        self.stalled = False
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
@@ -182,6 +190,8 @@ class Inbound:
                 at = self._resume_at
         if at < len(data):
             self._keep(data[at:])
+            if self.stalled:
+                self._needed = 0
         self.node.turn.run()
         if self.published and self.node.alarm:
             self._block(self.node.alarm)
@@ -350,7 +360,9 @@ class Inbound:
                             acked = consumer.queue
                             acked.acks.append(seq_id)
                             if acking.global_prefetch:
-                                acking.wake_consumers()  # before the touch: who wakes first is served first
+                                acking.credit_global(
+                                    consumer
+                                )  # before the touch: who wakes first is served first
                             elif consumer.parked:
                                 consumer.wake()
                             if not acked.touched:
@@ -364,11 +376,15 @@ class Inbound:
                 at = end
                 if self.state != "open":
                     return at
+                if self.outbox.pending > STALL_OCTETS:
+                    self.stalled = True
+                    break
                 if self._seen_router != self.vhost.router.generation:
                     self._refresh()
                 prefix, total, head, channel, route = self._repeat
                 continue
             if kind == TYPE_BODY:
+                self.published = True
                 self._resume_at = end
                 self._number = number
                 assembling = channels.get(number)
@@ -429,13 +445,12 @@ class Inbound:
             return None
         if channel.missing:
             self._unexpected_frame(channel, TYPE_METHOD)
-        try:
-            decode_method(data, at + 7, end - 1)
-        except MalformedMethod as error:
-            raise malformed(error) from None
-        self.node.turn.run()  # what was published before must not meet a queue that is looked up now
-        self._current = (60, 40)
         address = data[at + 13 : end - 2]
+        if not address or not _is_address(address):
+            try:
+                decode_method(data, at + 7, end - 1)
+            except MalformedMethod as error:
+                raise malformed(error) from None
         route = channel.find_route(address, data[end - 2])
         found = channel, route
         if route.error is None:
@@ -507,10 +522,17 @@ class Inbound:
             parts[first:] = [content_frames(channel.number, 0, b"", body)[FRAME_OVERHEAD:]]
         channel.packed = len(parts)
 
+    def _repacked(self, channel: Channel, content: bytes) -> bytes:
+        """The content in frames of a sensible size, for all who will have to walk along them."""
+        message = Message(b"", content, channel.number)
+        return content_frames(channel.number, self.frame_limit, message.header, message.body)
+
     def _body_complete(self, channel: Channel, missing: int) -> None:
         """All octets of a body are here (or more than were declared: `missing` < 0)."""
         self._current = (60, 40)
         content = b"".join(channel.parts)
+        if len(channel.parts) > 2 + len(content) // _PACK_OCTETS:
+            content = self._repacked(channel, content)
         channel.parts = []
         channel.missing = 0
         if missing < 0:
@@ -577,6 +599,12 @@ class Inbound:
     def message_size(self) -> int:
         """Octets on the wire of the last message that could be remembered; 0 if unknown."""
         return self._repeat[1]
+
+
+def _is_address(octets: bytes) -> bool:
+    """Whether octets are two short strings and nothing else."""
+    at = 1 + octets[0]
+    return at < len(octets) and at + 1 + octets[at] == len(octets)
 
 
 def _unknown_tag(tag: int) -> AMQPError:

@@ -11,6 +11,7 @@ Hot path: see docs/performance.md.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from broker.amqp.tables import Table
 from broker.consumer import Consumer
@@ -23,6 +24,12 @@ RUN_BUDGET = 4096
 _STEP = 256  # messages fetched at a time
 _STEP_OCTETS = 1024 * 1024  # and about so many octets, where messages are large
 _SMALL = 4096
+
+
+class Owner(Protocol):
+    """The connection that an exclusive queue belongs to."""
+
+    exclusive_queues: "dict[str, Queue]"
 
 
 class Queue:
@@ -41,6 +48,8 @@ class Queue:
     """
 
     __slots__ = (
+        "_alike",
+        "_gone",
         "acked",
         "acks",
         "arguments",
@@ -76,7 +85,7 @@ class Queue:
         turn: Turn,
         *,
         durable: bool = False,
-        exclusive_owner: object | None = None,
+        exclusive_owner: "Owner | None" = None,
         auto_delete: bool = False,
         arguments: Table | None = None,
     ) -> None:
@@ -90,10 +99,13 @@ class Queue:
         self.arguments = arguments or {}
         self.deleted = False
         # consumers
-        self.consumers: list[Consumer] = _NOBODY
+        self.consumers: dict[Consumer, None] = _NOBODY
         self.rotation: deque[Consumer] = _NO_ROTATION
         self.exclusive_consumer: Consumer | None = None
         self.had_consumer = False
+        self._alike: bool | None = None
+        self._gone = 0
+        """How many in the rotation have left already."""
         self.prioritised = False
         """Some consumer has (or had) a priority other than 0, so places in the rotation are not all alike."""
         # per turn
@@ -127,6 +139,8 @@ class Queue:
 
     def run(self) -> bool:
         """Work off acks, arrivals and ready messages; true if the budget ran out before the work."""
+        if self._gone:
+            self._sweep()
         backing = self.backing
         acks = self.acks
         if acks:
@@ -152,6 +166,15 @@ class Queue:
         if self.on_drained:
             self._tell_drained()
         return more
+
+    def give_up(self) -> None:
+        """Forget what this turn has collected, after an internal error."""
+        self.inbox.clear()
+        self.acks.clear()
+
+    def __repr__(self) -> str:
+        """Name the queue and its vhost."""
+        return f"<queue {self.name!r} in vhost {self.vhost!r}>"
 
     def _hand_over(self, messages: list[Message]) -> Sequence[Message]:
         """Give arrivals straight to consumers; returns those that nobody could take."""
@@ -205,16 +228,26 @@ class Queue:
             return (first,), 0
         if width == 1:
             return (first,), min(available, room, step)
-        if available >= width and not self.prioritised:
-            consumers = list(rotation)
-            if len({consumer.channel for consumer in consumers}) == width and all(
-                consumer.no_ack is first.no_ack for consumer in consumers
-            ):
+        if available >= width:
+            if self._alike is None:
+                self._alike = self._are_alike()
+            if self._alike:
+                consumers = list(rotation)
                 room = min(consumer.room for consumer in consumers)
                 if room > 0:
                     rounds = min(room, available // width, max(1, step // width))
                     return consumers, rounds * width
         return (first,), 1
+
+    def _are_alike(self) -> bool:
+        """Whether consumers may be served in strides; found out anew when one comes or goes."""
+        consumers = list(self.consumers)
+        first = consumers[0]
+        return (
+            not self.prioritised
+            and len({consumer.channel for consumer in consumers}) == len(consumers)
+            and all(consumer.no_ack is first.no_ack for consumer in consumers)
+        )
 
     def _park_first(self) -> None:
         """Take the first consumer out of the rotation until it has room again."""
@@ -254,9 +287,10 @@ class Queue:
     def add_consumer(self, consumer: Consumer) -> None:
         """Let a consumer join; the caller has checked exclusivity and owes a `touch`."""
         if not self.consumers:
-            self.consumers = []
+            self.consumers = {}
             self.rotation = deque()
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
+        self._alike = None
         self.had_consumer = True
         if consumer.exclusive:
             self.exclusive_consumer = consumer
@@ -269,15 +303,26 @@ class Queue:
         """A consumer was cancelled or its channel closed. Its unacked messages stay with the channel."""
         consumer.cancelled = True
         consumer.outbox.parked.pop(consumer, None)
-        self.consumers.remove(consumer)
-        if consumer in self.rotation:
-            self.rotation.remove(consumer)
+        del self.consumers[consumer]
+        self._alike = None
+        if not consumer.parked:
+            self._gone += 1
+            if self._gone > len(self.rotation) // 2:
+                self._sweep()
         if self.exclusive_consumer is consumer:
             self.exclusive_consumer = None
         if not self.consumers:
             self.consumers = _NOBODY
             self.rotation = _NO_ROTATION
+            self._gone = 0
             self.prioritised = False
+
+    def _sweep(self) -> None:
+        """Take those who have left out of the rotation; done for many at once, because it means walking along it."""
+        self._gone = 0
+        left = [consumer for consumer in self.rotation if not consumer.cancelled]
+        self.rotation.clear()
+        self.rotation.extend(left)
 
     def rejoin(self, consumer: Consumer) -> None:
         """A parked consumer has room again: to the end of its priority's rotation."""
@@ -368,7 +413,7 @@ class DrainListener:
 
 
 # Shared by all queues without consumers, never changed: ten thousand idle queues should not own empty lists.
-_NOBODY: list[Consumer] = []
+_NOBODY: dict[Consumer, None] = {}
 _NO_ROTATION: deque[Consumer] = deque()
 _NO_LISTENERS: list[DrainListener] = []
 

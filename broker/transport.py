@@ -14,7 +14,7 @@ from broker.flow import PAUSE_SECONDS, Pause, congested
 from broker.handshake import Node
 
 JOIN_LIMIT = 128 * 1024  # octets up to which frames are joined before they are written
-DEAF_LIMIT = 16 * 1024 * 1024
+DEAF_LIMIT = 4 * 1024 * 1024
 """Octets waiting to be sent from which a connection is not read any more. Deliveries stop long before; only a client
 that sends command after command without reading the replies gets there."""
 ABORT_SECONDS = 30.0  # a peer that does not take our last octets is cut off after so long
@@ -61,6 +61,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_pauses",
         "_server",
         "_transport",
+        "_waiting",
         "appetite",
         "connection",
     )
@@ -73,6 +74,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._closing = False
         self._pauses = 0
         self._deaf = False
+        self._waiting = False
         self._abort_timer: asyncio.TimerHandle | None = None
         self.appetite = len(server.read_buffer)
         """Octets to read at most in one go."""
@@ -104,8 +106,24 @@ class SocketDriver(asyncio.BufferedProtocol):
         connection = self.connection
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
-        if connection.published_to:
+        if connection.stalled:
+            self.pause_reading()
+            self._server.call_later(0, self._go_on)
+        elif connection.published_to:
             self._pace(nbytes)
+
+    def _go_on(self) -> None:
+        """Work off the rest of a read whose replies have been written."""
+        connection = self.connection
+        if connection.outbox.transport_full:
+            self._waiting = True
+            return
+        connection.receive(b"")
+        self._server.finish_turn()
+        if connection.stalled:
+            self._server.call_later(0, self._go_on)
+        else:
+            self.resume_reading()
 
     def _pace(self, nbytes: int) -> None:
         """Wait a moment if what was just published meets a backlog that is being worked off."""
@@ -127,9 +145,11 @@ class SocketDriver(asyncio.BufferedProtocol):
         del exc
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self.connection.lost()
-        self._server.dropped(self)
-        self._server.finish_turn()
+        try:
+            self.connection.lost()
+        finally:
+            self._server.dropped(self)
+            self._server.finish_turn()
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
@@ -144,6 +164,9 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._deaf = False
             self.resume_reading()
         outbox.drained()
+        if self._waiting:
+            self._waiting = False
+            self._go_on()
         self._server.run_turn()
 
     # -- the connection's side --------------------------------------------------------------------------------------
@@ -178,6 +201,11 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Close the socket once what is queued has been written."""
         self._transport.close()
         self._abort_timer = self._server.call_later(ABORT_SECONDS, self._transport.abort)
+
+    @property
+    def reading(self) -> bool:
+        """Whether octets are being taken."""
+        return not self._pauses
 
     def pause_reading(self) -> None:
         """Take no more octets until each call has had its `resume_reading`."""

@@ -7,7 +7,10 @@ there is no timer.
 Hot path: see docs/performance.md.
 """
 
+import logging
 from typing import Protocol
+
+log = logging.getLogger("leveret.queue")
 
 
 class Runnable(Protocol):
@@ -17,6 +20,9 @@ class Runnable(Protocol):
 
     def run(self) -> bool:
         """Do the work that piled up; true if some is left because the turn's budget is used up."""
+
+    def give_up(self) -> None:
+        """Forget the work that piled up: it cannot be done."""
 
 
 class Confirming(Protocol):
@@ -51,8 +57,12 @@ class Turn:
         if queues:
             for queue in queues:  # grows while it is walked
                 queue.touched = False
-                if queue.run():
-                    self.unfinished.append(queue)
+                try:
+                    if queue.run():
+                        self.unfinished.append(queue)
+                except Exception:  # a bug of ours in one queue must not stop the others
+                    log.exception("internal error in %r", queue)
+                    queue.give_up()
             queues.clear()
         channels = self.channels
         if channels:

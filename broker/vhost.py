@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from broker.amqp.tables import Table
 from broker.errors import not_found, precondition_failed, resource, resource_locked
-from broker.queue import Queue
+from broker.queue import Owner, Queue
 from broker.route import REPLY_TO
 from broker.turn import Turn
 from exchanges.base import Exchange
@@ -95,7 +95,7 @@ class VHost:
         name: str,
         *,
         durable: bool,
-        exclusive_owner: object | None,
+        exclusive_owner: Owner | None,
         auto_delete: bool,
         arguments: Table,
     ) -> Queue:
@@ -133,6 +133,8 @@ class VHost:
         del self.queues[queue.name]
         self.router.forget(queue.name)
         self.queues_deleted += 1
+        if queue.exclusive_owner is not None:
+            queue.exclusive_owner.exclusive_queues.pop(queue.name, None)
         for consumer in queue.delete():
             consumer.channel.consumer_cancelled(consumer)
         return count

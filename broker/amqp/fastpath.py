@@ -98,8 +98,10 @@ def content_frames(number: int, frame_max: int, header: bytes, body: bytes) -> b
 
 
 def reframe(content: bytes, number: int, frame_max: int) -> bytes:
-    """The same content for another channel number, its body split anew where a frame exceeds `frame_max`."""
+    """The same content for a channel number, its body split anew where a frame exceeds `frame_max` (0: no limit)."""
     short = _pack_short(number)
+    if content[1:3] == short and (not frame_max or len(content) <= frame_max):
+        return content
     (size,) = _unpack_size(content, 3)
     stop = size + FRAME_OVERHEAD
     if stop < len(content):

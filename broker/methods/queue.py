@@ -115,6 +115,5 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
         if method.if_unused and queue.consumers:
             raise precondition_failed(f"{what} in use")
         count = vhost.delete_queue(queue)
-        channel.host.exclusive_queues.pop(name, None)
     if not method.nowait:
         channel.send(Wire.DeleteOk(count))

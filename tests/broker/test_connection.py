@@ -251,17 +251,27 @@ def assert_released(node: Node, connection: Connection) -> None:
 
 
 def test_a_client_says_goodbye():
-    """`connection.close` releases everything and is answered, then the socket goes."""
+    """`connection.close` releases everything and is answered; the client closes the socket, or we do after a while."""
     node = Node()
     client = holding(node)
 
     assert ["0 connection.close-ok"] == client.ask(make(Wire.Close, 200, "bye", 0, 0), 0)
     assert_released(node, client.connection)
-    assert ("closed", "bye", 0.0) == (
-        client.connection.state,
-        client.connection.close_reason,
-        client.driver.closed,
-    )
+    connection, now = client.connection, node.clock.now
+    assert ("closed", "bye", None) == (connection.state, connection.close_reason, client.driver.closed)
+    client.receive(b"what comes now does not matter")
+    assert ([], now + CLOSE_TIMEOUT) == (client.sent(), connection.tick(now + 1))
+    assert connection.tick(now + CLOSE_TIMEOUT) is None
+    assert 0.0 == client.driver.closed
+
+
+def test_a_shutdown_does_not_wait_for_those_who_said_goodbye():
+    """A connection whose close has been answered is ended at once when the broker stops."""
+    client = Client(Node())
+    client.ask(make(Wire.Close, 200, "bye", 0, 0), 0)
+    client.connection.force_close("shutdown")
+
+    assert ([], 0.0) == (client.sent(), client.driver.closed)
 
 
 def test_a_lost_connection_releases_everything_once():

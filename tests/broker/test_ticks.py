@@ -42,7 +42,7 @@ class Wheel(RuleBasedStateMachine):
     def schedule(self, number: int, after: float) -> None:
         """Ask for a call, now and then for a time that is over."""
         self.ticks.schedule(self.connections[number], self.now + after)
-        self.due[number] = self.now + after
+        self.due[number] = self.now + max(0.0, after)
 
     @rule(number=CONNECTIONS)
     def forget(self, number: int) -> None:

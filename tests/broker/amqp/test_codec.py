@@ -3,8 +3,7 @@ from unittest import mock
 
 import pamqp.frame
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pamqp import commands as pamqp_commands
 
 from broker.amqp import codec, commands, tables

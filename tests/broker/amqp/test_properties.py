@@ -3,8 +3,7 @@ import datetime as dt
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 

@@ -1,8 +1,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from broker.amqp import sasl, tables
 from broker.amqp.errors import MalformedResponse, UnknownMechanism

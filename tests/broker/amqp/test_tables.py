@@ -3,10 +3,8 @@ import decimal
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pamqp import decode as pamqp_decode
-from pamqp import encode as pamqp_encode
+from hypothesis import given, strategies as st
+from pamqp import decode as pamqp_decode, encode as pamqp_encode
 
 from broker.amqp import tables
 from broker.amqp.errors import MalformedTable
