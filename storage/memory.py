@@ -15,7 +15,6 @@ from itertools import islice
 from storage.backing_queue import Batch
 from storage.message import Message
 
-
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
 _NOTHING: deque[Message] = deque()
 
