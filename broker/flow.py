@@ -9,6 +9,7 @@ consumes as well is never paused, because its acks could then not be read.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol
 
 from broker.queue import DrainListener, Queue
@@ -24,6 +25,8 @@ FUTILE_LIMIT = 1.0
 """And at most after many."""
 SMALL_APPETITE = 16 * 1024
 """Octets read at a time from a publisher that is being paced."""
+DRAIN_SECONDS = 0.2
+_LOOK_AT = 16  # consumers
 _BRISK_SHARE = 12
 _BRISK_MESSAGES = 2500  # what a publisher at full speed could have sent during a pause
 _BRISK_OCTETS = 5_000_000
@@ -66,13 +69,34 @@ class Pause(DrainListener):
         if self.over:
             return
         queue = self._queue
-        possible = min(_BRISK_MESSAGES, _BRISK_OCTETS // self._message_size)
-        if (queue.delivered - self._delivered) * _BRISK_SHARE < possible:
+        if self._was_futile(now):
             queue.futile_pauses += 1
-            queue.unpaced_until = now + min(FUTILE_SECONDS * 2 ** min(queue.futile_pauses, 10), FUTILE_LIMIT)
+            backoff = FUTILE_SECONDS * 2 ** min(queue.futile_pauses, 10)
+            queue.unpaced_until = now + min(backoff, FUTILE_LIMIT)
         else:
             queue.futile_pauses = 0
         self._finish()
+
+    def _was_futile(self, now: float) -> bool:
+        """Whether the consumers are too slow to wait for.
+
+        One whose socket is full takes nothing for a while and then much at once, however fast it reads: it is judged
+        by what it took in `DRAIN_SECONDS`.
+        """
+        queue = self._queue
+        possible = min(_BRISK_MESSAGES, _BRISK_OCTETS // self._message_size)
+        if (queue.delivered - self._delivered) * _BRISK_SHARE >= possible:
+            return False
+        if not any(consumer.outbox.full for consumer in islice(queue.consumers, _LOOK_AT)):
+            return True
+        since, delivered = queue.draining
+        if now - since > 2 * DRAIN_SECONDS:  # long ago: begin anew
+            queue.draining = now, queue.delivered
+            return False
+        if now - since < DRAIN_SECONDS:
+            return False
+        queue.draining = now, queue.delivered
+        return (queue.delivered - delivered) * _BRISK_SHARE < possible * (now - since) / PAUSE_SECONDS
 
     def _finish(self) -> None:
         self.over = True

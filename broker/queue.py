@@ -58,6 +58,7 @@ class Queue:
         "consumers",
         "deleted",
         "delivered",
+        "draining",
         "durable",
         "exclusive_consumer",
         "exclusive_owner",
@@ -118,6 +119,8 @@ class Queue:
         self.unpaced_until = 0.0
         """Until then (monotonic seconds) publishers are not made to wait for this queue (`broker.flow`)."""
         self.futile_pauses = 0
+        self.draining = (0.0, 0)
+        """When waiting for full sockets began, and what had been delivered then."""
         # counters
         self.published = 0
         self.delivered = 0

@@ -92,7 +92,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
             return
-        self._transport.set_write_buffer_limits(high=server.write_high, low=server.write_high // 4)
+        self._transport.set_write_buffer_limits(high=server.write_high, low=server.write_high // 2)
         server.set_socket_options(cast("socket.socket", transport.get_extra_info("socket")))
 
     def get_buffer(self, sizehint: int) -> memoryview:

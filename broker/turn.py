@@ -106,7 +106,7 @@ class Outbox:
         "turn",
     )
 
-    def __init__(self, turn: Turn, driver: Flushable, limit: int = 512 * 1024) -> None:
+    def __init__(self, turn: Turn, driver: Flushable, limit: int = 256 * 1024) -> None:
         self.turn = turn
         self._driver = driver
         self.limit = limit

@@ -5,14 +5,24 @@ from typing import Any
 
 import pytest
 
-from broker.flow import FUTILE_LIMIT, FUTILE_SECONDS, HIGH, LOW, SMALL_APPETITE, Pause, congested
+from broker.flow import (
+    DRAIN_SECONDS,
+    FUTILE_LIMIT,
+    FUTILE_SECONDS,
+    HIGH,
+    LOW,
+    PAUSE_SECONDS,
+    SMALL_APPETITE,
+    Pause,
+    congested,
+)
 from broker.queue import Queue
 from broker.turn import Turn
 from storage.memory import MemoryQueue
 from storage.message import Message
 
 NOW = 100.0
-CONSUMER: Any = SimpleNamespace(cancelled=False)
+CONSUMER: Any = SimpleNamespace(cancelled=False, outbox=SimpleNamespace(full=False))
 
 
 class Reader:
@@ -125,3 +135,22 @@ def test_what_makes_a_pause_useful(queue, size, delivered, useful):
 
     assert (0 if useful else 4) == queue.futile_pauses
     assert (0.0 if useful else NOW) <= queue.unpaced_until
+
+
+@pytest.mark.parametrize(("delivered", "useful"), [(20_000, True), (2_000, False)])
+def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, delivered, useful):
+    """A socket takes nothing while it is full and much once it is not, so a pause of nothing says nothing yet."""
+    fill(queue, HIGH + 1)
+    queue.consumers = [SimpleNamespace(outbox=SimpleNamespace(full=True))]
+    now = NOW
+    while now < NOW + DRAIN_SECONDS - PAUSE_SECONDS / 2:
+        pause = Pause(queue, Reader(), 100)
+        pause.expire(now)
+        now += PAUSE_SECONDS
+
+        assert 0 == queue.futile_pauses
+
+    queue.delivered += delivered  # between two pauses, when the socket had room
+    pause = Pause(queue, Reader(), 100)
+    pause.expire(now + PAUSE_SECONDS)
+    assert (0 if useful else 1) == queue.futile_pauses
