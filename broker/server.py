@@ -28,7 +28,7 @@ from broker.vhost import VHost
 log = logging.getLogger("leveret.connection")
 
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
-WRITE_HIGH = 256 * 1024
+WRITE_HIGH = 1024 * 1024
 MEMORY_SECONDS = 1.0
 STOP_SECONDS = 5.0
 RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
