@@ -83,14 +83,14 @@ def test_every_row_goes_somewhere(key):
         ("a = '$(HOME)'", "a", "$(HOME)"),
         ("a = it's", "a", "it's"),
         ("a = x=y", "a", "x=y"),
-        ("a = $(HOME)/x-$(USER)", "a", "/root/x-me"),
+        ("a = $(HOME)/x-$(USER)", "a", "/home/me/x-me"),
         (r"limits.a\.b.max = 1", "limits.a.b.max", "1"),
         ("a./.ü = ß", "a./.ü", "ß"),
     ],
 )
 def test_a_line_is_a_key_and_a_value(line, key, value):
     """Spaces, comments, quotes and references to the environment are read as RabbitMQ reads them."""
-    setting = parse_line(line, "here", {"HOME": "/root", "USER": "me"})
+    setting = parse_line(line, "here", {"HOME": "/home/me", "USER": "me"})
 
     assert setting is not None
     assert (key, value) == (setting.key, setting.value)
@@ -336,7 +336,7 @@ def test_the_environment_names_the_file(tmp_path):
 
 def test_an_unknown_variable_of_ours_is_a_warning():
     """A variable with our prefix that is no key does not stop the start: container platforms set such names."""
-    config = load(environ={"LEVERET_SERVICE_HOST": "10.0.0.1", "HOME": "/root"})
+    config = load(environ={"LEVERET_SERVICE_HOST": "10.0.0.1", "HOME": "/home/me"})
 
     assert ("environment variable LEVERET_SERVICE_HOST stands for no key; ignored",) == config.warnings
 
