@@ -102,7 +102,6 @@ class Channel:
         "reply_consumer",
         "returned",
         "route",
-        "route_frame",
         "special",
         "tx",
         "unacked",
@@ -133,7 +132,6 @@ class Channel:
         self.last_queue = ""
         # the publish whose content is arriving
         self.route: Route | None = None
-        self.route_frame = b""
         self.special: Special | None = None
         self.parts: list[bytes] = []
         self.packed = 0
@@ -444,13 +442,7 @@ class Channel:
             self.vhost.delete_reply_queue(queue)
             return
         queue.remove_consumer(consumer)
-        self._left(queue)
-
-    def _left(self, queue: Queue) -> None:
-        """A consumer has left a queue, which may go; if it was exclusive, the connection forgets it."""
         self.vhost.consumer_left(queue)
-        if queue.deleted:
-            self.host.exclusive_queues.pop(queue.name, None)
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """The consumer's queue was deleted: forget it, and tell a client that wants to know."""
@@ -461,7 +453,8 @@ class Channel:
 
     def close(self) -> None:
         """Give everything back: consumers leave, unacked messages are requeued. May be called again."""
-        self.tx_rollback_silently()
+        if self.tx is not None:
+            self.rollback()  # what it settled is unacked again
         consumers = list(self.consumers.values())
         self.consumers.clear()
         left = []
@@ -477,12 +470,7 @@ class Channel:
         self.unacked.clear()
         self.requeue(unacked)
         for queue in left:
-            self._left(queue)
-
-    def tx_rollback_silently(self) -> None:
-        """What an uncommitted transaction settled is unacked again."""
-        if self.tx is not None:
-            self.rollback()
+            self.vhost.consumer_left(queue)
 
 
 def _consumer_of(record: Record) -> Consumer | Getter:

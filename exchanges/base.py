@@ -133,10 +133,14 @@ class Exchange:
         self.exchange_destinations: dict[Exchange, None] | None = None
         # One binding is stored as itself, several as the keys of a dict.
         self._by_destination: dict[object, Identity | dict[Identity, None]] = {}
+        self._prepare()
         # Bindings beyond the first that lead to a destination by the same place of a subclass's index (they
         # differ only in what routing ignores), so that unbinding need not look for them; None while there
         # are none.
         self._repeats: dict[tuple[object, object], int] | None = None
+
+    def _prepare(self) -> None:
+        """Make the empty index that the type's `match` needs."""
 
     def __repr__(self) -> str:
         """Name the type and the exchange."""

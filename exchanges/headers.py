@@ -61,24 +61,7 @@ class HeadersExchange(Exchange):
     needs_headers: ClassVar[bool] = True
     keyless: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        durable: bool = False,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Table | None = None,
-        alternate: str | None = None,
-    ) -> None:
-        super().__init__(
-            name,
-            durable=durable,
-            auto_delete=auto_delete,
-            internal=internal,
-            arguments=arguments,
-            alternate=alternate,
-        )
+    def _prepare(self) -> None:
         self._criteria: dict[object, _Criteria] = {}
         # By name and value: criteria of which every one, or one of which any one, asks for that.
         self._index: dict[tuple[str, _Value], tuple[_Criteria, ...] | dict[_Criteria, None]] = {}

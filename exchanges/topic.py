@@ -5,7 +5,7 @@ Hot path: see docs/performance.md.
 
 from typing import ClassVar
 
-from exchanges.base import Exchange, Headers, Identity, Table, binding_key_of
+from exchanges.base import Exchange, Headers, Identity, binding_key_of
 from exchanges.trie import TopicTrie
 
 
@@ -16,24 +16,7 @@ class TopicExchange(Exchange):
 
     type: ClassVar[str] = "topic"
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        durable: bool = False,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Table | None = None,
-        alternate: str | None = None,
-    ) -> None:
-        super().__init__(
-            name,
-            durable=durable,
-            auto_delete=auto_delete,
-            internal=internal,
-            arguments=arguments,
-            alternate=alternate,
-        )
+    def _prepare(self) -> None:
         self._trie: TopicTrie | None = None  # made at the first binding
 
     def match(self, routing_key: str, headers: Headers = None) -> tuple[object, ...]:  # noqa: ARG002
