@@ -6,6 +6,7 @@ docs/performance.md.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
 
 from exchanges.base import Binding, Exchange, Headers, Table
 from exchanges.direct import DirectExchange
@@ -35,6 +36,22 @@ _PREDECLARED = (
 )
 
 
+class Listener(Protocol):
+    """Is told of every change, however it came about: by whom it was asked for, or as a consequence."""
+
+    def declared(self, exchange: Exchange) -> None:
+        """An exchange is new."""
+
+    def removed(self, exchange: Exchange) -> None:
+        """An exchange is gone, and `unbound` was called for each of its bindings."""
+
+    def bound(self, source: Exchange, destination: object, binding_key: str, arguments: Table) -> None:
+        """A binding is new."""
+
+    def unbound(self, source: Exchange, destination: object, binding_key: str, arguments: Table) -> None:
+        """A binding is gone, or is about to be; of an exchange bound to itself this may come twice."""
+
+
 class Router:
     """The exchanges and bindings of one vhost, and the names of its queues for the default exchange.
 
@@ -43,15 +60,26 @@ class Router:
         queues: destinations by queue name; read it, change it through `add_queue` and `forget`.
         generation: incremented by every change after which some message may take another route. Whoever
             caches routes drops them when it has changed.
+        listener: is told of changes to durable exchanges and to bindings from them, None for nobody.
 
     """
 
-    __slots__ = ("_cached", "_default", "_routes", "_sources", "exchanges", "generation", "queues")
+    __slots__ = (
+        "_cached",
+        "_default",
+        "_routes",
+        "_sources",
+        "exchanges",
+        "generation",
+        "listener",
+        "queues",
+    )
 
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, object] = {}
         self.generation = 0
+        self.listener: Listener | None = None
         # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
         self._sources: dict[object, Exchange | dict[Exchange, None]] = {}
         # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
@@ -103,6 +131,8 @@ class Router:
         self.exchanges[name] = exchange
         if not name:
             self._default = exchange
+        if durable and self.listener is not None:
+            self.listener.declared(exchange)
         self._changed()
         return exchange
 
@@ -143,6 +173,8 @@ class Router:
             sources[source] = None
         elif sources is not source:
             self._sources[destination] = {sources: None, source: None}
+        if source.durable and self.listener is not None:
+            self.listener.bound(source, destination, binding_key, arguments or {})
         self._changed()
         return True
 
@@ -153,6 +185,8 @@ class Router:
         source = self.exchanges.get(source_name)
         if source is None or not source.unbind(destination, binding_key, arguments):
             return False, []
+        if source.durable and self.listener is not None:
+            self.listener.unbound(source, destination, binding_key, arguments or {})
         if not source.is_bound(destination):
             self._discard_source(destination, source)
         gone = self._delete([source]) if source.auto_delete and not source.in_use else []
@@ -214,6 +248,8 @@ class Router:
         """Remove all bindings to a destination; return the auto-delete exchanges left without any."""
         unused = []
         for source in self._sources_of(destination):
+            if source.durable and self.listener is not None:
+                self._tell_unbound(source, source.bindings_to(destination))
             source.unbind_destination(destination)
             if source.auto_delete and not source.in_use:
                 unused.append(source)
@@ -233,8 +269,18 @@ class Router:
                 self._default = None
             for destination in exchange.destinations():
                 self._discard_source(destination, exchange)
+            listener = self.listener if exchange.durable else None
+            if listener is not None:
+                self._tell_unbound(exchange, exchange.bindings())
             doomed.extend(self._unbind_everywhere(exchange))
+            if listener is not None:
+                listener.removed(exchange)
         return list(gone)
+
+    def _tell_unbound(self, source: Exchange, bindings: Iterator[Binding]) -> None:
+        assert self.listener is not None
+        for _, destination, binding_key, arguments in bindings:
+            self.listener.unbound(source, destination, binding_key, arguments)
 
     def _changed(self) -> None:
         self.generation += 1

@@ -1,0 +1,104 @@
+"""What a router's listener is told."""
+
+from hypothesis import given, settings, strategies as st
+
+from exchanges.router import Router
+
+
+class Mirror:
+    """Keeps the durable topology by what it is told alone."""
+
+    def __init__(self) -> None:
+        self.exchanges: set[object] = set()
+        self.bindings: set[tuple[object, object, str, str]] = set()
+
+    def declared(self, exchange) -> None:
+        assert exchange not in self.exchanges
+        self.exchanges.add(exchange)
+
+    def removed(self, exchange) -> None:
+        self.exchanges.remove(exchange)
+        assert not [binding for binding in self.bindings if exchange in binding[:2]]
+
+    def bound(self, source, destination, binding_key, arguments) -> None:
+        self.bindings.add((source, destination, binding_key, str(arguments)))
+
+    def unbound(self, source, destination, binding_key, arguments) -> None:
+        self.bindings.discard((source, destination, binding_key, str(arguments)))
+
+
+def listened() -> tuple[Router, Mirror]:
+    router, mirror = Router(), Mirror()
+    router.listener = mirror
+    router.predeclare()
+    return router, mirror
+
+
+def test_exchanges_that_are_not_durable_are_nobodys_business():
+    """Neither they nor bindings from them are told."""
+    router, mirror = listened()
+    before = set(mirror.exchanges)
+    router.declare("x", "direct")
+    router.add_queue("q", "Q")
+    router.bind("x", "Q", "k")
+
+    assert (before, set()) == (mirror.exchanges, mirror.bindings)
+
+
+def test_what_goes_with_a_queue_is_told():
+    """Its bindings go, an auto-delete exchange that loses its last one, and that one's own bindings."""
+    router, mirror = listened()
+    before = set(mirror.exchanges)
+    router.declare("x", "topic", durable=True, auto_delete=True)
+    router.add_queue("q", "Q")
+    router.bind("amq.topic", router.get("x"), "a")
+    router.bind("x", "Q", "b", {"n": ("signedint", 1)})
+    told = len(mirror.bindings)
+    router.forget("q")
+
+    assert (2, set(), before) == (told, mirror.bindings, mirror.exchanges)
+
+
+names = st.sampled_from(["amq.topic", "a", "b", "c"])
+queues = st.sampled_from(["q1", "q2"])
+keys = st.sampled_from(["", "k", "#"])
+tables = st.sampled_from([None, {"n": ("signedint", 1)}])
+changes = st.one_of(
+    st.tuples(st.just("declare"), names, st.booleans(), st.booleans()),
+    st.tuples(st.just("remove"), st.sampled_from(["a", "b", "c"])),
+    st.tuples(st.just("queue"), queues),
+    st.tuples(st.just("forget"), queues),
+    st.tuples(st.sampled_from(["bind", "unbind"]), names, st.one_of(names, queues), keys, tables),
+)
+
+
+def change(router: Router, step) -> None:
+    match step:
+        case "declare", name, durable, auto_delete:
+            router.declare(name, "fanout", durable=durable, auto_delete=auto_delete)
+        case "remove", name:
+            router.remove(name)
+        case "queue", name:
+            router.queues.get(name) or router.add_queue(name, object())
+        case "forget", name:
+            router.forget(name)
+        case verb, source, to, key, arguments:
+            destination = router.get(to) or router.queues.get(to)
+            if destination is not None and router.get(source) is not None:
+                getattr(router, verb)(source, destination, key, arguments)
+
+
+@settings(max_examples=200)
+@given(st.lists(changes, max_size=40))
+def test_a_listener_knows_the_durable_topology(steps):
+    """Whatever is changed, what was told adds up to what there is."""
+    router, mirror = listened()
+    for step in steps:
+        change(router, step)
+
+    assert {exchange for exchange in router.exchanges.values() if exchange.durable} == mirror.exchanges
+    assert {
+        (router.get(source), destination, key, str(arguments))
+        for source, destination, key, arguments in router.bindings()
+        if router.get(source).durable
+    } == mirror.bindings
