@@ -4,6 +4,7 @@ Hot path: see docs/performance.md.
 """
 
 from struct import Struct
+from typing import Protocol
 
 _BODY_SIZE = Struct(">Q").unpack_from
 _BODY_SIZE_AT = 11  # frame header (7), class id (2), weight (2)
@@ -24,6 +25,9 @@ class Message:
     """
 
     __slots__ = ("address", "channel_id", "content")
+
+    persistent = False
+    """Whether durable queues have to keep it."""
 
     def __init__(self, address: bytes, content: bytes, channel_id: int) -> None:
         self.address = address
@@ -53,3 +57,67 @@ class Message:
             parts.append(content[at + 7 : at + 7 + length])
             at += length + _FRAME_OVERHEAD
         return b"".join(parts)
+
+
+class Publisher(Protocol):
+    """The channel a message came by, if it wants to be told."""
+
+    def accepted(self, seq_no: int) -> None:
+        """Every queue has taken responsibility for the message of that number."""
+
+    def refused(self, seq_no: int) -> None:
+        """Some queue could not: the number is to be nacked. May be called several times."""
+
+
+class Persistent(Message):
+    """A persistent message on its way into durable queues.
+
+    Args:
+        address: as for a `Message`.
+        content: the same.
+        channel_id: the same.
+        publisher: who wants to know when all copies are safe, or None.
+        seq_no: the publisher's number of it.
+        copies: how many durable queues have to take it, at least 1.
+
+    """
+
+    __slots__ = ("copies", "in_file", "in_table", "msg_id", "open_copies", "publisher", "seq_no")
+
+    persistent = True
+
+    def __init__(
+        self,
+        address: bytes,
+        content: bytes,
+        channel_id: int,
+        publisher: Publisher | None,
+        seq_no: int,
+        copies: int,
+    ) -> None:
+        self.address = address
+        self.content = content
+        self.channel_id = channel_id
+        self.publisher = publisher
+        self.seq_no = seq_no
+        self.copies = copies
+        self.open_copies = copies
+        """Those that are neither on disk nor settled yet."""
+        self.msg_id = 0
+        """Where the body lies on disk, if it is written apart from its records."""
+        self.in_file = False
+        self.in_table = False
+        """Its row in the table of bodies is written, or about to be."""
+
+    def accepted(self) -> None:
+        """One copy is on disk, or needs not be any more."""
+        self.open_copies = left = self.open_copies - 1
+        if not left and self.publisher is not None:
+            self.publisher.accepted(self.seq_no)
+            self.publisher = None
+
+    def refused(self) -> None:
+        """One copy cannot be kept on disk now. It stays in its queue, but the publisher is told no."""
+        if self.publisher is not None:
+            self.publisher.refused(self.seq_no)
+            self.publisher = None

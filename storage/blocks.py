@@ -1,0 +1,251 @@
+"""Blocks: runs of one queue's messages as they lie on disk.
+
+Theory. What one commit writes for one queue goes into one row (or a few, of about `BLOCK_OCTETS`), not a row for each
+message: a block. Its key is the queue's id and the first seq_id, so a queue's blocks lie side by side in order, and a
+range of seq_ids, which is what a delta is, is read by walking along them. A block never crosses a segment boundary,
+so whoever reads from a segment's start meets every block that can hold a seq_id of it.
+
+A message that is acked leaves its block a dead record. A block with dead records has a second row, a bitmap of them;
+one whose last record died is deleted, both rows. So a queue that is consumed in order costs a bitmap for each commit
+and a deletion for each block, whatever the number of messages.
+
+Layout (big-endian)::
+
+    block    crc32 of the rest of the header and the directory (4), qid (8), first and last seq_id (8 each),
+             records (4), octets of content (8), flags (1: some record is a reference),
+             directory: offset of each record from the start (4 each), records
+    record   crc32 of the rest, started with the qid (4), octets of the rest (4), seq_id (8), expiry in ms since the
+             epoch or 0 (8), kind (1), priority (1), octets of the address (2), address, content or reference
+    reference  msg_id (8), octets of the content (8)
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
+from typing import NamedTuple
+from zlib import crc32
+
+from storage.errors import DamagedError
+from storage.message import Message, Persistent
+
+BLOCK_OCTETS = 64 * 1024
+"""About the size of a block; chosen by measurement (docs/storage.md). A larger message has a block of its own."""
+BLOCK_RECORDS = 1024
+
+EMBEDDED, STORED_APART, IN_FILE = 0, 1, 2
+"""Kinds of records: content in the record, in the table of bodies, in a file of its own."""
+
+_HEADER = Struct(">IQQQIQB")
+_HEADER_REST = Struct(">QQQIQB").pack
+_HEADER_OCTETS = _HEADER.size
+_RECORD_HEAD = Struct(">II").pack
+_RECORD_REST = Struct(">QQBBH")
+_pack_rest = _RECORD_REST.pack
+_RECORD = Struct(">IIQQBBH")
+_RECORD_OCTETS = _RECORD.size
+_REFERENCE = Struct(">QQ")
+_CRC = Struct(">I").pack
+_KEY = Struct(">QQ")
+
+pack_key = _KEY.pack
+unpack_key = _KEY.unpack
+
+
+class Block:
+    """One block in memory: what is left of it.
+
+    `live` counts the records that are not dead, `away` those of them that no entry in memory stands for because they
+    belong to the delta, `acked` are the indexes that died since the block's bitmap was last written.
+    """
+
+    __slots__ = ("acked", "away", "count", "dirty", "first", "home", "live", "paged", "qid")
+
+    def __init__(self, qid: int, first: int, count: int, *, paged: bool) -> None:
+        self.qid = qid
+        self.first = first
+        self.count = count
+        self.live = count
+        self.away = 0
+        self.acked: list[int] = []
+        self.home: dict[int, Block] | None = None
+        """The queue's table of blocks that the delta has a share in, if it stands there."""
+        self.dirty = False
+        """It is on the journal's list."""
+        self.paged = paged
+        """It lies in the environment of paged transient messages."""
+
+    @property
+    def slot(self) -> int:
+        """Its key in that table."""
+        return self.first * 2 + self.paged
+
+    @property
+    def key(self) -> bytes:
+        """Its key on disk."""
+        return pack_key(self.qid, self.first)
+
+
+NEW, WRITING, STORED, GONE = 0, 1, 2, 3
+
+
+class Entry:
+    """One queue's copy of a message that is on disk, or on its way there.
+
+    States: NEW (no commit has it yet), WRITING (one that is under way does), STORED, GONE (settled: acked or dropped;
+    an entry that goes while NEW is never written). `message` is None once the body is not kept in memory any more;
+    `evict` says that it shall not be kept once it is STORED. `durable` is true of a persistent message in a durable
+    queue, false of a transient one that memory has no room for.
+    """
+
+    __slots__ = ("block", "durable", "evict", "index", "message", "msg_id", "seq_id", "size", "state")
+
+    block: Block
+    index: int
+
+    def __init__(self, seq_id: int, message: Message | None, size: int, *, durable: bool) -> None:
+        self.seq_id = seq_id
+        self.durable = durable
+        self.message = message
+        self.size = size
+        """Octets of the content, frames included: what the body costs in memory."""
+        self.state = NEW
+        self.evict = False
+        self.msg_id = 0
+        """Where the content is, if not in the record."""
+        # where the record is, once the entry is in a batch: block, index
+
+
+class Header(NamedTuple):
+    """A block's header."""
+
+    qid: int
+    first: int
+    last: int
+    records: int
+    octets: int
+    has_references: bool
+
+
+class Record(NamedTuple):
+    """One record, at a place in its block: `content` is None and `msg_id` set where the content lies elsewhere."""
+
+    place: int
+    seq_id: int
+    expires: int
+    kind: int
+    priority: int
+    address: bytes
+    content: bytes | None
+    msg_id: int
+    size: int
+
+
+def pack_blocks(
+    qid: int, entries: Sequence[Entry], segment: int, *, paged: bool, limit: int = BLOCK_OCTETS
+) -> list[tuple[Block, bytes]]:
+    """Pack entries (ascending by seq_id, state NEW) into blocks, and tell each where it lies.
+
+    Entries whose `msg_id` is set are written as references. The caller owes the bodies they refer to.
+    """
+    blocks: list[tuple[Block, bytes]] = []
+    seed = crc32(qid.to_bytes(8, "big"))
+    at, total = 0, len(entries)
+    while at < total:
+        first = entries[at].seq_id
+        boundary = (first // segment + 1) * segment
+        block = Block(qid, first, 0, paged=paged)
+        parts: list[bytes] = []
+        offsets: list[int] = []
+        offset = octets = references = 0
+        last = first
+        while at < total:
+            entry = entries[at]
+            seq_id = entry.seq_id
+            if seq_id >= boundary:
+                break
+            message = entry.message
+            assert message is not None
+            address = message.address
+            size = entry.size
+            if entry.msg_id:
+                content = _REFERENCE.pack(entry.msg_id, size)
+                kind = IN_FILE if isinstance(message, Persistent) and message.in_file else STORED_APART
+                references = 1
+            else:
+                content = message.content
+                kind = EMBEDDED
+            rest = _pack_rest(seq_id, 0, kind, 0, len(address)) + address + content
+            length = len(rest)
+            if offset and (offset + length > limit or len(offsets) >= BLOCK_RECORDS):
+                break
+            parts.append(_RECORD_HEAD(crc32(rest, seed), length))
+            parts.append(rest)
+            entry.block = block
+            entry.index = len(offsets)
+            entry.state = WRITING
+            offsets.append(offset)
+            offset += length + 8
+            octets += size
+            last = seq_id
+            at += 1
+        count = len(offsets)
+        block.count = block.live = count
+        base = _HEADER_OCTETS + 4 * count
+        directory = Struct(f">{count}I").pack(*[base + each for each in offsets])
+        head = _HEADER_REST(qid, first, last, count, octets, references)
+        value = b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
+        blocks.append((block, value))
+    return blocks
+
+
+def read_header(value: bytes | memoryview) -> Header:
+    """A block's header; raises DamagedError if header and directory are not what was written."""
+    try:
+        crc, qid, first, last, count, octets, references = _HEADER.unpack_from(value)
+    except StructError:
+        raise DamagedError("a block is shorter than its header") from None
+    if crc32(value[4 : _HEADER_OCTETS + 4 * count]) != crc or len(value) < _HEADER_OCTETS + 4 * count:
+        raise DamagedError(f"the header of a block of queue {qid} is damaged")
+    return Header(qid, first, last, count, octets, bool(references))
+
+
+def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record | int]:
+    """The records of a block but those whose bit is set in `dead`; the index alone of one that is damaged."""
+    qid, _, _, count, _, _ = header
+    seed = crc32(qid.to_bytes(8, "big"))
+    offsets = Struct(f">{count}I").unpack_from(value, _HEADER_OCTETS)
+    unpack = _RECORD.unpack_from
+    for index, offset in enumerate(offsets):
+        if dead and dead >> index & 1:
+            continue
+        try:
+            crc, length, seq_id, expires, kind, priority, octets = unpack(value, offset)
+        except StructError:
+            yield index
+            continue
+        stop = offset + 8 + length
+        if crc32(value[offset + 8 : stop], seed) != crc:
+            yield index
+            continue
+        at = offset + _RECORD_OCTETS
+        address = value[at : at + octets]
+        if kind == EMBEDDED:
+            content = value[at + octets : stop]
+            yield Record(index, seq_id, expires, kind, priority, address, content, 0, len(content))
+        else:
+            msg_id, size = _REFERENCE.unpack_from(value, at + octets)
+            yield Record(index, seq_id, expires, kind, priority, address, None, msg_id, size)
+
+
+def bitmap(count: int, indexes: Sequence[int]) -> bytes:
+    """Indexes as a bitmap of `count` bits."""
+    bits = 0
+    for index in indexes:
+        bits |= 1 << index
+    return bits.to_bytes((count + 7) // 8, "little")
+
+
+def bits_of(octets: bytes | None) -> int:
+    """A bitmap as a number, bit by index; 0 for none."""
+    return int.from_bytes(octets, "little") if octets else 0

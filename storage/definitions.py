@@ -1,0 +1,225 @@
+"""The rows that say what exists: vhosts, users and their rights, exchanges, queues, bindings.
+
+Theory. Entities (vhosts, exchanges, queues) have an id that is never given twice, and their key is the kind and that
+id; whatever refers to them does it by id, so that nothing left behind by a deleted queue can ever fall to a new one of
+the same name. Relations and users are identified by what they say, so their key is the kind and a digest of that:
+writing one again replaces it, and deleting it needs no index in memory. Names lie in the values only, because a key
+may have at most 511 octets and a binding has several names of up to 255.
+
+A value is a crc32 of all that follows and a msgpack array; fields are only ever added at its end, with a default.
+Names are octets here: AMQP does not promise that they are text. Arguments are an encoded AMQP table.
+"""
+
+import hashlib
+from struct import Struct
+from typing import ClassVar
+from zlib import crc32
+
+import msgspec
+
+from storage.errors import DamagedError
+
+_ID = Struct(">Q").pack
+_CRC = Struct(">I")
+_LENGTH = Struct(">I").pack
+_DIGEST_SIZE = 16
+
+
+def entity_key(kind: bytes, number: int) -> bytes:
+    """The key of an entity with an id (u64)."""
+    return kind + _ID(number)
+
+
+def relation_key(kind: bytes, *parts: bytes) -> bytes:
+    """The key of what is identified by these parts, in this order."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+    for part in parts:
+        digest.update(_LENGTH(len(part)) + part)
+    return kind + digest.digest()
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One row: a subclass for each kind, told apart by the first octet of the key."""
+
+    kind: ClassVar[bytes]
+
+    def key(self) -> bytes:
+        """Where the row lies."""
+        raise NotImplementedError
+
+
+class VHostRow(Row, frozen=True):
+    """A vhost."""
+
+    kind: ClassVar[bytes] = b"V"
+    id: int
+    name: bytes
+
+    def key(self) -> bytes:
+        """By id."""
+        return entity_key(self.kind, self.id)
+
+
+class VHostLimitsRow(Row, frozen=True):
+    """What a vhost may hold; None is unlimited. The vhost need not exist."""
+
+    kind: ClassVar[bytes] = b"L"
+    vhost: bytes
+    max_connections: int | None
+    max_queues: int | None
+
+    def key(self) -> bytes:
+        """By the vhost's name."""
+        return relation_key(self.kind, self.vhost)
+
+
+class UserRow(Row, frozen=True):
+    """A user: see `broker.auth.User`."""
+
+    kind: ClassVar[bytes] = b"U"
+    name: bytes
+    password_hash: bytes
+    hashing_algorithm: bytes
+    tags: list[bytes]
+
+    def key(self) -> bytes:
+        """By name."""
+        return relation_key(self.kind, self.name)
+
+
+class UserLimitsRow(Row, frozen=True):
+    """What a user may have open; None is unlimited."""
+
+    kind: ClassVar[bytes] = b"M"
+    user: bytes
+    max_connections: int | None
+    max_channels: int | None
+
+    def key(self) -> bytes:
+        """By the user's name."""
+        return relation_key(self.kind, self.user)
+
+
+class PermissionRow(Row, frozen=True):
+    """What a user may do in a vhost: three patterns."""
+
+    kind: ClassVar[bytes] = b"P"
+    user: bytes
+    vhost: bytes
+    configure: bytes
+    write: bytes
+    read: bytes
+
+    def key(self) -> bytes:
+        """By user and vhost."""
+        return relation_key(self.kind, self.user, self.vhost)
+
+
+class TopicPermissionRow(Row, frozen=True):
+    """Which routing keys a user may use with a topic exchange: two patterns, as they were set."""
+
+    kind: ClassVar[bytes] = b"T"
+    user: bytes
+    vhost: bytes
+    exchange: bytes
+    write: bytes
+    read: bytes
+
+    def key(self) -> bytes:
+        """By user, vhost and exchange."""
+        return relation_key(self.kind, self.user, self.vhost, self.exchange)
+
+
+class ExchangeRow(Row, frozen=True):
+    """A durable exchange."""
+
+    kind: ClassVar[bytes] = b"E"
+    id: int
+    vhost: int
+    name: bytes
+    type: bytes
+    auto_delete: bool
+    internal: bool
+    arguments: bytes
+
+    def key(self) -> bytes:
+        """By id."""
+        return entity_key(self.kind, self.id)
+
+
+class QueueRow(Row, frozen=True):
+    """A durable queue; its id is the qid under which its messages lie."""
+
+    kind: ClassVar[bytes] = b"Q"
+    id: int
+    vhost: int
+    name: bytes
+    auto_delete: bool
+    arguments: bytes
+
+    def key(self) -> bytes:
+        """By id."""
+        return entity_key(self.kind, self.id)
+
+
+class BindingRow(Row, frozen=True):
+    """A binding of a durable exchange (`source`) to a durable queue or exchange (`destination`), all by id.
+
+    `identity` is the arguments in a form that is the same for all tables that are equal to a binding: their order
+    does not count.
+    """
+
+    kind: ClassVar[bytes] = b"B"
+    source: int
+    destination: int
+    binding_key: bytes
+    arguments: bytes
+    identity: bytes
+
+    def key(self) -> bytes:
+        """By everything that identifies a binding."""
+        ends = _ID(self.source) + _ID(self.destination)
+        return relation_key(self.kind, ends, self.binding_key, self.identity)
+
+
+_KINDS: tuple[type[Row], ...] = (
+    VHostRow,
+    VHostLimitsRow,
+    UserRow,
+    UserLimitsRow,
+    PermissionRow,
+    TopicPermissionRow,
+    ExchangeRow,
+    QueueRow,
+    BindingRow,
+)
+_DECODERS = {row.kind: msgspec.msgpack.Decoder(row) for row in _KINDS}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode(row: Row) -> bytes:
+    """The value of a row."""
+    body = _encode(row)
+    return _CRC.pack(crc32(body)) + body
+
+
+def decode(key: bytes, value: bytes) -> Row:
+    """Read a row.
+
+    Raises:
+        DamagedError: the octets are not those that were written, or not under the key they were written under.
+
+    """
+    decoder = _DECODERS.get(key[:1])
+    if decoder is None:
+        raise DamagedError(f"definition {key.hex()} is of an unknown kind")
+    body = value[_CRC.size :]
+    if value[: _CRC.size] != _CRC.pack(crc32(body)):
+        raise DamagedError(f"definition {key.hex()} is damaged: wrong checksum")
+    try:
+        row = decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise DamagedError(f"definition {key.hex()} is damaged: {error}") from None
+    if row.key() != key:
+        raise DamagedError(f"definition {key.hex()} is damaged: it lies under another's key")
+    return row

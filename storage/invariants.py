@@ -1,0 +1,111 @@
+"""What must hold of a variable queue between any two calls: one function, called by tests after every operation.
+
+The numbers are those of docs/storage.md. A broker started with `storage.check_invariants = true` calls it after every
+run of every queue, which costs time in proportion to what is in memory.
+"""
+
+from itertools import pairwise
+
+from storage.blocks import GONE, NEW, STORED, WRITING, Entry
+from storage.variable_queue import Item, VariableQueue
+
+
+class InvariantError(AssertionError):
+    """Raised when a queue contradicts itself; the text says how."""
+
+
+def check(queue: VariableQueue) -> None:
+    """Raise InvariantError unless every invariant holds."""
+    if queue.deleted:
+        return
+    problems = [text for holds, text in _facts(queue) if not holds]
+    if problems:
+        raise InvariantError(f"queue {queue.qid}: {'; '.join(problems)}")
+
+
+def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
+    q1, q2, q3, q4 = queue.q1, queue.q2, queue.q3, queue.q4
+    delta = queue.delta_count
+    on_disk = bool(q3) or bool(delta)
+    returned = [item for _, item in queue.returned]
+    unacked = list(queue._unacked.items())
+    seq_ids = _ready_seq_ids(queue)
+    entries = [item for item in (*q4, *q3, *q2, *q1, *returned) if type(item) is Entry]
+    in_memory: list[Item] = [
+        item for item in (*q4, *q3, *q2, *q1, *returned) if type(item) is not Entry or item.message
+    ]
+    octets = sum(_size(item) for item in in_memory)
+    ready = len(returned) + len(q4) + len(q3) + delta + len(q2) + len(q1)
+    fetched = [*sorted(seq_id for seq_id, _ in queue.returned), *(seq_id for seq_id, _ in unacked)]
+    return [
+        (not q1 or on_disk, "I1: q1 has messages, q3 and delta have none"),
+        (not q2 or bool(delta), "I2: q2 has messages, delta has none"),
+        (queue.ready_count == ready, f"I4: {queue.ready_count} messages are ready, the parts have {ready}"),
+        (queue.delta_start + delta <= queue.delta_stop, "I5: delta has more messages than its range"),
+        (all(e.message or e.state == STORED for e in entries), "I7: a body is neither in memory nor on disk"),
+        (all(e.state != GONE for e in entries), "a ready message is gone"),
+        (0 <= queue.ram_msg_count <= queue.ready_count, "I8: more messages in memory than are ready"),
+        (
+            octets == queue.ram_octets,
+            f"I8: {octets} octets are in memory, {queue.ram_octets} are counted",
+        ),
+        (all(low < high for low, high in pairwise(seq_ids)), "I9: the sub-queues are out of order"),
+        (
+            not fetched or not seq_ids or max(fetched) < seq_ids[0],
+            "I9: one never fetched is before one fetched",
+        ),
+        (len(set(fetched)) == len(fetched), "I9: a message is requeued and unacked"),
+        (all(seq_id < queue.next_seq for seq_id in (*seq_ids, *fetched)), "a seq_id was never given"),
+        (
+            all(item.message for item in q4 if type(item) is Entry),
+            "q4 has something that is no alpha",
+        ),
+        (
+            not queue.durable or not any(type(item) is not Entry and item.persistent for item in (*q4, *q1)),
+            "I6: a persistent message is not on its way to disk",
+        ),
+        (all(item.message for item in q1 if type(item) is Entry), "q1 has something that is no alpha"),
+        (
+            all(e.durable for e in entries if e.state == STORED and not e.block.paged),
+            "a beta is in the store",
+        ),
+        (
+            all(e.state in {NEW, WRITING} or e.durable or e.block.paged for e in entries),
+            "a paged message is in the durable environment",
+        ),
+        (
+            sum(type(item) is Entry for item in (*q4, *q1)) == queue._run_entries,
+            "the entries among the alphas are miscounted",
+        ),
+        (
+            sum(type(item) is Entry for _, item in unacked) == queue._unacked_entries,
+            "the entries among the unacked are miscounted",
+        ),
+        (
+            sum(type(item) is Entry and item.message is None for _, item in unacked)
+            == queue._unacked_evicted,
+            "the bodiless among the unacked are miscounted",
+        ),
+        (
+            sum(e.size for e in (*entries, *(i for _, i in unacked if type(i) is Entry)) if e.evict)
+            == queue._evicting,
+            "what waits for its commit is miscounted",
+        ),
+    ]
+
+
+def _size(item: Item) -> int:
+    return item.size if isinstance(item, Entry) else len(item.content)
+
+
+def _ready_seq_ids(queue: VariableQueue) -> list[int]:
+    """The seq_ids of never fetched messages in memory, and the delta's range, from head to tail."""
+    q4_first, q1_first = queue._q4_first, queue._q1_first
+    seq_ids = list(range(q4_first, q4_first + len(queue.q4)))
+    seq_ids += [entry.seq_id for entry in queue.q3]
+    if queue.delta_count:
+        seq_ids.append(queue.delta_start)
+        if queue.delta_stop - 1 > queue.delta_start:
+            seq_ids.append(queue.delta_stop - 1)
+    seq_ids += [entry.seq_id for entry in queue.q2]
+    return seq_ids + list(range(q1_first, q1_first + len(queue.q1)))

@@ -1,0 +1,398 @@
+"""What has to go to disk: collected turn by turn, cut into batches, settled when a commit is done.
+
+Theory. Whatever changes on disk is noted here and nothing waits for it. `cut` takes everything that was noted, so a
+turn is never split over two commits: a transaction, a declaration with its bindings, a message with all its copies
+are on disk as a whole or not at all. While a batch is being committed the next one gathers; that is all the group
+commit there is. A message that is settled before the cut is never written: its entry is GONE by then.
+
+Nothing is confirmed before `settled`, and what dies while its own batch is under way is written down in the next
+one, which is strictly later. Pure: the driver (`broker.commit_task`) says when to cut and runs the commit.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Callable
+from operator import attrgetter
+from struct import Struct
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, bitmap, pack_blocks, pack_key
+from storage.errors import DiskFullError
+from storage.loading import Range
+from storage.message import Persistent
+
+EMBED_BELOW = 4096
+LAST_SEQ_ID = (1 << 64) - 1
+_MSG_ID = Struct(">Q").pack
+_COUNT = Struct(">I").pack
+_CRC = Struct(">I").pack
+_seq_id = attrgetter("seq_id")
+
+
+class Changes:
+    """What one commit does to one environment."""
+
+    __slots__ = ("blocks", "bodies", "deletes", "marks", "octets", "refs", "sweeps", "unrefs")
+
+    def __init__(self) -> None:
+        self.bodies: list[tuple[bytes, bytes]] = []
+        """Contents by msg_id, each after its crc32."""
+        self.refs: list[tuple[bytes, bytes]] = []
+        """How many records refer to a msg_id, where more than one."""
+        self.blocks: list[tuple[bytes, bytes]] = []
+        self.marks: list[tuple[bytes, bytes]] = []
+        """Bits to be set in the bitmaps of blocks."""
+        self.deletes: list[bytes] = []
+        """Keys of blocks that are dead."""
+        self.unrefs: list[int] = []
+        """msg_ids that one record less refers to."""
+        self.sweeps: list[Range] = []
+        self.octets = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks or self.marks or self.deletes or self.unrefs or self.sweeps or self.bodies)
+
+
+class Batch(NamedTuple):
+    """One commit: what it writes, and who is told."""
+
+    durable: Changes
+    paged: Changes
+    rows: list[tuple[str, bytes, bytes | None]]
+    """Rows of other tables, in order: table, key, value or None to delete it."""
+    entries: list[tuple["Journaled", list[Entry]]]
+    blocks: list[Block]
+    """Blocks whose dead records this batch writes down."""
+    unwritten: list[tuple[Block, list[int]]]
+    waiters: list[Callable[[bool], object]]
+    octets: int
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether anything of it must survive the process."""
+        return bool(self.durable or self.rows)
+
+
+class Journaled(Protocol):
+    """A queue whose messages go to disk."""
+
+    qid: int
+    journal_fresh: list[Entry]
+    journal_paged: list[Entry]
+    journaled: bool
+    deleted: bool
+    segment: int
+
+    def stored(self, entry: Entry) -> None:
+        """An entry that shall be evicted is on disk now."""
+
+
+class Journal:
+    """The changes that are not on disk yet.
+
+    Args:
+        first_msg_id: no body on disk has this number or a higher one.
+        embed_below: octets of content, times copies, from which a body is written apart from its records
+            (`queue_index_embed_msgs_below`).
+
+    """
+
+    __slots__ = (
+        "_dirty",
+        "_next_msg_id",
+        "_queues",
+        "_rows",
+        "_sweeps",
+        "_unrefs",
+        "_waiters",
+        "commits",
+        "early",
+        "embed_below",
+        "files",
+        "in_flight",
+        "octets",
+        "octets_in_flight",
+        "octets_written",
+        "paged_out",
+        "urgent",
+        "written",
+    )
+
+    def __init__(self, first_msg_id: int = 1, embed_below: int = EMBED_BELOW) -> None:
+        self.embed_below = embed_below
+        self.files: dict[int, tuple[Persistent, list[tuple[Journaled, Entry]]]] = {}
+        """Bodies that are to be written to files, by msg_id."""
+        self._next_msg_id = first_msg_id
+        self._queues: list[Journaled] = []
+        self._dirty: list[Block] = []
+        self._unrefs: list[tuple[bool, int]] = []
+        self._sweeps: list[Range] = []
+        self._rows: list[tuple[str, bytes, bytes | None]] = []
+        self._waiters: list[Callable[[bool], object]] = []
+        self.in_flight: Batch | None = None
+        self.octets = 0
+        """Octets of content noted and not cut yet, some of which may be settled already."""
+        self.octets_in_flight = 0
+        self.urgent = False
+        """Somebody waits for what was noted."""
+        # counters
+        self.commits = 0
+        self.written = 0
+        """Copies of persistent messages written."""
+        self.paged_out = 0
+        """Copies of transient messages written."""
+        self.early = 0
+        """Copies of persistent messages that were settled before they were written."""
+        self.octets_written = 0
+
+    # -- what is noted ----------------------------------------------------------------------------------------------
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Write a row of `table`."""
+        self._rows.append((table, key, value))
+        self.urgent = True
+
+    def delete(self, table: str, key: bytes) -> None:
+        """Delete a row of `table`."""
+        self._rows.append((table, key, None))
+        self.urgent = True
+
+    def when_safe(self, callback: Callable[[bool], object]) -> None:
+        """Call back once all that was noted so far is on disk (True), or failed to get there (False).
+
+        At once if there is nothing to wait for.
+        """
+        if self.has_work:
+            self._waiters.append(callback)
+            self.urgent = True
+        elif self.in_flight is not None:
+            self.in_flight.waiters.append(callback)
+        else:
+            callback(True)
+
+    def touch(self, queue: Journaled) -> None:
+        """Have a queue's fresh and paged entries cut."""
+        if not queue.journaled:
+            queue.journaled = True
+            self._queues.append(queue)
+
+    def dead(self, entry: Entry) -> None:
+        """A record that is written, or about to be, is not needed any more."""
+        block = entry.block
+        entry.state = GONE
+        block.live -= 1
+        block.acked.append(entry.index)
+        if not block.dirty:
+            block.dirty = True
+            self._dirty.append(block)
+        if entry.msg_id:
+            self._unrefs.append((block.paged, entry.msg_id))
+
+    def sweep(self, qid: int, first: int, stop: int) -> None:
+        """Everything of a queue from seq_id `first` to before `stop` is gone."""
+        self._sweeps.append(Range(qid, first, stop))
+        self.urgent = True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a cut would have anything to do."""
+        return bool(
+            self._queues or self._dirty or self._rows or self._sweeps or self._unrefs or self._waiters
+        )
+
+    # -- commits ----------------------------------------------------------------------------------------------------
+
+    def cut(self) -> Batch:
+        """Take everything noted so far as one batch. The caller owes `settled` before the next cut."""
+        assert self.in_flight is None
+        durable, paged = Changes(), Changes()
+        entries: list[tuple[Journaled, list[Entry]]] = []
+        for queue in self._queues:
+            queue.journaled = False
+            fresh, queue.journal_fresh = queue.journal_fresh, []
+            self._cut_entries(queue, fresh, durable, entries, is_paged=False)
+            if queue.journal_paged:
+                fresh, queue.journal_paged = queue.journal_paged, []
+                self._cut_entries(queue, fresh, paged, entries, is_paged=True)
+        blocks = []
+        unwritten = []
+        for block in self._dirty:
+            block.dirty = False
+            if block.live < 0:
+                continue
+            changes = paged if block.paged else durable
+            key = pack_key(block.qid, block.first)
+            if not block.live:
+                changes.deletes.append(key)
+                if block.home is not None:
+                    block.home.pop(block.slot, None)
+            else:
+                changes.marks.append((key, bitmap(block.count, block.acked)))
+            blocks.append(block)
+            unwritten.append((block, block.acked))
+            block.acked = []
+        for is_paged, msg_id in self._unrefs:
+            (paged if is_paged else durable).unrefs.append(msg_id)
+        durable.sweeps += self._sweeps
+        paged.sweeps += self._sweeps
+        octets = durable.octets + paged.octets
+        batch = Batch(durable, paged, self._rows, entries, blocks, unwritten, self._waiters, octets)
+        self._queues = []
+        self._dirty = []
+        self._unrefs = []
+        self._sweeps = []
+        self._rows = []
+        self._waiters = []
+        self.octets = 0
+        self.octets_in_flight = octets
+        self.urgent = False
+        self.in_flight = batch
+        return batch
+
+    def _cut_entries(
+        self,
+        queue: Journaled,
+        fresh: list[Entry],
+        changes: Changes,
+        entries: list[tuple[Journaled, list[Entry]]],
+        *,
+        is_paged: bool,
+    ) -> None:
+        """Pack what is still to be written of one queue."""
+        if queue.deleted:
+            for entry in fresh:
+                if entry.state == NEW:
+                    entry.state = GONE
+                    if entry.durable:
+                        entry.message.accepted()  # type: ignore[union-attr]
+            return
+        left = [entry for entry in fresh if entry.state == NEW]
+        if not left:
+            return
+        left.sort(key=_seq_id)  # nearly always sorted already
+        if not is_paged:
+            embed_below = self.embed_below
+            for entry in left:
+                message = entry.message
+                if entry.size * message.copies >= embed_below:  # type: ignore[union-attr]
+                    self._write_apart(entry, message, changes)  # type: ignore[arg-type]
+        packed = pack_blocks(queue.qid, left, queue.segment, paged=is_paged)
+        for block, value in packed:
+            changes.blocks.append((block.key, value))
+            changes.octets += len(value)
+        entries.append((queue, left))
+        if is_paged:
+            self.paged_out += len(left)
+        else:
+            self.written += len(left)
+
+    def _write_apart(self, entry: Entry, message: Persistent, changes: Changes) -> None:
+        """Have a body written once, however many records refer to it.
+
+        All copies of a message are noted in one turn, so those that are not settled by now are in this batch.
+        """
+        if not message.msg_id:
+            message.msg_id = self.next_msg_id()
+            self._put_body(message, message.content, changes)
+        elif message.in_file and not message.in_table:
+            self._put_body(message, b"", changes)
+        entry.msg_id = message.msg_id
+
+    def _put_body(self, message: Persistent, content: bytes, changes: Changes) -> None:
+        key = _MSG_ID(message.msg_id)
+        message.in_table = True
+        changes.bodies.append((key, _CRC(crc32(content, message.msg_id & 0xFFFFFFFF)) + content))
+        changes.octets += len(content)
+        if message.open_copies > 1:
+            changes.refs.append((key, _COUNT(message.open_copies)))
+
+    def settled(self, error: DiskFullError | None = None) -> None:
+        """The batch under way is committed or, with an error, has found no room.
+
+        Without room the publishers that wait are refused, and what could not be written is noted again: it is still
+        in its queues, and goes to disk when there is room.
+        """
+        batch = self.in_flight
+        assert batch is not None
+        self.in_flight = None
+        self.octets_in_flight = 0
+        if error is None:
+            self.commits += 1
+            self.octets_written += batch.octets
+            for queue, entries in batch.entries:
+                for entry in entries:
+                    if entry.state == WRITING:
+                        entry.state = STORED
+                        if entry.durable:
+                            entry.message.accepted()  # type: ignore[union-attr]
+                        if entry.evict:
+                            queue.stored(entry)
+        else:
+            self._note_again(batch, error)
+        for waiter in batch.waiters:
+            waiter(error is None)
+
+    def _note_again(self, batch: Batch, error: DiskFullError) -> None:
+        for queue, entries in batch.entries:
+            for entry in entries:
+                block = entry.block
+                block.live = -1  # it never existed, whatever died in it meanwhile
+                if entry.state == WRITING:
+                    message = entry.message
+                    entry.state = NEW
+                    entry.msg_id = 0
+                    if block.paged:
+                        queue.journal_paged.append(entry)
+                    else:
+                        queue.journal_fresh.append(entry)
+                        assert isinstance(message, Persistent)
+                        if not message.in_file:
+                            message.msg_id = 0
+                        message.in_table = False
+                        message.refused()
+            self.touch(queue)
+        self._rows[:0] = batch.rows
+        if error.deletions_done:
+            return
+        for block, acked in batch.unwritten:
+            block.acked += acked
+            if not block.dirty and block.live >= 0:
+                block.dirty = True
+                self._dirty.append(block)
+        self._unrefs += [(False, msg_id) for msg_id in batch.durable.unrefs]
+        self._unrefs += [(True, msg_id) for msg_id in batch.paged.unrefs]
+        self._sweeps[:0] = batch.durable.sweeps
+
+    # -- bodies in files --------------------------------------------------------------------------------------------
+
+    def next_msg_id(self) -> int:
+        """A number for a body, never used before."""
+        msg_id = self._next_msg_id
+        self._next_msg_id = msg_id + 1
+        return msg_id
+
+    def write_file(self, queue: Journaled, entry: Entry, message: Persistent) -> None:
+        """Have a very large body written to a file of its own before its record is."""
+        if not message.msg_id:
+            message.msg_id = self.next_msg_id()
+            message.in_file = True
+            self.files[message.msg_id] = message, []
+        self.files[message.msg_id][1].append((queue, entry))
+
+    def file_written(self, msg_id: int) -> bool:
+        """The file is on disk: its records may follow. False if nobody needs it any more."""
+        _, copies = self.files.pop(msg_id)
+        needed = False
+        for queue, entry in copies:
+            if entry.state == NEW:
+                needed = True
+                queue.journal_fresh.append(entry)
+                self.touch(queue)
+                self.urgent = True
+        return needed
+
+    def file_failed(self, msg_id: int) -> None:
+        """There was no room for the file: the publisher is refused, the message stays in memory."""
+        message, _ = self.files[msg_id]
+        message.refused()

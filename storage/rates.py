@@ -1,0 +1,38 @@
+"""How fast messages come and go: moving averages, as RabbitMQ's queues keep them."""
+
+from math import exp, log
+
+HALF_LIFE = 5.0
+"""Seconds after which a rate counts half."""
+
+
+class Rates:
+    """Messages per second in and out of a queue, and in and out of its unacked ones."""
+
+    __slots__ = ("_acked", "_at", "_fetched", "_published", "acked", "fetched", "published")
+
+    def __init__(self) -> None:
+        self.published = self.fetched = self.acked = 0.0
+        self._published = self._fetched = self._acked = 0
+        self._at: float | None = None
+
+    def update(self, now: float, published: int, fetched: int, acked: int) -> None:
+        """Take the totals so far, at a time in seconds of a monotonic clock."""
+        before, self._at = self._at, now
+        if before is not None and now > before:
+            elapsed = now - before
+            weight = exp(elapsed * log(0.5) / HALF_LIFE)
+            self.published = weight * self.published + (1 - weight) * (published - self._published) / elapsed
+            self.fetched = weight * self.fetched + (1 - weight) * (fetched - self._fetched) / elapsed
+            self.acked = weight * self.acked + (1 - weight) * (acked - self._acked) / elapsed
+        self._published, self._fetched, self._acked = published, fetched, acked
+
+    @property
+    def total(self) -> float:
+        """The sum of all four."""
+        return self.published + 2 * self.fetched + self.acked
+
+    @property
+    def acks_grow_faster(self) -> bool:
+        """Whether the unacked messages grow faster than the ready ones."""
+        return self.fetched - self.acked > self.published - self.fetched

@@ -1,0 +1,1000 @@
+"""The variable queue: a backing queue whose messages are in memory, on disk, or both.
+
+Theory (after RabbitMQ's `rabbit_variable_queue`). A ready message is in one of four states:
+
+=======  ================  =============================  ===========================
+state    body              position                       where
+=======  ================  =============================  ===========================
+alpha    memory            memory                         q4, q1
+beta     paged to disk     memory                         q3, q2 (transient message)
+gamma    disk              memory and disk                q3, q2 (persistent message)
+delta    disk              disk, as a range of seq_ids    delta
+=======  ================  =============================  ===========================
+
+In order of seq_id, which is the order of publishing: head, q4, q3, delta, q2, q1, tail. A message is published as an
+alpha into q4, or into q1 if q3 or delta have any. Memory pressure turns alphas into betas or gammas (those farthest
+from the head first: q1 from its head, q4 from its tail) and these into deltas (q3 from its tail, q2 from its head).
+The way back is demand: when q3 runs low the next blocks of the delta are read into it, bodies and all; when q3 and
+delta are both empty q1 becomes q4. A persistent message in a durable queue is on disk, or on its way there, in every
+state: once written it is an alpha, a gamma or a delta, never a beta.
+
+Reading takes time, so it is asked for ahead (`_prefetch`), one load at a time, and `fetch` may return nothing though
+messages are ready: then a load is under way, and `on_loaded` is called when it is done. A body is dropped from
+memory only when its commit is done, so what is not in memory can always be read.
+
+What was fetched is older than anything that never was. So a requeued message is in front of q4, q3 and delta alike:
+requeued ones wait in a heap, `returned`, which counts as the front of q4 (and may hold betas and gammas, whose body
+was dropped while they were unacked). Nothing is ever merged into q3 or the delta.
+
+A transient alpha is the bare `Message`: its seq_id follows from its place, since q4 and q1 have no gaps. Whatever is
+on disk, or has to go there, has an `Entry`. `storage.invariants.check` says what must hold between calls.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from heapq import heappop, heappush, nsmallest
+from itertools import islice
+from math import inf
+from operator import attrgetter
+
+from storage.backing_queue import Batch
+from storage.blocks import (
+    GONE,
+    NEW,
+    STORED,
+    WRITING,
+    Block,
+    Entry,
+    Record,
+    bits_of,
+    read_header,
+    read_records,
+)
+from storage.errors import DamagedError
+from storage.journal import LAST_SEQ_ID, Journal
+from storage.loading import Loaded, LoadRequest, Range
+from storage.message import Message
+from storage.rates import Rates
+
+Item = Message | Entry
+
+OVERHEAD = 256
+"""Octets of memory that an alpha costs beside its content, about."""
+PAGE_AT_ONCE = 2048
+"""Messages that one call moves out of memory at most, so that it stays short."""
+
+_NOTHING: deque[Item] = deque()
+_NO_ENTRIES: deque[Entry] = deque()
+_NONE_FETCHED = Batch((), [], redelivered=False)
+_seq_id = attrgetter("seq_id")
+
+
+class Pager:
+    """What the queues of one broker share.
+
+    Args:
+        journal: takes what has to go to disk.
+        load: has blocks read; the queue's `loaded` is called with what was found, later.
+        segment: seq_ids that are loaded together at most (`queue_index_segment_entry_count`).
+        io_batch: betas that are turned into deltas together at least (`msg_store_io_batch_size`).
+        load_octets: what is enough for one load.
+        file_from: octets of content from which a persistent body is written to a file of its own.
+        ram_limit: octets of alphas that one queue may have, as long as nothing else says so.
+
+    """
+
+    __slots__ = ("active", "file_from", "io_batch", "journal", "load", "load_octets", "ram_limit", "segment")
+
+    def __init__(
+        self,
+        journal: Journal,
+        load: Callable[[LoadRequest], None],
+        *,
+        segment: int = 2048,
+        io_batch: int = 256,
+        load_octets: int = 1024 * 1024,
+        file_from: int = 4 * 1024 * 1024,
+        ram_limit: int = 32 * 1024 * 1024,
+    ) -> None:
+        self.journal = journal
+        self.load = load
+        self.segment = segment
+        self.io_batch = io_batch
+        self.load_octets = load_octets
+        self.file_from = file_from
+        self.ram_limit = ram_limit
+        self.active: set[VariableQueue] = set()
+        """Queues that had a backlog since the memory monitor last looked."""
+
+
+def _never() -> None:
+    """Nobody wants to know."""
+
+
+class VariableQueue:
+    """A `BackingQueue` that pages.
+
+    Args:
+        pager: what it shares with others.
+        qid: the queue's id, never used for another one.
+        durable: its persistent messages survive.
+        next_seq: the seq_id of the first message published.
+
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_evicting",
+        "_journal",
+        "_loading",
+        "_q1_first",
+        "_q4_first",
+        "_run_entries",
+        "_unacked",
+        "_unacked_entries",
+        "_unacked_evicted",
+        "acked",
+        "blocks",
+        "damaged",
+        "deleted",
+        "delta_count",
+        "delta_start",
+        "delta_stop",
+        "durable",
+        "fetched",
+        "journal_fresh",
+        "journal_paged",
+        "journaled",
+        "lazy",
+        "next_seq",
+        "on_loaded",
+        "pager",
+        "q1",
+        "q2",
+        "q3",
+        "q4",
+        "qid",
+        "ram_limit",
+        "ram_octets",
+        "rates",
+        "ready_count",
+        "redelivered_below",
+        "returned",
+        "segment",
+        "target_ram_count",
+        "transitions",
+    )
+
+    def __init__(self, pager: Pager, qid: int, *, durable: bool, next_seq: int = 0) -> None:
+        # for good
+        self.pager = pager
+        self.qid = qid
+        self.durable = durable
+        self.segment = pager.segment
+        self._journal = pager.journal
+        self.on_loaded: Callable[[], object] = _never
+        # the sub-queues, from the head
+        self.returned: list[tuple[int, Item]] = []
+        self.q4: deque[Item] = _NOTHING
+        self.q3: deque[Entry] = _NO_ENTRIES
+        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.q2: deque[Entry] = _NO_ENTRIES
+        self.q1: deque[Item] = _NOTHING
+        self._q4_first = self._q1_first = self.next_seq = next_seq
+        self._run_entries = 0
+        """Entries in q4 and q1, whose items are bare messages otherwise."""
+        self.ready_count = 0
+        # the unacked
+        self._unacked: dict[int, Item] = {}
+        self._unacked_entries = 0
+        self._unacked_evicted = 0
+        """Entries without a body among them."""
+        self.redelivered_below = 0
+        """Messages with a lower seq_id may have been delivered before the broker was started."""
+        # disk
+        self.blocks: dict[int, Block] = {}
+        """Blocks that the delta has a share in and that memory knows of."""
+        self.journal_fresh: list[Entry] = []
+        self.journal_paged: list[Entry] = []
+        self.journaled = False
+        self.deleted = False
+        self._loading: LoadRequest | None = None
+        self._ahead = 0
+        """Entries at the head of q3 that are known to have their body."""
+        # memory
+        self.lazy = False
+        self.target_ram_count = inf
+        self.ram_limit = pager.ram_limit
+        self.ram_octets = 0
+        """Content of ready messages in memory."""
+        self._evicting = 0
+        """How much of that is only waiting for its commit."""
+        # counters
+        self.fetched = 0
+        self.acked = 0
+        self.damaged = 0
+        self.rates = Rates()
+        self.transitions: dict[str, int] | None = None
+
+    # -- counts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages fetched with `ack_required` and neither acked nor requeued yet."""
+        return len(self._unacked)
+
+    @property
+    def ram_msg_count(self) -> int:
+        """Ready messages whose body is in memory, but for those read ahead."""
+        return len(self.q4) + len(self.q1) + len(self.returned)
+
+    @property
+    def ram_ack_count(self) -> int:
+        """Unacked messages whose body is in memory."""
+        return len(self._unacked) - self._unacked_evicted
+
+    @property
+    def loading(self) -> bool:
+        """Whether messages are being read from disk."""
+        return self._loading is not None
+
+    def states(self) -> dict[str, int]:
+        """How many ready messages are alpha, beta, gamma and delta."""
+        alphas = len(self.q4) + len(self.q1)
+        betas = gammas = 0
+        for _, item in self.returned:
+            if type(item) is not Entry or item.message is not None:
+                alphas += 1
+            elif item.durable:
+                gammas += 1
+            else:
+                betas += 1
+        for entries in (self.q3, self.q2):
+            durable = sum(entry.durable for entry in entries)
+            gammas += durable
+            betas += len(entries) - durable
+        return {"alpha": alphas, "beta": betas, "gamma": gammas, "delta": self.delta_count}
+
+    def _moved(self, transition: str, count: int) -> None:
+        if self.transitions is None:
+            self.transitions = {}
+        self.transitions[transition] = self.transitions.get(transition, 0) + count
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def publish(self, messages: Collection[Message], *, persistent: bool = False) -> None:
+        """Append messages at the tail, in order."""
+        seq_id = self.next_seq
+        if self.q3 or self.delta_count:
+            run = self.q1
+            if run is _NOTHING:
+                run = self.q1 = deque()
+            if not run:
+                self._q1_first = seq_id
+        else:
+            run = self.q4
+            if run is _NOTHING:
+                run = self.q4 = deque()
+            if not run:
+                self._q4_first = seq_id
+        count = len(messages)
+        if persistent and self.durable:
+            items = self._journaled(messages, seq_id)
+            run.extend(items)
+            for item in items:
+                if type(item) is Entry:
+                    self._run_entries += 1
+        else:
+            run.extend(messages)
+        self.next_seq = seq_id + count
+        self.ready_count += count
+        self.ram_octets += sum([len(message.content) for message in messages])
+        if (
+            self.ram_octets + OVERHEAD * self.ready_count > self.ram_limit
+            or self.ready_count > self.target_ram_count
+        ):
+            self.reduce_memory_use()
+        self.pager.active.add(self)
+
+    def publish_delivered(
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False
+    ) -> range:
+        """Record messages that go straight to a consumer; `ready_count` must be 0. Returns their seq_ids."""
+        first = self.next_seq
+        self.next_seq = stop = first + len(messages)
+        seq_ids = range(first, stop)
+        if persistent and self.durable:
+            if ack_required:
+                items = self._journaled(messages, first)
+                self._unacked.update(zip(seq_ids, items, strict=True))
+                self._unacked_entries += sum([type(item) is Entry for item in items])
+            else:
+                for message in messages:
+                    if message.persistent:
+                        self._journal.early += 1
+                        message.accepted()  # type: ignore[attr-defined]
+        elif ack_required:
+            self._unacked.update(zip(seq_ids, messages, strict=True))
+        return seq_ids
+
+    def _journaled(self, messages: Collection[Message], seq_id: int) -> list[Item]:
+        """The messages, those that must be written as entries that the journal knows."""
+        items: list[Item] = []
+        journal, fresh, file_from = self._journal, self.journal_fresh, self.pager.file_from
+        octets = 0
+        for message in messages:
+            if message.persistent:
+                size = len(message.content)
+                octets += size
+                entry = Entry(seq_id, message, size, durable=True)
+                items.append(entry)
+                if size < file_from:
+                    fresh.append(entry)
+                else:
+                    journal.write_file(self, entry, message)  # type: ignore[arg-type]
+            else:
+                items.append(message)
+            seq_id += 1
+        journal.octets += octets
+        if not self.journaled:
+            journal.touch(self)
+        return items
+
+    # -- fetching ---------------------------------------------------------------------------------------------------
+
+    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+        """Take at most `count` messages from the head; `ready_count` must not be 0.
+
+        Returns none if the next one is being read from disk.
+        """
+        if self.returned:
+            return self._fetch_returned(count, ack_required=ack_required)
+        run = self.q4
+        if not run:
+            return self._fetch_read(count, ack_required=ack_required)
+        items: list[Item]
+        if count >= len(run):
+            items = list(run)
+            run.clear()
+            count = len(items)
+        else:
+            popleft = run.popleft
+            items = [popleft() for _ in range(count)]
+        first = self._q4_first
+        self._q4_first = first + count
+        seq_ids = range(first, first + count)
+        self.ready_count -= count
+        self.fetched += count
+        messages: list[Message]
+        if self._run_entries:
+            messages = self._bodies(items)
+            entries = sum([type(item) is Entry for item in items])
+            self._run_entries -= entries
+            if ack_required:
+                self._unacked.update(zip(seq_ids, items, strict=True))
+                self._unacked_entries += entries
+            else:
+                self._forget(items)
+        else:
+            messages = items  # type: ignore[assignment]
+            if ack_required:
+                self._unacked.update(zip(seq_ids, items, strict=True))
+        self.ram_octets -= sum([len(message.content) for message in messages])
+        return Batch(seq_ids, messages, redelivered=False)
+
+    @staticmethod
+    def _bodies(items: Iterable[Item]) -> list[Message]:
+        return [item.message if type(item) is Entry else item for item in items]  # type: ignore[misc]
+
+    def _fetch_returned(self, count: int, *, ack_required: bool) -> Batch:
+        returned = self.returned
+        taken: list[tuple[int, Item]] = []
+        while returned and len(taken) < count:
+            item = returned[0][1]
+            if type(item) is Entry and item.message is None:
+                break
+            taken.append(heappop(returned))
+        if not taken:
+            self._prefetch()
+            return _NONE_FETCHED
+        return self._take(taken, ack_required=ack_required, redelivered=True)
+
+    def _fetch_read(self, count: int, *, ack_required: bool) -> Batch:
+        """Take from q3, as far as its bodies are in memory."""
+        q3 = self.q3
+        taken: list[tuple[int, Item]] = []
+        watermark = self.redelivered_below
+        redelivered = bool(q3) and q3[0].seq_id < watermark
+        while q3 and len(taken) < count:
+            entry = q3[0]
+            if entry.message is None or (entry.seq_id < watermark) is not redelivered:
+                break
+            del q3[0]
+            item: Item = entry
+            if entry.evict:
+                self._keep(entry)
+                if entry.state == NEW and not entry.durable:  # was to be paged, and need not be any more
+                    entry.state = GONE
+                    item = entry.message
+            taken.append((entry.seq_id, item))
+        self._ahead = max(0, self._ahead - len(taken))
+        batch = _NONE_FETCHED
+        if taken:
+            batch = self._take(taken, ack_required=ack_required, redelivered=redelivered)
+        if not q3 and not self.delta_count:
+            self._q1_to_q4()
+        elif self._ahead < self.segment // 2:
+            self._prefetch()
+        return batch
+
+    def _take(self, taken: list[tuple[int, Item]], *, ack_required: bool, redelivered: bool) -> Batch:
+        count = len(taken)
+        self.ready_count -= count
+        self.fetched += count
+        items = [item for _, item in taken]
+        messages = self._bodies(items)
+        self.ram_octets -= sum([len(message.content) for message in messages])
+        if ack_required:
+            self._unacked.update(taken)
+            self._unacked_entries += sum([type(item) is Entry for item in items])
+        else:
+            self._forget(items)
+        return Batch([seq_id for seq_id, _ in taken], messages, redelivered=redelivered)
+
+    def _keep(self, entry: Entry) -> None:
+        """Do not evict an entry after all."""
+        entry.evict = False
+        self._evicting -= entry.size
+
+    def _q1_to_q4(self) -> None:
+        """Nothing is on disk any more but what q1 has."""
+        assert not self.q2
+        if self.q1:
+            self.q4, self.q1 = self.q1, _NOTHING
+            self._q4_first = self._q1_first
+
+    # -- settling ---------------------------------------------------------------------------------------------------
+
+    def ack(self, seq_ids: Collection[int]) -> None:
+        """Forget fetched messages for good."""
+        unacked = self._unacked
+        self.acked += len(seq_ids)
+        if not self._unacked_entries:
+            for seq_id in seq_ids:
+                del unacked[seq_id]
+            return
+        pop = unacked.pop
+        self._forget_unacked([pop(seq_id) for seq_id in seq_ids])
+
+    def _forget_unacked(self, items: Iterable[Item]) -> None:
+        entries = [item for item in items if type(item) is Entry]
+        self._unacked_entries -= len(entries)
+        if self._unacked_evicted:
+            self._unacked_evicted -= sum([entry.message is None for entry in entries])
+        self._forget(entries)
+
+    def _forget(self, items: Iterable[Item]) -> None:
+        """Settled: the journal drops what it has not written and notes the end of what it has."""
+        journal = self._journal
+        for entry in items:
+            if type(entry) is not Entry:
+                continue
+            state = entry.state
+            if entry.evict:
+                self._keep(entry)
+            if state == STORED:
+                journal.dead(entry)
+            elif state == NEW:
+                entry.state = GONE
+                if entry.durable:
+                    journal.early += 1
+                    entry.message.accepted()  # type: ignore[union-attr]
+            elif state == WRITING:
+                journal.dead(entry)
+                if entry.durable:
+                    journal.early += 1
+                    entry.message.accepted()  # type: ignore[union-attr]
+
+    def requeue(self, seq_ids: Collection[int]) -> None:
+        """Put fetched messages back to their original positions, marked redelivered."""
+        unacked, returned = self._unacked, self.returned
+        for seq_id in seq_ids:
+            item = unacked.pop(seq_id)
+            if type(item) is Entry:
+                self._unacked_entries -= 1
+                if item.message is None:
+                    self._unacked_evicted -= 1
+                else:
+                    self.ram_octets += item.size
+                    if item.evict:
+                        self._keep(item)
+            else:
+                self.ram_octets += len(item.content)  # type: ignore[union-attr]
+            heappush(returned, (seq_id, item))
+        self.ready_count += len(seq_ids)
+        self.pager.active.add(self)
+
+    def drop(self, count: int) -> int:
+        """Drop at most `count` messages (>= 1) from the head without reading their bodies; returns how many.
+
+        Fewer, perhaps none, where the next one's position is being read from disk.
+        """
+        dropped: list[Item] = []
+        while self.ready_count and len(dropped) < count:
+            if self.returned:
+                item = heappop(self.returned)[1]
+            elif self.q4:
+                item = self.q4.popleft()
+                self._q4_first += 1
+                self._run_entries -= type(item) is Entry
+            elif self.q3:
+                item = self.q3.popleft()
+                self._ahead = max(0, self._ahead - 1)
+                if not self.q3 and not self.delta_count:
+                    self._q1_to_q4()
+            else:
+                self._prefetch()
+                break
+            self.ready_count -= 1
+            dropped.append(item)
+            if type(item) is not Entry:
+                self.ram_octets -= len(item.content)  # type: ignore[union-attr]
+            elif item.message is not None:
+                self.ram_octets -= item.size
+        self.fetched += len(dropped)
+        self._forget(dropped)
+        return len(dropped)
+
+    def peek_head(self) -> Message | None:
+        """The next message, if it is in memory; a load is under way otherwise, if there is one."""
+        if self.returned:
+            item: Item = self.returned[0][1]
+        elif self.q4:
+            item = self.q4[0]
+        elif self.q3:
+            item = self.q3[0]
+        else:
+            if self.delta_count:
+                self._prefetch()
+            return None
+        message = item.message if type(item) is Entry else item
+        if message is None:
+            self._prefetch()
+        return message  # type: ignore[return-value]
+
+    def dropwhile(self, condition: Callable[[Message], bool]) -> int:
+        """Drop messages from the head as long as they meet a condition; returns how many.
+
+        Stops where the next one is being read from disk: call again when it is there.
+        """
+        dropped = 0
+        while (message := self.peek_head()) is not None and condition(message):
+            dropped += self.drop(1)
+        return dropped
+
+    def fetchwhile(self, condition: Callable[[Message], bool]) -> Batch:
+        """Take messages from the head as long as they meet a condition; they are unacked then.
+
+        Stops as `dropwhile` does.
+        """
+        seq_ids: list[int] = []
+        messages: list[Message] = []
+        redelivered = False
+        while (message := self.peek_head()) is not None and condition(message):
+            batch = self.fetch(1, ack_required=True)
+            seq_ids += batch.seq_ids
+            messages += batch.messages
+            redelivered = redelivered or batch.redelivered
+        return Batch(seq_ids, messages, redelivered=redelivered)
+
+    def purge(self) -> int:
+        """Drop every ready message; returns how many. Unacked messages stay."""
+        purged = self.ready_count
+        self._forget(item for _, item in self.returned)
+        for run in (self.q4, self.q1):
+            if self._run_entries:
+                self._forget(run)
+        self._forget(self.q3)
+        self._forget(self.q2)
+        if self.delta_count:
+            self._journal.sweep(self.qid, self.delta_start, self.delta_stop)
+            for block in self.blocks.values():
+                block.live -= block.away
+                block.away = 0
+        self._empty()
+        return purged
+
+    def _empty(self) -> None:
+        self.returned = []
+        self.q4 = self.q1 = _NOTHING
+        self.q3 = self.q2 = _NO_ENTRIES
+        self.blocks = {}
+        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.ready_count = self.ram_octets = self._run_entries = self._ahead = 0
+        self._loading = None
+
+    def delete(self) -> None:
+        """The queue goes, with its unacked messages. Nothing but acks of those may be called afterwards."""
+        self._empty()
+        self.deleted = True
+        self.pager.active.discard(self)
+        if self.durable or self.transitions is not None:
+            self._journal.sweep(self.qid, 0, LAST_SEQ_ID)
+        if self.journal_fresh or self.journal_paged:
+            self._journal.touch(self)
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def set_lazy(self, *, lazy: bool) -> None:
+        """Keep as little as possible in memory (`x-queue-mode=lazy`), or no longer."""
+        self.lazy = lazy
+        self.set_ram_target(inf, self.pager.ram_limit)
+
+    def set_ram_target(self, count: float, octets: int) -> None:
+        """Let the queue have so many messages, and so many octets of them, in memory."""
+        self.target_ram_count = 0 if self.lazy else count
+        self.ram_limit = 0 if self.lazy else octets
+        self.reduce_memory_use()
+
+    def reduce_memory_use(self) -> None:
+        """Move messages out of memory, as far as its targets ask for and one step may go."""
+        target = self._effective_target()
+        if target == inf:
+            return
+        excess = self.ram_msg_count + self.ram_ack_count - int(target)
+        if excess > 0:
+            quota = min(excess, PAGE_AT_ONCE)
+            if self.rates.acks_grow_faster:
+                quota -= self._limit_ram_acks(quota)
+                self._push_alphas_to_betas(quota, target)
+            else:
+                quota -= self._push_alphas_to_betas(quota, target)
+                self._limit_ram_acks(quota)
+        betas = len(self.q2) + len(self.q3) - self._permitted_beta_count(target)
+        if betas >= self.pager.io_batch:
+            self._push_betas_to_deltas(int(min(betas, PAGE_AT_ONCE)))
+
+    def _effective_target(self) -> float:
+        """The target as a number of messages, of their present size on average."""
+        count = self.ram_msg_count
+        octets = self.ram_octets - self._evicting
+        if octets + OVERHEAD * (count + self.ram_ack_count) <= self.ram_limit:
+            return self.target_ram_count
+        average = OVERHEAD + octets / max(1, count)
+        return min(self.target_ram_count, self.ram_limit / average)
+
+    def _permitted_beta_count(self, target: float) -> float:
+        """How many betas and gammas may stay in memory; never less than a segment (docs/storage.md)."""
+        if not self.ready_count:
+            return inf
+        if not target:
+            return min(len(self.q3), self.segment)
+        others = self.ready_count - len(self.q1) - len(self.q4)
+        return max(self.segment, others * target / (others + target))
+
+    def _limit_ram_acks(self, quota: int) -> int:
+        """Drop bodies of unacked messages, the youngest first; returns of how many."""
+        if quota <= 0 or not self.ram_ack_count:
+            return 0
+        unacked = self._unacked
+        limited = 0
+        for seq_id in list(islice(reversed(unacked), 16 * PAGE_AT_ONCE)):
+            item = unacked[seq_id]
+            if type(item) is not Entry:
+                item = unacked[seq_id] = self._page(seq_id, item)  # type: ignore[arg-type]
+                self._unacked_entries += 1
+                item.evict = True
+            elif item.message is None or item.evict:
+                continue
+            elif item.state == STORED:
+                item.message = None
+                self._unacked_evicted += 1
+            else:
+                item.evict = True
+                self._evicting += item.size
+            limited += 1
+            if limited >= quota:
+                break
+        if limited:
+            self._moved("limit_ram_acks", limited)
+        return limited
+
+    def _page(self, seq_id: int, message: Message) -> Entry:
+        """Have a transient message written to the environment of paged ones."""
+        entry = Entry(seq_id, message, len(message.content), durable=False)
+        self.journal_paged.append(entry)
+        self._evicting += entry.size
+        self._journal.octets += entry.size
+        if not self.journaled:
+            self._journal.touch(self)
+        return entry
+
+    def _push_alphas_to_betas(self, quota: int, target: float) -> int:
+        """Drop bodies of alphas: q1 from its head, then q4 from its tail; returns of how many."""
+        pushed = 0
+        while pushed < quota and self.q1:
+            seq_id = self._q1_first
+            self._q1_first += 1
+            entry = self._demote(seq_id, self.q1.popleft())
+            if self.delta_count:
+                if self.q2 is _NO_ENTRIES:
+                    self.q2 = deque()
+                self.q2.append(entry)
+            else:
+                self._q3().append(entry)
+            pushed += 1
+        keep = 1 if target else 0  # a head that can be delivered at once
+        while pushed < quota and len(self.q4) > keep:
+            seq_id = self._q4_first + len(self.q4) - 1
+            entry = self._demote(seq_id, self.q4.pop())
+            self._q3().appendleft(entry)
+            self._ahead = 0
+            pushed += 1
+        return pushed
+
+    def _q3(self) -> deque[Entry]:
+        if self.q3 is _NO_ENTRIES:
+            self.q3 = deque()
+        return self.q3
+
+    def _demote(self, seq_id: int, item: Item) -> Entry:
+        """Drop an alpha's body, now or when its commit is done."""
+        if type(item) is not Entry:
+            entry = self._page(seq_id, item)  # type: ignore[arg-type]
+            entry.evict = True
+            self._moved("alpha_to_beta", 1)
+            return entry
+        self._run_entries -= 1
+        self._moved("alpha_to_gamma", 1)
+        if item.state == STORED:
+            item.message = None
+            self.ram_octets -= item.size
+        elif not item.evict:
+            item.evict = True
+            self._evicting += item.size
+        return item
+
+    def stored(self, entry: Entry) -> None:
+        """An entry that shall be evicted is on disk now (the journal calls this)."""
+        entry.evict = False
+        entry.message = None
+        self._evicting -= entry.size
+        if entry.seq_id in self._unacked:
+            self._unacked_evicted += 1
+        else:
+            self.ram_octets -= entry.size
+
+    def _push_betas_to_deltas(self, quota: int) -> None:
+        """Forget entries that are on disk: q3 from its tail down to a segment's boundary, then q2 from its head."""
+        q3, q2, blocks = self.q3, self.q2, self.blocks
+        pushed = 0
+        if q3:
+            boundary = (q3[0].seq_id // self.segment + 1) * self.segment
+            while pushed < quota and q3[-1].seq_id >= boundary and q3[-1].state == STORED:
+                entry = q3.pop()
+                self._to_delta(entry, blocks)
+                self.delta_start = entry.seq_id
+                if not self.delta_count:
+                    self.delta_stop = entry.seq_id + 1
+                self.delta_count += 1
+                pushed += 1
+            self._ahead = min(self._ahead, len(q3))
+        if self.delta_count:
+            while pushed < quota and q2 and q2[0].state == STORED:
+                entry = q2.popleft()
+                self._to_delta(entry, blocks)
+                self.delta_stop = entry.seq_id + 1
+                self.delta_count += 1
+                pushed += 1
+        if pushed:
+            self._loading = None  # what is being read may not be wanted any more
+            self._moved("to_delta", pushed)
+
+    def _to_delta(self, entry: Entry, blocks: dict[int, Block]) -> None:
+        if entry.message is not None:  # read ahead
+            entry.message = None
+            self.ram_octets -= entry.size
+        block = entry.block
+        block.away = away = block.away + 1
+        if away == block.count:  # nothing of it is in memory any more, and nothing of it is dead
+            blocks.pop(block.slot, None)
+            block.home = None
+        else:
+            blocks[block.slot] = block
+            block.home = blocks
+
+    # -- loading ----------------------------------------------------------------------------------------------------
+
+    def _prefetch(self) -> None:
+        """Have the next messages read, unless something is being read already."""
+        if self._loading is not None or self.deleted:
+            return
+        if self.returned:
+            ranges = self._ranges_returned()
+            if ranges:
+                self._load(ranges, "returned")
+            return
+        ahead = 0
+        enough = self.segment // 2
+        first = last = None
+        octets = 0
+        for entry in self.q3:
+            if first is None:
+                if entry.message is None:
+                    first = last = entry
+                elif ahead >= enough:
+                    break
+                else:
+                    ahead += 1
+                    continue
+            octets += entry.size
+            last = entry
+            if octets >= self.pager.load_octets or entry.seq_id - first.seq_id >= enough:
+                break
+        self._ahead = ahead
+        if first is not None and last is not None:
+            self._load([Range(self.qid, first.seq_id, last.seq_id + 1)], "bodies")
+        elif self.delta_count and ahead < enough:
+            boundary = (self.delta_start // self.segment + 1) * self.segment
+            self._load([Range(self.qid, self.delta_start, min(boundary, self.delta_stop))], "delta")
+
+    def _ranges_returned(self) -> list[Range]:
+        """Where the bodies of the next requeued messages are that have none."""
+        ranges: list[Range] = []
+        octets = 0
+        for seq_id, item in nsmallest(256, self.returned, key=_first):
+            if type(item) is Entry and item.message is None:
+                octets += item.size
+                if octets > self.pager.load_octets and ranges:
+                    break
+                if ranges and ranges[-1].stop == seq_id:
+                    ranges[-1] = Range(self.qid, ranges[-1].first, seq_id + 1)
+                else:
+                    ranges.append(Range(self.qid, seq_id, seq_id + 1))
+        return ranges
+
+    def _load(self, ranges: Sequence[Range], what: str) -> None:
+        self._loading = request = LoadRequest(self, tuple(ranges), self.pager.load_octets, what)
+        self.pager.load(request)
+
+    def loaded(self, request: LoadRequest, found: Loaded) -> None:
+        """Take what was read. The caller owes a turn afterwards: messages may have become available."""
+        if self._loading is not request:
+            return  # overtaken by a purge, say
+        self._loading = None
+        if request.what == "delta":
+            self._take_delta(request.ranges[0], found)
+        else:
+            self._take_bodies(request, found)
+        self.on_loaded()
+
+    def _take_delta(self, wanted: Range, found: Loaded) -> None:
+        """Append a part of the delta to q3."""
+        stop = found.stop if found.blocks else wanted.stop
+        entries: list[Entry] = []
+        address = b""
+        octets = 0
+        for raw in found.blocks:
+            try:
+                header = read_header(raw.value)
+            except DamagedError:
+                self.damaged += 1
+                continue
+            dead = bits_of(raw.dead)
+            slot = header.first * 2 + raw.paged
+            block = self.blocks.get(slot)
+            if block is None:
+                block = Block(self.qid, header.first, header.records, paged=raw.paged)
+                block.live = block.away = header.records - dead.bit_count()
+                block.home = self.blocks
+                self.blocks[slot] = block
+            for record in read_records(raw.value, header, dead):
+                if isinstance(record, int):
+                    self.damaged += 1
+                    continue
+                if not wanted.first <= record.seq_id < stop:
+                    continue
+                if record.address != address:
+                    address = record.address
+                message = _message(record, address, found)
+                block.away -= 1
+                entry = Entry(record.seq_id, message, record.size, durable=self.durable and not raw.paged)
+                entry.state = STORED
+                entry.block = block
+                entry.index = record.place
+                entry.msg_id = record.msg_id
+                if message is None:  # damaged: it cannot be served
+                    self.damaged += 1
+                    self._journal.dead(entry)
+                    continue
+                octets += record.size
+                entries.append(entry)
+        entries.sort(key=_seq_id)
+        self._q3().extend(entries)
+        self._ahead = 0
+        self.ram_octets += octets
+        self.delta_start = stop
+        self.delta_count -= len(entries)
+        self._moved("from_delta", len(entries))
+        if self.delta_count <= 0 or stop >= self.delta_stop:
+            self._delta_exhausted()
+        if not entries and self.delta_count:
+            self._prefetch()
+
+    def _delta_exhausted(self) -> None:
+        """All of the delta has been read: q2 follows q3."""
+        if self.delta_count:  # damaged ones were counted; they are not there
+            self.ready_count -= self.delta_count
+        self.delta_start = self.delta_count = self.delta_stop = 0
+        if self.q2:
+            self._q3().extend(self.q2)
+            self.q2 = _NO_ENTRIES
+        if not self.q3:
+            self._q1_to_q4()
+
+    def _take_bodies(self, request: LoadRequest, found: Loaded) -> None:
+        """Give entries in q3, or returned ones, their bodies."""
+        waiting: dict[int, Entry] = {}
+        if request.what == "returned":
+            entries: Iterable[Entry] = (item for _, item in self.returned if type(item) is Entry)
+        else:
+            entries = self.q3
+        ranges = request.ranges
+        for entry in entries:
+            seq_id = entry.seq_id
+            if entry.message is None and any(each.first <= seq_id < each.stop for each in ranges):
+                waiting[seq_id] = entry
+            elif seq_id >= ranges[-1].stop and request.what != "returned":
+                break
+        address = b""
+        for raw in found.blocks:
+            try:
+                header = read_header(raw.value)
+            except DamagedError:
+                self.damaged += 1
+                continue
+            for record in read_records(raw.value, header):
+                wanted = None if isinstance(record, int) else waiting.get(record.seq_id)
+                if wanted is None or wanted.block.first != header.first or wanted.block.paged != raw.paged:
+                    continue
+                if record.address != address:  # type: ignore[union-attr]
+                    address = record.address  # type: ignore[union-attr]
+                message = _message(record, address, found)  # type: ignore[arg-type]
+                if message is not None:
+                    del waiting[wanted.seq_id]
+                    wanted.message = message
+                    self.ram_octets += wanted.size
+        for seq_id, entry in waiting.items():
+            if seq_id < found.stop or len(ranges) > 1:
+                self._lose(entry, returned=request.what == "returned")
+
+    def _lose(self, entry: Entry, *, returned: bool) -> None:
+        """A body cannot be read: its message is given up, and the damage counted."""
+        self.damaged += 1
+        self.ready_count -= 1
+        if returned:
+            self.returned = sorted(each for each in self.returned if each[1] is not entry)
+        else:
+            self.q3.remove(entry)
+        self._journal.dead(entry)
+
+    # -- restarts ---------------------------------------------------------------------------------------------------
+
+    def recover(self, count: int, first: int, stop: int, *, redelivered_below: int) -> None:
+        """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`."""
+        self.ready_count = self.delta_count = count
+        self.delta_start, self.delta_stop = (first, stop) if count else (0, 0)
+        self.redelivered_below = redelivered_below
+
+
+def _first(pair: tuple[int, Item]) -> int:
+    return pair[0]
+
+
+def _message(record: Record, address: bytes, found: Loaded) -> Message | None:
+    content = record.content if not record.msg_id else found.bodies.get(record.msg_id)
+    if content is None or len(content) < 7:
+        return None
+    return Message(address, content, content[1] << 8 | content[2])
