@@ -61,7 +61,8 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
             "q4 has something that is no alpha",
         ),
         (
-            not queue.durable or not any(type(item) is not Entry and item.persistent for item in (*q4, *q1)),
+            not queue.durable
+            or not any(not isinstance(item, Entry) and item.persistent for item in (*q4, *q1)),
             "I6: a persistent message is not on its way to disk",
         ),
         (all(item.message for item in q1 if type(item) is Entry), "q1 has something that is no alpha"),
