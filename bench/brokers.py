@@ -24,6 +24,7 @@ NAMES = ("leveret", "rabbitmq", "relay")
 START_LIMIT = 60.0
 STOP_LIMIT = 20.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+COUNTER = re.compile(r"(\w+)=(\d+)")
 LISTENING = re.compile(rb"started TCP listener on \S*?:(\d+)")
 READY = b"Server startup complete"
 
@@ -68,13 +69,37 @@ class Broker:
                 return int(line.split()[1]) * 1024
         return 0
 
-    def stop(self) -> None:
-        """Ask the process to end, wait, and end its process group if it does not."""
+    def disk_octets(self) -> int:
+        """Octets the broker's process has caused to be written to a disk so far."""
+        for line in Path(f"/proc/{self.pid}/io").read_text().splitlines():
+            if line.startswith("write_bytes:"):
+                return int(line.split()[1])
+        return 0
+
+    def anonymous_rss(self) -> int:
+        """Resident memory of the broker's process that belongs to no file, in octets."""
+        return self._status("RssAnon")
+
+    def storage_counters(self) -> dict[str, int]:
+        """What Leveret logged about its storage when it stopped; empty where it said nothing."""
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if "storage: " in line]
+        found = [dict(COUNTER.findall(line)) for line in lines]
+        counters = next((each for each in reversed(found) if "commits" in each), {})
+        return {name: int(value) for name, value in counters.items()}
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, as a crash would, and wait for it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self, limit: float = STOP_LIMIT) -> None:
+        """Ask the process to end, wait `limit` seconds, and end its process group if it does not."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
             try:
-                self.process.wait(STOP_LIMIT)
+                self.process.wait(limit)
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
@@ -111,8 +136,24 @@ def running(
         yield brokers
 
 
-def start(name: str, directory: Path, settings: Sequence[str] = (), relay: Path | None = None) -> Broker:
+def start(
+    name: str,
+    directory: Path,
+    settings: Sequence[str] = (),
+    relay: Path | None = None,
+    *,
+    root: Path = ROOT,
+    limit: float = START_LIMIT,
+) -> Broker:
     """Start one broker with its files under `directory` and return once clients may connect.
+
+    Args:
+        name: one of `NAMES`.
+        directory: where its log and data are kept; what it finds there from an earlier start, it recovers.
+        settings: `KEY=VALUE` pairs for Leveret's `--set`.
+        relay: a script to run instead of the project's own relay.
+        root: the checkout whose Leveret is started.
+        limit: seconds it may take.
 
     Raises:
         BrokerError: it is not installed, ended at once, or was not ready within a minute.
@@ -120,7 +161,7 @@ def start(name: str, directory: Path, settings: Sequence[str] = (), relay: Path 
     """
     match name:
         case "leveret":
-            return _start_leveret(directory, settings)
+            return _start_leveret(directory, settings, root, limit)
         case "rabbitmq":
             return _start_rabbitmq(directory)
         case "relay":
@@ -135,18 +176,26 @@ def machine_cpu_seconds() -> float:
     return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
 
 
+def flushes(directory: Path) -> int | None:
+    """Flushes that the disk below `directory` has finished so far, whoever asked for them; None where unknown."""
+    device = directory.stat().st_dev
+    counters = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    fields = counters.read_text().split() if counters.exists() else []
+    return int(fields[15]) if len(fields) > 15 else None
+
+
 def free_port() -> int:
     """Return a TCP port on loopback that was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
-def _start_leveret(directory: Path, settings: Sequence[str]) -> Broker:
+def _start_leveret(directory: Path, settings: Sequence[str], root: Path, limit: float) -> Broker:
     chosen = ["listeners.tcp.1=127.0.0.1:0", *settings]
     command = [sys.executable, "-m", "broker", "serve", "--data-dir", str(directory / "data")]
     command += [word for setting in chosen for word in ("--set", setting)]
-    process, log, began = _launch(command, directory, {})
-    text = _wait_for(process, log, READY, "leveret")
+    process, log, began = _launch(command, directory, {}, root)
+    text = _wait_for(process, log, READY, "leveret", limit)
     found = LISTENING.search(text)
     if found is None:
         message = f"leveret did not log its port, see {log}"
@@ -230,14 +279,14 @@ def _start_rabbitmq(directory: Path) -> Broker:
 
 
 def _launch(
-    command: list[str], directory: Path, environment: dict[str, str]
+    command: list[str], directory: Path, environment: dict[str, str], root: Path = ROOT
 ) -> tuple[subprocess.Popen[bytes], Path, float]:
     log = directory / "output.log"
     began = time.monotonic()
     with log.open("wb") as sink:
         process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=root,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -247,10 +296,12 @@ def _launch(
     return process, log, began
 
 
-def _wait_for(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str) -> bytes:
+def _wait_for(
+    process: subprocess.Popen[bytes], log: Path, line: bytes, name: str, limit: float = START_LIMIT
+) -> bytes:
     """Return what a starting broker printed once `line` is in it; end the broker if that does not come about."""
     try:
-        return _printed(process, log, line, name)
+        return _printed(process, log, line, name, limit)
     except BaseException:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -258,13 +309,13 @@ def _wait_for(process: subprocess.Popen[bytes], log: Path, line: bytes, name: st
         raise
 
 
-def _printed(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str) -> bytes:
-    deadline = time.monotonic() + START_LIMIT
+def _printed(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str, limit: float) -> bytes:
+    deadline = time.monotonic() + limit
     while line not in (text := log.read_bytes()):
         ended = process.poll() is not None
         if ended or time.monotonic() > deadline:
             tail = b"\n".join(text.splitlines()[-5:]).decode(errors="replace")
-            reason = "ended at once" if ended else "is not ready after a minute"
+            reason = "ended at once" if ended else f"is not ready after {limit:.0f} s"
             message = f"{name} {reason}; its last lines:\n{tail}"
             raise BrokerError(message)
         time.sleep(0.005)

@@ -9,6 +9,7 @@ import re
 import shutil
 import statistics
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent / "cache"
@@ -29,6 +30,7 @@ interval = re.compile(r"time:? (?P<time>[\d.]+) ?s")
 rate = re.compile(r"(sent|received|confirmed|nacked|returned): (\d+) msg/s")
 average = re.compile(r"(sending|receiving) rate avg: (\d+) msg/s")
 latency = re.compile(r"consumer latency min/median/75th/95th/99th ([\d/]+) (µs|ms)")
+NAMES = {"sending": "sent", "receiving": "received"}
 
 
 class PerfTestError(Exception):
@@ -81,21 +83,32 @@ def fetch(version: str = VERSION) -> Path:
 
 
 def run(folder: Path, port: int, flags: list[str], seconds: int, warm_up: int) -> Figures:
-    """Run PerfTest against a broker on loopback and read its figures.
+    """Run one PerfTest against a broker on loopback and read its figures; see `run_all`."""
+    return run_all(folder, port, [flags], seconds, warm_up)
+
+
+def run_all(folder: Path, port: int, flags: list[list[str]], seconds: int, warm_up: int) -> Figures:
+    """Run several PerfTests at once against a broker on loopback and add up their figures.
 
     Args:
         folder: where `fetch` put it.
         port: the broker's AMQP port on 127.0.0.1; guest may log in.
-        flags: the workload.
-        seconds: how long it sends (`-z`).
+        flags: the workload of each.
+        seconds: how long they send (`-z`).
         warm_up: the first so many seconds do not count in `sent`, `received` and `confirmed`.
 
     Raises:
-        PerfTestError: it failed, hung or reported nothing.
+        PerfTestError: one failed, hung or reported nothing.
 
     """
     command = ["java", "-cp", f"{folder}/*", "com.rabbitmq.perf.PerfTest"]
-    command += ["-h", f"amqp://guest:guest@127.0.0.1:{port}", "-z", str(seconds), *flags]
+    command += ["-h", f"amqp://guest:guest@127.0.0.1:{port}", "-z", str(seconds)]
+    with ThreadPoolExecutor(len(flags)) as pool:
+        outputs = list(pool.map(lambda each: _output([*command, *each], seconds), flags))
+    return added([parse(output, warm_up) for output in outputs])
+
+
+def _output(command: list[str], seconds: int) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + GRACE)
     except subprocess.TimeoutExpired as error:
@@ -104,11 +117,31 @@ def run(folder: Path, port: int, flags: list[str], seconds: int, warm_up: int) -
     if done.returncode:
         message = f"PerfTest ended with {done.returncode}: {_last(done.stdout)}"
         raise PerfTestError(message)
-    return parse(done.stdout, warm_up)
+    return done.stdout
+
+
+def added(parts: list[Figures]) -> Figures:
+    """Return the figures of several PerfTests as one: rates and counts added, the worst latencies."""
+    if len(parts) == 1:
+        return parts[0]
+    confirmed = [part.confirmed for part in parts if part.confirmed is not None]
+    return Figures(
+        sent=sum(part.sent for part in parts),
+        received=sum(part.received for part in parts),
+        confirmed=sum(confirmed) if confirmed else None,
+        sent_total=sum(part.sent_total for part in parts),
+        received_total=sum(part.received_total for part in parts),
+        whole_run_sent=sum(part.whole_run_sent for part in parts),
+        whole_run_received=sum(part.whole_run_received for part in parts),
+        median_latency_us=max((part.median_latency_us or 0.0 for part in parts), default=None),
+        p99_latency_us=max((part.p99_latency_us or 0.0 for part in parts), default=None),
+    )
 
 
 def parse(output: str, warm_up: int) -> Figures:
     """Read PerfTest's report (its default metrics format).
+
+    A run that ended by itself before there was a whole second after the warm-up has the averages of all of it.
 
     Raises:
         PerfTestError: there is no whole second after the warm-up in it.
@@ -127,6 +160,8 @@ def parse(output: str, warm_up: int) -> Figures:
                 steady.setdefault(name, []).append(float(value))
         before = now
     averages = {name: float(value) for name, value in average.findall(output)}
+    if not steady and "reached message limit" in output:
+        steady = {NAMES[name]: [value] for name, value in averages.items()}
     if not steady:
         message = f"PerfTest reported no interval after {warm_up} s: {_last(output)}"
         raise PerfTestError(message)

@@ -1,4 +1,4 @@
-"""The eight PerfTest workloads that decide whether Leveret is fast, and the bars it has to clear."""
+"""The PerfTest workloads that decide whether Leveret is fast, and the bars it has to clear."""
 
 import dataclasses
 
@@ -8,7 +8,10 @@ class Workload:
     """One set of PerfTest flags and what is asked of it.
 
     `copies` is how many queues each message goes to; `bar` and `aim` are multiples of RabbitMQ's rate in the
-    same run. `fair` says that sent and received must end within `FAIR` of each other.
+    same run. `fair` says that sent and received must end within `FAIR` of each other. `kept` says that the queues
+    are durable and the messages persistent, so that what went to the disk is counted and told. `queues` durable
+    queues are declared beforehand (see `bench.loads`); into `drained` workloads so many messages are stored
+    beforehand, and PerfTest only takes them out. The relay takes no part where it would have to store.
     """
 
     name: str
@@ -19,11 +22,29 @@ class Workload:
     named_queue: bool = True
     kept: bool = False
     fair: bool = False
+    queues: int = 0
+    drained: int = 0
+    relayed: bool = True
+    seconds: int = 0
+    """Where not 0, the least length of a run: many connections take their time to start."""
+
+    @property
+    def sends(self) -> bool:
+        """Whether messages are published during the run."""
+        return not self.drained
+
+    @property
+    def receives(self) -> bool:
+        """Whether messages are consumed during the run."""
+        return "-y0" not in self.flags
 
 
 FAIR = 1.10
 RELAY_BAR = 0.7
 PERSISTENT = "-q200 -c200 -s1500 -f persistent -ad false"
+PAPER = "-X2 -Y3 -q200 -c200 -s1500 -f persistent"
+"""Per queue 2 producers of 2 channels and 3 consumers of 3 channels; -x and -y are added per process."""
+STORED = 300_000
 
 WORKLOADS = {
     workload.name: workload
@@ -36,5 +57,17 @@ WORKLOADS = {
         Workload("confirm-ack-12", "-x1 -y1 -q200 -c200 -s12", 2.0, 2.5),
         Workload("persist-1500", f"-x1 -y1 {PERSISTENT}", 3.0, 4.5, kept=True),
         Workload("paper-1q", f"-x2 -X2 -y3 -Y3 {PERSISTENT}", 2.5, 4.5, kept=True),
+        Workload(
+            "store-1500",
+            "-x1 -y0 -c200 -s1500 -f persistent -ad false",
+            2.0,
+            2.0,
+            kept=True,
+            relayed=False,
+        ),
+        Workload("drain-1500", "-x0 -y1 -q200", 2.0, 2.0, kept=True, relayed=False, drained=STORED),
+        Workload("paper-2q", PAPER, 2.5, 4.5, kept=True, relayed=False, queues=2),
+        Workload("paper-15q", PAPER, 2.5, 4.5, kept=True, relayed=False, queues=15, seconds=10),
+        Workload("paper-30q", PAPER, 2.5, 4.5, kept=True, relayed=False, queues=30, seconds=12),
     )
 }
