@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from broker.amqp.tables import Table
 from broker.errors import not_found, precondition_failed, resource, resource_locked
@@ -16,6 +17,21 @@ from storage.memory import MemoryQueue
 REPLY_PREFIX = REPLY_TO + "."
 
 
+class QueueRecord(Protocol):
+    """Writes down which durable queues there are (`broker.definitions`)."""
+
+    def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
+        """A durable queue is new; returns its qid, which no other queue has or will have, and which is not 0."""
+
+    def queue_deleted(self, qid: int) -> None:
+        """A durable queue is gone, and its bindings before it."""
+
+
+def _in_memory(qid: int, arguments: Table) -> BackingQueue:
+    del qid, arguments
+    return MemoryQueue()
+
+
 class VHost:
     """One virtual host.
 
@@ -23,8 +39,9 @@ class VHost:
         name: its name.
         turn: the server's work list, for its queues.
         max_queues: limit of queues, None for no limit.
-        make_backing: makes what keeps a new queue's messages.
+        make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
 
+    `record` is told of durable queues; None for nobody, and no queue has a qid then.
     """
 
     def __init__(
@@ -33,10 +50,11 @@ class VHost:
         turn: Turn,
         *,
         max_queues: int | None = None,
-        make_backing: Callable[[], BackingQueue] = MemoryQueue,
+        make_backing: Callable[[int, Table], BackingQueue] = _in_memory,
     ) -> None:
         self.name = name
         self.max_queues = max_queues
+        self.record: QueueRecord | None = None
         self.router = Router()
         self.router.predeclare()
         self.queues: dict[str, Queue] = {}
@@ -98,17 +116,21 @@ class VHost:
         exclusive_owner: Owner | None,
         auto_delete: bool,
         arguments: Table,
+        qid: int = 0,
     ) -> Queue:
-        """Add a queue that does not exist yet."""
+        """Add a queue that does not exist yet; `qid` is that of a durable one of an earlier run."""
+        if durable and exclusive_owner is None and not qid and self.record is not None:
+            qid = self.record.queue_created(name, auto_delete=auto_delete, arguments=arguments)
         queue = Queue(
             name,
             self.name,
-            self._make_backing(),
+            self._make_backing(qid, arguments),
             self._turn,
             durable=durable,
             exclusive_owner=exclusive_owner,
             auto_delete=auto_delete,
             arguments=arguments,
+            qid=qid,
         )
         self.queues[name] = queue
         self.router.add_queue(name, queue)
@@ -132,6 +154,8 @@ class VHost:
         count = queue.ready_count
         del self.queues[queue.name]
         self.router.forget(queue.name)
+        if queue.qid and self.record is not None:
+            self.record.queue_deleted(queue.qid)
         self.queues_deleted += 1
         if queue.exclusive_owner is not None:
             queue.exclusive_owner.exclusive_queues.pop(queue.name, None)
@@ -149,7 +173,7 @@ class VHost:
     def create_reply_queue(self) -> Queue:
         """A queue for one direct reply-to consumer, under a name nobody can guess."""
         name = REPLY_PREFIX + secrets.token_urlsafe(24)
-        queue = Queue(name, self.name, self._make_backing(), self._turn)
+        queue = Queue(name, self.name, self._make_backing(0, {}), self._turn)
         self.reply_queues[name] = queue
         self.router.generation += 1
         return queue

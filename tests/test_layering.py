@@ -25,11 +25,11 @@ STOREYS = (
     # the wire: octets and AMQP methods, no state of the broker
     ("broker.amqp", "broker.amqp.*"),
     # rules about single things
-    ("broker.arguments", "broker.auth*", "broker.definitions", "broker.limits", "broker.unacked"),
+    ("broker.arguments", "broker.auth*", "broker.limits", "broker.unacked"),
     # the entities
     ("broker.consumer",),
     ("broker.queue", "broker.queue_*"),
-    ("broker.route*", "broker.vhost*", "broker.flow"),
+    ("broker.route*", "broker.vhost*", "broker.flow", "broker.definitions*"),
     # what a client talks to
     ("broker.channel*", "broker.tx"),
     ("broker.methods*",),
@@ -60,7 +60,7 @@ LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "
 THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
     "re2": ("broker.auth*",),
-    "msgspec": ("broker.*",),
+    "msgspec": ("broker.*", "storage.definitions"),
     "click": ("broker.cli",),
     "uvloop": ("broker.cli",),
     "lmdb": ("storage.*",),

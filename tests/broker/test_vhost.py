@@ -145,7 +145,7 @@ def test_the_maker_of_backing_queues_is_the_vhosts():
     """Each queue gets a backing queue of its own from the function the vhost was given."""
     made = []
 
-    def make() -> MemoryQueue:
+    def make(qid, arguments) -> MemoryQueue:
         made.append(MemoryQueue())
         return made[-1]
 

@@ -1,0 +1,330 @@
+"""What survives a restart: durable topology, users and rights go to the journal as they change.
+
+Theory. Whoever changes something durable changes it in memory first and has the row journaled in the same turn, so
+the rows of one turn are on disk together or not at all; whoever answers a client waits for the journal
+(`broker.channel.Channel.reply_when_safe`). Three places see every change: `StoredUsers` is asked for it, a vhost tells
+its `StoredTopology` of durable queues, and the vhost's router tells it of durable exchanges and of bindings from them,
+consequences such as a vanishing auto-delete exchange included.
+
+Durable is: an exchange or queue declared so (an exclusive queue is not), and a binding between two durable things.
+The exchanges that every vhost has are written down like others, because bindings refer to exchanges by id. At the
+start `broker.definitions_restore` makes everything anew from the rows.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast
+
+from broker.amqp.tables import Field, Table, encode_table
+from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.queue import Queue
+from broker.vhost import VHost
+from exchanges.base import Exchange
+from storage.definitions import (
+    BindingRow,
+    ExchangeRow,
+    PermissionRow,
+    QueueRow,
+    Row,
+    TopicPermissionRow,
+    UserLimitsRow,
+    UserRow,
+    VHostLimitsRow,
+    VHostRow,
+    encode,
+    entity_key,
+    relation_key,
+)
+
+TABLE = "defs"
+_NO_ARGUMENTS = encode_table({})
+
+
+class Journal(Protocol):
+    """What the broker needs of the journal (`storage.journal.Journal`)."""
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Have a row written with the next commit; it stays journaled if that finds the disk full."""
+
+    def delete(self, table: str, key: bytes) -> None:
+        """Have a row deleted with the next commit; the same holds."""
+
+    def when_safe(self, callback: Callable[[bool], object]) -> None:
+        """Call back after the commit of everything journaled so far: True, or False if the disk was full.
+
+        At once if nothing is pending. Otherwise in the loop, and whoever does it runs a turn afterwards.
+        """
+
+
+class NullJournal:
+    """The journal of a broker that keeps nothing."""
+
+    __slots__ = ()
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """It is forgotten."""
+
+    def delete(self, table: str, key: bytes) -> None:
+        """There is nothing."""
+
+    def when_safe(self, callback: Callable[[bool], object]) -> None:
+        """Nothing is ever pending."""
+        callback(True)
+
+
+class Definitions:
+    """Writes rows, and reads them at the start.
+
+    Args:
+        journal: takes the rows.
+        next_id: gives a number (u64) that was never given before, in this process or an earlier one on the same
+            data.
+
+    """
+
+    __slots__ = ("_journal", "_next_id", "recording")
+
+    def __init__(self, journal: Journal, next_id: Callable[[], int]) -> None:
+        self._journal = journal
+        self._next_id = next_id
+        self.recording = True
+        """False while what the rows say is being made anew."""
+
+    def new_id(self) -> int:
+        """An id for something new."""
+        return self._next_id()
+
+    def put(self, row: Row) -> None:
+        """Write a row, or replace the one with its key."""
+        if self.recording:
+            self._journal.put(TABLE, row.key(), encode(row))
+
+    def delete(self, key: bytes) -> None:
+        """Delete a row; nothing happens if there is none."""
+        if self.recording:
+            self._journal.delete(TABLE, key)
+
+    def add_vhost(self, vhost: VHost) -> None:
+        """Write down a new vhost and its exchanges, and from now on what changes in it."""
+        number = self._next_id()
+        self.put(VHostRow(number, octets(vhost.name)))
+        self.follow(vhost, StoredTopology(self, number))
+
+    def remove_vhost(self, vhost: VHost) -> None:
+        """Delete everything in a vhost that goes, and write that down; its connections are the caller's to end."""
+        for queue in list(vhost.queues.values()):
+            vhost.delete_queue(queue)
+        for name in list(vhost.router.exchanges):
+            vhost.router.remove(name)
+        if isinstance(vhost.record, StoredTopology):
+            self.delete(entity_key(VHostRow.kind, vhost.record.vhost_id))
+        vhost.record = vhost.router.listener = None
+
+    def follow(self, vhost: VHost, topology: "StoredTopology") -> None:
+        """Have a vhost tell of its changes from now on; exchanges that have no row yet get one."""
+        for exchange in vhost.router.exchanges.values():
+            if exchange.durable and exchange not in topology.ids:
+                topology.declared(exchange)
+        vhost.record = vhost.router.listener = topology
+
+
+class StoredTopology:
+    """Writes down the durable queues, exchanges and bindings of one vhost.
+
+    It is the listener of the vhost's router (`exchanges.router.Listener`) and the vhost's `record`.
+
+    Attributes:
+        vhost_id: the id of the vhost.
+        ids: those of its durable exchanges; a queue knows its own.
+
+    """
+
+    __slots__ = ("_definitions", "ids", "vhost_id")
+
+    def __init__(self, definitions: Definitions, vhost_id: int) -> None:
+        self._definitions = definitions
+        self.vhost_id = vhost_id
+        self.ids: dict[Exchange, int] = {}
+
+    def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
+        """A durable queue is new; returns its qid."""
+        qid = self._definitions.new_id()
+        table = encode_table(arguments) if arguments else _NO_ARGUMENTS
+        self._definitions.put(QueueRow(qid, self.vhost_id, octets(name), auto_delete, table))
+        return qid
+
+    def queue_deleted(self, qid: int) -> None:
+        """A durable queue is gone."""
+        self._definitions.delete(entity_key(QueueRow.kind, qid))
+
+    def declared(self, exchange: Exchange) -> None:
+        """A durable exchange is new."""
+        number = self.ids[exchange] = self._definitions.new_id()
+        row = ExchangeRow(
+            number,
+            self.vhost_id,
+            octets(exchange.name),
+            octets(exchange.type),
+            exchange.auto_delete,
+            exchange.internal,
+            _encoded(exchange.arguments),
+        )
+        self._definitions.put(row)
+
+    def removed(self, exchange: Exchange) -> None:
+        """A durable exchange is gone."""
+        self._definitions.delete(entity_key(ExchangeRow.kind, self.ids.pop(exchange)))
+
+    def bound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
+        """A binding from a durable exchange is new."""
+        row = self._binding(source, destination, binding_key, arguments)
+        if row is not None:
+            self._definitions.put(row)
+
+    def unbound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
+        """A binding from a durable exchange is gone."""
+        row = self._binding(source, destination, binding_key, arguments)
+        if row is not None:
+            self._definitions.delete(row.key())
+
+    def _binding(
+        self, source: Exchange, destination: object, binding_key: str, arguments: Table
+    ) -> BindingRow | None:
+        """The row of a binding; None if its destination is not durable."""
+        queue = None if isinstance(destination, Exchange) else cast("Queue", destination)
+        to = self.ids.get(cast("Exchange", destination), 0) if queue is None else queue.qid
+        if not to:
+            return None
+        key = octets(binding_key)
+        if not arguments:
+            return BindingRow(self.ids[source], to, key, _NO_ARGUMENTS, b"")
+        return BindingRow(self.ids[source], to, key, encode_table(arguments), _identity(arguments))
+
+
+class StoredUsers(Users):
+    """Users, permissions and limits that are written down when they change.
+
+    Args:
+        definitions: writes them.
+        loopback_users: names that may only log in from this host.
+
+    """
+
+    __slots__ = ("_definitions",)
+
+    def __init__(self, definitions: Definitions, loopback_users: Iterable[str] = ("guest",)) -> None:
+        super().__init__(loopback_users)
+        self._definitions = definitions
+
+    def add(self, user: User) -> None:
+        """Add a user or replace the one of that name, whose permissions stay."""
+        super().add(user)
+        row = UserRow(
+            octets(user.name),
+            octets(user.password_hash),
+            octets(user.hashing_algorithm),
+            sorted(map(octets, user.tags)),
+        )
+        self._definitions.put(row)
+
+    def remove(self, name: str) -> None:
+        """Remove a user with all permissions and limits. Does nothing if there is none."""
+        if self.get(name) is None:
+            return
+        user = octets(name)
+        self._delete_rights(lambda owner, _vhost: owner == name)
+        self._definitions.delete(relation_key(UserLimitsRow.kind, user))
+        self._definitions.delete(relation_key(UserRow.kind, user))
+        super().remove(name)
+
+    def remove_vhost(self, vhost: str) -> None:
+        """Remove all permissions in a vhost that is gone, and its limits."""
+        self._delete_rights(lambda _user, place: place == vhost)
+        self._definitions.delete(relation_key(VHostLimitsRow.kind, octets(vhost)))
+        super().remove_vhost(vhost)
+
+    def _delete_rights(self, concerned: Callable[[str, str], bool]) -> None:
+        for user, vhost, _ in self.permission_rows():
+            if concerned(user, vhost):
+                self._definitions.delete(relation_key(PermissionRow.kind, octets(user), octets(vhost)))
+        for user, vhost, exchange, _, _ in self.topic_permission_rows():
+            if concerned(user, vhost):
+                self._delete_topic(user, vhost, exchange)
+
+    def _delete_topic(self, user: str, vhost: str, exchange: str) -> None:
+        key = relation_key(TopicPermissionRow.kind, octets(user), octets(vhost), octets(exchange))
+        self._definitions.delete(key)
+
+    def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        """Let a user into a vhost with these three patterns.
+
+        Raises:
+            InvalidPatternError: one of them is no regular expression; nothing has changed then.
+        """
+        super().set_permissions(user, vhost, configure, write, read)
+        self._definitions.put(PermissionRow(*map(octets, (user, vhost, configure, write, read))))
+
+    def clear_permissions(self, user: str, vhost: str) -> None:
+        """Shut a user out of a vhost."""
+        super().clear_permissions(user, vhost)
+        self._definitions.delete(relation_key(PermissionRow.kind, octets(user), octets(vhost)))
+
+    def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
+        """Restrict a user's routing keys at a topic exchange.
+
+        Raises:
+            InvalidPatternError: one of them is no regular expression; nothing has changed then.
+        """
+        super().set_topic_permissions(user, vhost, exchange, write, read)
+        self._definitions.put(TopicPermissionRow(*map(octets, (user, vhost, exchange, write, read))))
+
+    def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
+        """Lift the restriction at one exchange or, by None, at all of the vhost."""
+        for owner, place, name, _, _ in self.topic_permission_rows():
+            if (owner, place) == (user, vhost) and exchange in {None, name}:
+                self._delete_topic(user, vhost, name)
+        super().clear_topic_permissions(user, vhost, exchange)
+
+    def set_user_limits(self, user: str, limits: UserLimits) -> None:
+        """Set the user's limits; a negative number is unlimited, as in RabbitMQ."""
+        super().set_user_limits(user, limits)
+        kept = self.user_limits(user)
+        self._definitions.put(UserLimitsRow(octets(user), kept.max_connections, kept.max_channels))
+
+    def set_vhost_limits(self, vhost: str, limits: VHostLimits) -> None:
+        """Set the vhost's limits; a negative number is unlimited, as in RabbitMQ."""
+        super().set_vhost_limits(vhost, limits)
+        kept = self.vhost_limits(vhost)
+        self._definitions.put(VHostLimitsRow(octets(vhost), kept.max_connections, kept.max_queues))
+
+
+def octets(name: str) -> bytes:
+    """A name as it was on the wire."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def text(name: bytes) -> str:
+    """A name as the broker handles it; octets that are no text survive the way and back."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _encoded(arguments: Any) -> bytes:
+    return encode_table(arguments) if arguments else _NO_ARGUMENTS
+
+
+def _identity(arguments: Table) -> bytes:
+    """Octets that are equal for arguments that are equal to a binding (`exchanges.base.ArgumentedKey`).
+
+    The order of the outermost fields does not count, nor does the sign of a zero.
+    """
+    return encode_table({name: _unsigned_zero(arguments[name]) for name in sorted(arguments)})
+
+
+def _unsigned_zero(field: Field) -> Field:
+    name, value = field
+    if name in {"float", "double"}:
+        return name, value + 0.0
+    if name == "table":
+        return name, {inner: _unsigned_zero(value[inner]) for inner in value}
+    if name == "array":
+        return name, [_unsigned_zero(item) for item in value]
+    return field

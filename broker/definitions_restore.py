@@ -1,0 +1,197 @@
+"""Makes vhosts, users, rights, exchanges, queues and bindings anew from the rows of an earlier run.
+
+Theory. Everything goes through the doors a client's request would go through, with recording off; only the ids are
+taken from the rows. Then the vhosts are followed, and from then on every change is written down again.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+from broker.amqp.tables import decode_table
+from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.definitions import Definitions, StoredTopology, text
+from broker.queue import Queue
+from broker.vhost import VHost
+from exchanges.base import Exchange
+from exchanges.errors import ExchangeError, UnknownExchangeTypeError
+from storage.definitions import (
+    BindingRow,
+    ExchangeRow,
+    PermissionRow,
+    QueueRow,
+    Row,
+    TopicPermissionRow,
+    UserLimitsRow,
+    UserRow,
+    VHostLimitsRow,
+    VHostRow,
+    decode,
+)
+from storage.errors import UnknownFormatError
+
+log = logging.getLogger("leveret.definitions")
+
+_R = TypeVar("_R", bound=Row)
+
+
+def restore(
+    rows: Iterable[tuple[bytes, bytes]],
+    definitions: Definitions,
+    users: Users,
+    make_vhost: Callable[[str], VHost],
+) -> list[Queue]:
+    """Make everything that the rows (keys and values) say, and have it followed from now on.
+
+    Args:
+        rows: the whole table of definitions.
+        definitions: writes down what changes afterwards.
+        users: gets users, permissions and limits.
+        make_vhost: makes a vhost and lists it where others find it; must not write it down.
+
+    Returns:
+        The durable queues in the order of their declaration; their messages are the caller's to attach.
+
+    A binding with an end that is gone is dropped, row and all, with a line in the log; so is what lies in a vhost
+    that is gone.
+
+    Raises:
+        DamagedError: a row is not as it was written. The broker must not start: it would forget the others too.
+        UnknownFormatError: a row speaks of what this version does not know.
+        InvalidPatternError: a permission's pattern is no regular expression any more.
+
+    """
+    found: dict[type[Row], list[Row]] = defaultdict(list)
+    for key, value in rows:
+        row = decode(key, value)
+        found[type(row)].append(row)
+    restoring = _Restoring(definitions, make_vhost)
+    definitions.recording = False
+    try:
+        _restore_limits(found, users)
+        restoring.restore_vhosts(_of(found, VHostRow))
+        _restore_users(found, users)
+        restoring.restore_exchanges(_of(found, ExchangeRow))
+        restoring.restore_queues(_of(found, QueueRow))
+        restoring.restore_bindings(_of(found, BindingRow))
+    finally:
+        definitions.recording = True
+    for vhost, topology in restoring.vhosts.values():
+        definitions.follow(vhost, topology)
+    for row in restoring.dangling:
+        definitions.delete(row.key())
+    return restoring.queues
+
+
+class _Restoring:
+    """Makes vhosts, exchanges, queues and bindings from rows, in this order."""
+
+    def __init__(self, definitions: Definitions, make_vhost: Callable[[str], VHost]) -> None:
+        self._definitions = definitions
+        self._make_vhost = make_vhost
+        self.vhosts: dict[int, tuple[VHost, StoredTopology]] = {}
+        self.queues: list[Queue] = []
+        self.dangling: list[Row] = []
+        self._things: dict[int, tuple[VHost, Exchange | Queue]] = {}
+
+    def restore_vhosts(self, rows: Iterable[VHostRow]) -> None:
+        for row in sorted(rows, key=_id):
+            self.vhosts[row.id] = self._make_vhost(text(row.name)), StoredTopology(self._definitions, row.id)
+
+    def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
+        for row in sorted(rows, key=_id):
+            found = self._vhost_of(row)
+            if found is None:
+                continue
+            vhost, topology = found
+            try:
+                exchange = vhost.router.declare(
+                    text(row.name),
+                    text(row.type),
+                    durable=True,
+                    auto_delete=row.auto_delete,
+                    internal=row.internal,
+                    arguments=_decoded(row.arguments),
+                )
+            except UnknownExchangeTypeError as error:
+                raise UnknownFormatError(
+                    f"exchange '{text(row.name)}' in vhost '{vhost.name}': {error}"
+                ) from None
+            topology.ids[exchange] = row.id
+            self._things[row.id] = vhost, exchange
+
+    def restore_queues(self, rows: Iterable[QueueRow]) -> None:
+        for row in sorted(rows, key=_id):
+            found = self._vhost_of(row)
+            if found is None:
+                continue
+            vhost, _ = found
+            queue = vhost.create_queue(
+                text(row.name),
+                durable=True,
+                exclusive_owner=None,
+                auto_delete=row.auto_delete,
+                arguments=_decoded(row.arguments),
+                qid=row.id,
+            )
+            self.queues.append(queue)
+            self._things[row.id] = vhost, queue
+
+    def restore_bindings(self, rows: Iterable[BindingRow]) -> None:
+        for row in rows:
+            place, source = self._things.get(row.source, (None, None))
+            _, destination = self._things.get(row.destination, (None, None))
+            if not isinstance(source, Exchange) or place is None or destination is None:
+                self._drop(row, f"binding with key '{text(row.binding_key)}': an end of it is gone")
+                continue
+            try:
+                place.router.bind(source.name, destination, text(row.binding_key), _decoded(row.arguments))
+            except ExchangeError as error:
+                self._drop(row, f"binding with key '{text(row.binding_key)}' of {source!r}: {error}")
+
+    def _vhost_of(self, row: ExchangeRow | QueueRow) -> tuple[VHost, StoredTopology] | None:
+        found = self.vhosts.get(row.vhost)
+        if found is None:
+            self._drop(row, f"'{text(row.name)}': its vhost is gone")
+        return found
+
+    def _drop(self, row: Row, what: str) -> None:
+        log.warning("dropping a stored definition: %s", what)
+        self.dangling.append(row)
+
+
+def _restore_limits(found: dict[type[Row], list[Row]], users: Users) -> None:
+    """The limits, before the vhosts that ask for theirs."""
+    for limits in _of(found, VHostLimitsRow):
+        users.set_vhost_limits(text(limits.vhost), VHostLimits(limits.max_connections, limits.max_queues))
+    for row in _of(found, UserLimitsRow):
+        users.set_user_limits(text(row.user), UserLimits(row.max_connections, row.max_channels))
+
+
+def _restore_users(found: dict[type[Row], list[Row]], users: Users) -> None:
+    for user in sorted(_of(found, UserRow), key=_name):
+        tags = frozenset(map(text, user.tags))
+        users.add(User(text(user.name), text(user.password_hash), tags, text(user.hashing_algorithm)))
+    for row in _of(found, PermissionRow):
+        users.set_permissions(*map(text, (row.user, row.vhost, row.configure, row.write, row.read)))
+    for topic in _of(found, TopicPermissionRow):
+        users.set_topic_permissions(
+            *map(text, (topic.user, topic.vhost, topic.exchange, topic.write, topic.read))
+        )
+
+
+def _of(found: dict[type[Row], list[Row]], kind: type[_R]) -> list[_R]:
+    return cast("list[_R]", found[kind])
+
+
+def _id(row: VHostRow | ExchangeRow | QueueRow) -> int:
+    return row.id
+
+
+def _name(row: UserRow) -> bytes:
+    return row.name
+
+
+def _decoded(arguments: bytes) -> Any:
+    return decode_table(arguments, 0, len(arguments))[0]
