@@ -57,6 +57,9 @@ class ChannelHost(Protocol):
     def forget_routes(self) -> None:
         """Drop the cached routes: the channel publishes differently from now on."""
 
+    def reply_when_safe(self, number: int, reply: bytes) -> None:
+        """Send a frame of that channel when everything journaled so far is safe, and execute nothing before."""
+
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
         """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
 
@@ -147,6 +150,17 @@ class Channel:
     def send(self, method: object) -> None:
         """Send a cold method on this channel."""
         self.outbox.send(encode_method(self.number, method))  # type: ignore[arg-type]
+
+    def reply(self, method: object, *, durable: bool) -> None:
+        """Send a `*-ok` about something that is durable or not: what is not does not wait for the disk."""
+        if durable:
+            self.reply_when_safe(method)
+        else:
+            self.send(method)
+
+    def reply_when_safe(self, method: object) -> None:
+        """Send a `*-ok` that promises something durable: after its commit, at once if none is pending."""
+        self.host.reply_when_safe(self.number, encode_method(self.number, method))  # type: ignore[arg-type]
 
     # -- permissions ------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ from broker.amqp.errors import MalformedMethod, UnknownMethod
 from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from broker.auth import User
 from broker.channel import Channel
-from broker.errors import AMQPError, FrameError, ReplyCode, not_allowed
+from broker.errors import AMQPError, FrameError, NotYet, ReplyCode, not_allowed
 from broker.handshake import Handshake, Node
+from broker.hold import Hold
 from broker.inbound import Inbound, malformed
 from broker.methods import HANDLERS
 from broker.queue import Queue
@@ -48,6 +49,9 @@ class ConnectionDriver(Flushable, Protocol):
     def resume_reading(self) -> None:
         """Take octets again."""
 
+    def go_on(self) -> None:
+        """Soon, in a call of its own: `receive(b"")`, and then `resume_reading`."""
+
 
 class _Nowhere:
     """The driver of a connection that is gone."""
@@ -65,6 +69,9 @@ class _Nowhere:
 
     def resume_reading(self) -> None:
         """Nothing is read."""
+
+    def go_on(self) -> None:
+        """Nothing is kept."""
 
 
 _NOWHERE = _Nowhere()
@@ -176,7 +183,11 @@ class Connection(Inbound):
             self._unexpected_frame(channel, TYPE_METHOD)
         handler = HANDLERS.get(type(method))
         if handler is not None:
-            handler(channel, method)
+            try:
+                handler(channel, method)
+            except NotYet as wait:
+                self._resume_at = at
+                Hold(self, number, self._current).until(wait.subscribe)
         elif isinstance(method, ChannelMethods.Close):
             self._drop_channel(channel)
             self.outbox.send(encode_method(number, ChannelMethods.CloseOk()))
@@ -184,6 +195,21 @@ class Connection(Inbound):
             raise AMQPError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
         else:
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
+
+    def reply_when_safe(self, number: int, reply: bytes) -> None:
+        """Send a frame of a channel after the commit of everything journaled so far, and read nothing before."""
+        Hold(self, number, self._current, reply).until(self.node.journal.when_safe)
+
+    def not_stored(self, number: int, class_id: int, method_id: int) -> None:
+        """The disk is full: the change has happened, but would not survive a restart as long as that is so.
+
+        506 on the channel, although it is a hard code: the connection may have consumers, who make room.
+        """
+        channel = self.channels.get(number)
+        if channel is not None:
+            text = "no disk space left: the change took effect, and will be stored when there is space again"
+            error = AMQPError(ReplyCode.RESOURCE_ERROR, text)
+            self._close_channel(channel, error, class_id, method_id)
 
     def _open_channel(self, number: int) -> None:
         opened = len(self.channels)
@@ -235,7 +261,11 @@ class Connection(Inbound):
         channel = self._failing_channel(error)
         if channel is None:
             self._close(error, class_id, method_id)
-            return
+        else:
+            self._close_channel(channel, error, class_id, method_id)
+
+    def _close_channel(self, channel: Channel, error: AMQPError, class_id: int, method_id: int) -> None:
+        """Send `channel.close`; everything on that number is ignored until close-ok."""
         channel_log.error(
             "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
         )
@@ -257,6 +287,8 @@ class Connection(Inbound):
             self.blocked = False
             self.node.blocked.discard(self)
             self.driver.resume_reading()
+        if self.held is not None:  # the same
+            self.held.end()
         self._release()
         self.outbox.send(
             encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
@@ -335,6 +367,7 @@ class Connection(Inbound):
         """The socket is gone. May be called again."""
         if self.state != "lost":
             self.state = "lost"
+            self.held = None
             self.node.blocked.discard(self)
             if self._listed:
                 self._release()

@@ -5,6 +5,7 @@ told, and `Connection` alone turns an `AMQPError` into a Close frame. The texts 
 test suites match on them.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 
 
@@ -88,6 +89,21 @@ class FrameError(AMQPError):
 
     def __init__(self, explanation: str) -> None:
         super().__init__(ReplyCode.FRAME_ERROR, explanation)
+
+
+class NotYet(Exception):  # noqa: N818 - no error: the method cannot be executed now, and will be
+    """What a method needs is not there yet. Its handler must have changed nothing so far.
+
+    The connection executes nothing more until the call, then the method once more.
+
+    Args:
+        subscribe: takes the function that is to be called when it is worth trying again; not at once.
+
+    """
+
+    def __init__(self, subscribe: Callable[[Callable[[], object]], object]) -> None:
+        super().__init__("not yet")
+        self.subscribe = subscribe
 
 
 def access_refused(explanation: str) -> AMQPError:

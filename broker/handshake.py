@@ -20,6 +20,7 @@ from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE
 from broker.amqp.sasl import read_response
 from broker.amqp.tables import Table, binary_text, encode_table
 from broker.auth import LoginRefusedError, User, Users
+from broker.definitions import Journal
 from broker.errors import AMQPError, ReplyCode, not_allowed
 from broker.turn import Outbox, Turn
 from broker.vhost import VHost
@@ -55,6 +56,8 @@ class Node(Protocol):
     """Why publishers are to be blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
     blocked: set[Any]
     """The connections that are."""
+    journal: Journal
+    """Takes what has to be on disk before clients are told."""
 
     def admit(self, user: User, vhost: str) -> VHost:
         """The vhost of that name, for one more connection of the user; 530 if it must not be."""

@@ -37,6 +37,7 @@ from broker.auth import Permissions, TopicPermissions, User
 from broker.channel import Channel
 from broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from broker.handshake import Node, frame_text
+from broker.hold import Hold
 from broker.queue import Queue
 from broker.route import Route, Special, inspect
 from broker.turn import Outbox
@@ -82,6 +83,7 @@ class Inbound:
         "_specials",
         "channels",
         "frame_limit",
+        "held",
         "max_message_size",
         "name",
         "node",
@@ -140,6 +142,8 @@ class Inbound:
         self.stalled = False
         """Whether the last read was left unfinished because its replies are large: the driver owes a `receive(b"")`
         when they have been written, and reads nothing before."""
+        self.held: Hold | None = None
+        """What the connection waits for before it takes anything more; the driver reads nothing meanwhile."""
 
     # -- what the connection adds -----------------------------------------------------------------------------------
 
@@ -163,6 +167,10 @@ class Inbound:
 
     def receive(self, data: bytes) -> None:
         """Take the octets of one read. Never raises for what a peer sends; answers are in the outbox."""
+        if self.held is not None:  # read before the driver was told
+            self._chunks.append(data)
+            self._have = self._needed = 0
+            return
         self.received = True
         self.published_to = ()
         self.published = False
@@ -190,7 +198,7 @@ class Inbound:
                 at = self._resume_at
         if at < len(data):
             self._keep(data[at:])
-            if self.stalled:
+            if self.stalled or self.held is not None:
                 self._needed = 0
         self.node.turn.run()
         if self.published and self.node.alarm:
@@ -373,9 +381,11 @@ class Inbound:
                 self._resume_at = end
                 self._number = number
                 self._method(number, data, at, end)
-                at = end
+                at = self._resume_at  # its end, or its start if it has to be executed again
                 if self.state != "open":
                     return at
+                if self.held is not None:
+                    break
                 if self.outbox.pending > STALL_OCTETS:
                     self.stalled = True
                     break

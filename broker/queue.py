@@ -44,6 +44,7 @@ class Queue:
         exclusive_owner: the connection it belongs to, or None.
         auto_delete: goes with its last consumer.
         arguments: as declared.
+        qid: the number under which a durable queue is stored; 0 for one that is not.
 
     """
 
@@ -70,6 +71,7 @@ class Queue:
         "on_drained",
         "prioritised",
         "published",
+        "qid",
         "redelivered",
         "rotation",
         "touched",
@@ -89,9 +91,11 @@ class Queue:
         exclusive_owner: "Owner | None" = None,
         auto_delete: bool = False,
         arguments: Table | None = None,
+        qid: int = 0,
     ) -> None:
         self.name = name
         self.vhost = vhost
+        self.qid = qid
         self.backing = backing
         self.turn = turn
         self.durable = durable

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker import __version__
@@ -19,7 +20,10 @@ from broker.auth import User, UserLimits, Users, VHostLimits
 from broker.config import Config
 from broker.connection import Connection
 from broker.credentials import Password, hash_password
+from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
+from broker.definitions_restore import restore
 from broker.errors import not_allowed
+from broker.queue import Queue
 from broker.ticks import TICK_SECONDS, Ticks
 from broker.transport import SocketDriver
 from broker.turn import Turn
@@ -72,7 +76,9 @@ class Server:
         self.config = config
         # what connections share (see `broker.handshake.Node`)
         self.turn = Turn()
-        self.users = Users(config.loopback_users)
+        self.journal: Journal = NullJournal()
+        self.definitions = Definitions(self.journal, itertools.count(1).__next__)
+        self.users: Users = StoredUsers(self.definitions, config.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.mechanisms = config.auth_mechanisms
         self.handshake_timeout = config.handshake_timeout
@@ -116,14 +122,29 @@ class Server:
         self.user_connections: Counter[str] = Counter()
         self.user_channels: Counter[str] = Counter()
         self.channel_count = 0
-        self.connections_opened = 0
-        self.connections_closed = 0
-        self.channels_opened = 0
-        self.channels_closed = 0
-        self.published = 0
-        self.delivered = 0
-        self.acked = 0
+        self.connections_opened = self.connections_closed = 0
+        self.channels_opened = self.channels_closed = 0
+        self.published = self.delivered = self.acked = 0
+        self.load_definitions(())
+
+    def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
+        """Make what an earlier run has stored or, if this is the first, what the configuration says.
+
+        What the configuration says of users, vhosts, rights and limits counts for an empty store only, as in
+        RabbitMQ: later it would bring back what an administrator has changed or deleted.
+
+        Returns:
+            The durable queues of the earlier run, without their messages.
+
+        Raises:
+            DamagedError, UnknownFormatError, InvalidPatternError: see `definitions_restore.restore`.
+
+        """
+        stored = list(rows)
+        if stored:
+            return restore(stored, self.definitions, self.users, self._make_vhost)
         self._seed()
+        return []
 
     def _seed(self) -> None:
         """Make the vhosts and users of the configuration."""
@@ -148,6 +169,12 @@ class Server:
 
     def add_vhost(self, name: str) -> VHost:
         """Add a vhost."""
+        vhost = self._make_vhost(name)
+        self.definitions.add_vhost(vhost)
+        return vhost
+
+    def _make_vhost(self, name: str) -> VHost:
+        """Make a vhost that nothing is written down of yet."""
         vhost = self.vhosts[name] = VHost(
             name, self.turn, max_queues=self.users.vhost_limits(name).max_queues
         )

@@ -112,8 +112,12 @@ class SocketDriver(asyncio.BufferedProtocol):
         elif connection.published_to:
             self._pace(nbytes)
 
+    def go_on(self) -> None:
+        """Work off what the connection has kept, soon; ends one `pause_reading`."""
+        self._server.call_later(0, self._go_on)
+
     def _go_on(self) -> None:
-        """Work off the rest of a read whose replies have been written."""
+        """Work off the rest of a read: its replies have been written, or what it waited for is there."""
         connection = self.connection
         if connection.outbox.transport_full:
             self._waiting = True

@@ -64,7 +64,11 @@ class Driver:
     def __init__(self) -> None:
         self.octets = bytearray()
         self.closed: float | None = None
-        self.reading = True
+        self._pauses = 0
+
+    @property
+    def reading(self) -> bool:
+        return not self._pauses
 
     def flush(self) -> None:
         outbox = self.connection.outbox
@@ -79,10 +83,18 @@ class Driver:
             self.closed = delay
 
     def pause_reading(self) -> None:
-        self.reading = False
+        self._pauses += 1
 
     def resume_reading(self) -> None:
-        self.reading = True
+        self._pauses -= 1
+
+    def go_on(self) -> None:
+        self.connection.node.clock.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.connection.receive(b"")
+        self.connection.node.finish_turn()
+        self.resume_reading()
 
 
 class Sent(NamedTuple):

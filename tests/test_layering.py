@@ -21,7 +21,7 @@ NEVER_IMPORTED = {"analytics", "bench", "tests", "docs", "docker"}
 # The storeys of broker, from the ground up. A module imports from its own storey and from those below.
 STOREYS = (
     # foundations: values and errors, nothing above them
-    ("broker", "broker.errors", "broker.credentials", "broker.turn", "broker.ticks", "broker.alarms"),
+    ("broker", "broker.errors", "broker.credentials", "broker.turn", "broker.ticks", "broker.alarms", "broker.hold"),
     # the wire: octets and AMQP methods, no state of the broker
     ("broker.amqp", "broker.amqp.*"),
     # rules about single things

@@ -20,14 +20,14 @@ def exchange_declare(channel: Channel, method: Wire.Declare) -> None:
     name = strip_cr_lf(method.exchange)
     if method.passive:
         check_not_default_exchange(name)
-        vhost.exchange(name)
+        exchange = vhost.exchange(name)
     else:
-        _declare(channel, name, method)
+        exchange = _declare(channel, name, method)
     if not method.nowait:
-        channel.send(Wire.DeclareOk())
+        channel.reply(Wire.DeclareOk(), durable=exchange.durable)
 
 
-def _declare(channel: Channel, name: str, method: Wire.Declare) -> None:
+def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
     vhost = channel.vhost
     kind = method.exchange_type
     if kind not in EXCHANGE_TYPES:
@@ -47,13 +47,13 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> None:
             internal=bool(method.internal),
             arguments=arguments,
         )
-        return
+        return existing
     check_name("exchange", name)
     check_alternate_exchange_type(name, vhost.name, arguments)
     if "alternate-exchange" in arguments:
         channel.check_permission("read", "exchange", name)
         channel.check_permission("write", "exchange", str(arguments["alternate-exchange"][1]))
-    vhost.router.declare(
+    return vhost.router.declare(
         name,
         kind,
         durable=bool(method.durable),
@@ -73,12 +73,12 @@ def exchange_delete(channel: Channel, method: Wire.Delete) -> None:
     channel.check_permission("configure", "exchange", name)
     vhost.delete_exchange(name, if_unused=bool(method.if_unused))
     if not method.nowait:
-        channel.send(Wire.DeleteOk())
+        channel.reply_when_safe(Wire.DeleteOk())
 
 
 def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
     """`exchange.bind`."""
-    bind(
+    durable = bind(
         channel,
         method.source,
         "exchange",
@@ -87,7 +87,7 @@ def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
         _arguments(method.arguments),
     )
     if not method.nowait:
-        channel.send(make(Wire.BindOk))
+        channel.reply(make(Wire.BindOk), durable=durable)
 
 
 def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
@@ -101,7 +101,7 @@ def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
         _arguments(method.arguments),
     )
     if not method.nowait:
-        channel.send(make(Wire.UnbindOk))
+        channel.reply_when_safe(make(Wire.UnbindOk))
 
 
 def _arguments(table: object) -> Table:
@@ -111,8 +111,11 @@ def _arguments(table: object) -> Table:
 
 def bind(
     channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
-) -> None:
-    """Bind a queue or an exchange (`kind`); both must exist, the source is looked for first."""
+) -> bool:
+    """Bind a queue or an exchange (`kind`); both must exist, the source is looked for first.
+
+    Returns whether the binding is a durable one.
+    """
     source = strip_cr_lf(source)
     exchange = _check_binding(channel, source, kind, destination, binding_key)
     vhost = channel.vhost
@@ -128,6 +131,7 @@ def bind(
         vhost.router.bind(source, target, binding_key, arguments or {})
     except InvalidXMatch as error:
         raise precondition_failed(str(error)) from None
+    return exchange.durable and target.durable
 
 
 def unbind(

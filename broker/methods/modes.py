@@ -45,7 +45,8 @@ def tx_commit(channel: Channel, method: Tx.Commit) -> None:
     """`tx.commit`; commit-ok follows the returns of unroutable messages."""
     del method
     channel.commit()
-    channel.send(Tx.CommitOk())
+    channel.outbox.turn.run()  # only then has what was published and settled been journaled
+    channel.reply_when_safe(Tx.CommitOk())
 
 
 def tx_rollback(channel: Channel, method: Tx.Rollback) -> None:

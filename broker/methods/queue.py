@@ -23,7 +23,8 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
     queue = vhost.queue(name, channel.host) if method.passive else _declare(channel, method, name)
     channel.last_queue = queue.name
     if not method.nowait:
-        channel.send(make(Wire.DeclareOk, queue.name, queue.ready_count, queue.consumer_count))
+        reply = make(Wire.DeclareOk, queue.name, queue.ready_count, queue.consumer_count)
+        channel.reply(reply, durable=queue.durable)
 
 
 def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
@@ -72,9 +73,9 @@ def queue_bind(channel: Channel, method: Wire.Bind) -> None:
     _check_not_volatile(method.queue)
     name = queue_name(channel, method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
-    bind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
+    durable = bind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
     if not method.nowait:
-        channel.send(make(Wire.BindOk))
+        channel.reply(make(Wire.BindOk), durable=durable)
 
 
 def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
@@ -83,7 +84,7 @@ def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
     name = queue_name(channel, method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
     unbind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
-    channel.send(make(Wire.UnbindOk))
+    channel.reply_when_safe(make(Wire.UnbindOk))
 
 
 def _check_not_volatile(name: str) -> None:
@@ -95,9 +96,10 @@ def queue_purge(channel: Channel, method: Wire.Purge) -> None:
     """`queue.purge`: the ready messages go, the unacked stay."""
     name = queue_name(channel, method.queue)
     channel.check_permission("read", "queue", name)
-    count = channel.vhost.queue(name, channel.host).purge()
+    queue = channel.vhost.queue(name, channel.host)
+    count = queue.purge()
     if not method.nowait:
-        channel.send(Wire.PurgeOk(count))
+        channel.reply(Wire.PurgeOk(count), durable=queue.durable)
 
 
 def queue_delete(channel: Channel, method: Wire.Delete) -> None:
@@ -116,4 +118,4 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
             raise precondition_failed(f"{what} in use")
         count = vhost.delete_queue(queue)
     if not method.nowait:
-        channel.send(Wire.DeleteOk(count))
+        channel.reply_when_safe(Wire.DeleteOk(count))
