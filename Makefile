@@ -14,14 +14,16 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
-	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare conformance fuzz fuzz-long clean
+	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
+	bench-store bench-backlog bench-stalls conformance fuzz fuzz-long clean
 
 help:
 	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
 	@echo "make test         lint, types and all tests"
 	@echo "make fmt          format the code"
 	@echo "make docs         write the generated pages under docs/"
-	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness"
+	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness,"
+	@echo "                  -store, -backlog, -stalls"
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
 	@echo "make clean        remove the environment and what tools left behind"
@@ -88,6 +90,15 @@ bench-latency: $(VENV)/.installed-test
 
 bench-fairness: $(VENV)/.installed-test
 	$(BIN)/python -m bench.fairness $(ARGS)
+
+bench-store: $(VENV)/.installed-test
+	$(BIN)/python -m bench.store $(ARGS)
+
+bench-backlog: $(VENV)/.installed-test
+	$(BIN)/python -m bench.backlog $(ARGS)
+
+bench-stalls: $(VENV)/.installed-test
+	$(BIN)/python -m bench.stalls $(ARGS)
 
 bench-compare: $(VENV)/.installed-test
 	$(BIN)/python -m bench.hotpath --against $(or $(REF),main) $(ARGS)

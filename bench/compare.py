@@ -10,7 +10,6 @@ line of JSON.
 import argparse
 import asyncio
 import dataclasses
-import json
 import os
 import platform
 import resource
@@ -23,11 +22,10 @@ from statistics import median
 
 import uvloop
 
-from bench import brokers, loads, perftest
+from bench import brokers, loads, perftest, results
 from bench.client import Client
 from bench.workloads import FAIR, RELAY_BAR, WORKLOADS, Workload
 
-RESULTS = Path(__file__).resolve().parent / "results"
 WARM_UP = 2
 PATIENCE = 5
 
@@ -62,7 +60,7 @@ class Run:
     def messages(self) -> int:
         """Messages sent to queues or taken from them, whichever is more; at least 1."""
         sent = self.figures.sent_total * WORKLOADS[self.workload].copies
-        return max(self.figures.received_total, sent, 1)
+        return max(self.figures.received_total, sent, WORKLOADS[self.workload].drained, 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -202,7 +200,7 @@ def run_once(
     capacity = (time.monotonic() - began) * (os.cpu_count() or 1)
     peak = broker.peak_rss()
     left = uvloop.run(loads.clean(broker.port, workload, tag))
-    messages = max(figures.received_total, figures.sent_total * workload.copies, 1)
+    messages = max(figures.received_total, figures.sent_total * workload.copies, workload.drained, 1)
     return Run(
         workload=workload.name,
         broker=broker.name,
@@ -256,9 +254,8 @@ def account(options: argparse.Namespace, folder: Path, peers: Mapping[str, str])
             started["leveret"].stop()
             counters = started["leveret"].storage_counters()
         record(options, peers, dataclasses.replace(run, storage=counters))
-        filled = WORKLOADS[name].drained  # stored beforehand: in the counters, not in the run
         parts = [
-            f"{counters[key] / (run.messages + filled):>10.4f}" if key in counters else f"{'-':>10}"
+            f"{counters[key] / run.messages:>10.4f}" if key in counters else f"{'-':>10}"
             for key in ("written", "early", "commits")
         ]
         flushes = "-" if run.flushes is None else f"{run.flushes:.4f}"
@@ -390,16 +387,8 @@ def imbalance(run: Run, workload: Workload) -> float:
 
 def record(options: argparse.Namespace, peers: Mapping[str, str], run: Run) -> None:
     """Append a run to today's file in `bench/results/` as a line of JSON."""
-    RESULTS.mkdir(exist_ok=True)
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    entry = {
-        "time": now,
-        "perf_test": options.perf_test,
-        "seconds": options.seconds,
-        "peer": peers[run.broker],
-    }
-    with (RESULTS / f"{now[:10]}.jsonl").open("a") as sink:
-        sink.write(json.dumps({**entry, **dataclasses.asdict(run)}) + "\n")
+    entry = {"perf_test": options.perf_test, "seconds": options.seconds, "peer": peers[run.broker]}
+    results.append({**entry, **dataclasses.asdict(run)})
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pamqp import commands, frame
 
 from bench import brokers
 from bench.client import Client
+from bench.results import Report
 
 CONNECTIONS = 10_000
 CHANNELS = (2_000, 10)
@@ -36,6 +37,7 @@ SPARE = 200
 RSS_PER_CONNECTION = 20 * 1024
 ACCEPTS = 1500
 DECLARES = 2000
+DURABLE_DECLARES = 1500
 START_SECONDS = 1.0
 IDLE_CPU = 1.0
 IDLE_RSS = 60 << 20
@@ -99,27 +101,6 @@ class Idler(asyncio.Protocol):
         """Tell who waits."""
         if not self.done.done():
             self.done.set_exception(ConnectionError(f"closed during the handshake: {exc}"))
-
-
-class Report:
-    """Prints figures beside their bars and remembers whether one was missed."""
-
-    __slots__ = ("judged", "missed")
-
-    def __init__(self, *, judged: bool) -> None:
-        self.judged, self.missed = judged, 0
-
-    def line(
-        self, what: str, value: float, unit: str, *, most: float | None = None, least: float | None = None
-    ) -> None:
-        """Print one figure; with `most` or `least` it is judged."""
-        verdict = ""
-        if most is not None or least is not None:
-            good = (most is None or value <= most) and (least is None or value >= least)
-            bar = f"<= {most:,.6g}" if most is not None else f">= {least:,.6g}"
-            verdict = f"  ({bar}{'' if not self.judged else ', pass' if good else ', FAIL'})"
-            self.missed += self.judged and not good
-        print(f"  {what:<46}{value:>12,.2f} {unit}{verdict}", flush=True)
 
 
 async def connect(port: int, count: int, channels: int) -> tuple[list[Idler], float]:
@@ -208,6 +189,7 @@ async def queues(broker: brokers.Broker, report: Report, count: int, *, durable:
         await asyncio.gather(*[one.call(commands.Queue.Delete(queue=name)) for name in names])
 
     kind = "durable" if durable else "transient"
+    several, pipelined = (DURABLE_DECLARES, None) if durable else (DECLARES, DECLARES)
     before = broker.rss()
     began = time.perf_counter()
     await asyncio.gather(*[each(client, range(n, count, 16)) for n, client in enumerate(clients)])
@@ -215,7 +197,7 @@ async def queues(broker: brokers.Broker, report: Report, count: int, *, durable:
         f"{kind} queues, 16 connections, each one by one",
         count / (time.perf_counter() - began),
         "/s",
-        least=DECLARES,
+        least=several,
     )
     report.line("  RSS per queue", (broker.rss() - before) / count / 1024, "KB")
     began = time.perf_counter()
@@ -225,7 +207,10 @@ async def queues(broker: brokers.Broker, report: Report, count: int, *, durable:
     began = time.perf_counter()
     await asyncio.gather(*[one.call(declare(number)) for number in range(count)])
     report.line(
-        f"{kind} queues, 1 connection, pipelined", count / (time.perf_counter() - began), "/s", least=DECLARES
+        f"{kind} queues, 1 connection, pipelined",
+        count / (time.perf_counter() - began),
+        "/s",
+        least=pipelined,
     )
     await delete_all()
 
@@ -244,6 +229,48 @@ async def queues(broker: brokers.Broker, report: Report, count: int, *, durable:
     )
     for client in clients:
         client.close()
+
+
+def restart(name: str, report: Report, count: int) -> None:
+    """Stop a broker that has many durable queues, cleanly and by SIGKILL, and start it again."""
+    with tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch:
+        broker = brokers.start(name, Path(scratch))
+        try:
+            before = broker.rss()
+            uvloop.run(declare_durable(broker.port, count))
+            report.line("RSS per durable queue", (broker.rss() - before) / count / 1024, "KB")
+            for how in ("clean", "dirty"):
+                broker.stop() if how == "clean" else broker.kill()
+                broker = brokers.start(name, Path(scratch))
+                report.line(f"start with {count:,} durable queues after a {how} stop", broker.started_in, "s")
+                found = uvloop.run(still_there(broker.port, count))
+                report.fact("  all of them are there", holds=found == count)
+        finally:
+            broker.stop()
+
+
+async def declare_durable(port: int, count: int) -> None:
+    """Declare durable queues over several connections."""
+    clients = [await Client.connect(port) for _ in range(16)]
+
+    async def each(client: Client, first: int) -> None:
+        for number in range(first, count, len(clients)):
+            await client.declare(f"kept-{number}", durable=True)
+
+    await asyncio.gather(*[each(client, number) for number, client in enumerate(clients)])
+    for client in clients:
+        client.close()
+
+
+async def still_there(port: int, count: int) -> int:
+    """Return how many of the durable queues are there; the first missing one ends the count."""
+    client = await Client.connect(port)
+    waiting = [
+        client.call(commands.Queue.Declare(queue=f"kept-{number}", passive=True)) for number in range(count)
+    ]
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    client.close()
+    return sum(not isinstance(each, BaseException) for each in found)
 
 
 def idle(name: str, report: Report, starts: int) -> None:
@@ -284,6 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--connections", type=int, default=CONNECTIONS, help="idle connections (default 10,000)"
     )
     parser.add_argument("--queues", type=int, default=QUEUES, help="queues declared (default 10,000)")
+    parser.add_argument("--only-queues", action="store_true", help="leave out idling and connections")
     parser.add_argument("--quick", action="store_true", help="a tenth of everything")
     options = parser.parse_args(arguments)
     share = 10 if options.quick else 1
@@ -292,12 +320,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name in options.brokers.split(","):
             print(name)
-            report = Report(judged=name == "leveret")
-            idle(name, report, 1 if options.quick or name == "rabbitmq" else 5)
+            report = Report(f"scale {name}", judged=name == "leveret")
+            if not options.only_queues:
+                idle(name, report, 1 if options.quick or name == "rabbitmq" else 5)
             with brokers.running([name]) as started, contextlib.suppress(KeyboardInterrupt):
-                uvloop.run(connections(started[name], report, count))
+                if not options.only_queues:
+                    uvloop.run(connections(started[name], report, count))
                 for durable in (False, True):
                     uvloop.run(queues(started[name], report, options.queues // share, durable=durable))
+            if name != "relay":
+                restart(name, report, options.queues // share)
             missed += report.missed
     except brokers.BrokerError as error:
         print(f"bench: {error}", file=sys.stderr)

@@ -1,0 +1,280 @@
+"""A queue with millions of messages: `python -m bench.backlog` or `make bench-backlog`.
+
+For each backlog (how many messages, their size, persistent or transient): the publish rate into the long queue beside
+that into an empty one, by turns; the memory of the broker; how long a restart takes after a clean stop and after
+SIGKILL, until a client is connected; the rate of draining it all, with every message's number and mark checked, beside
+draining a backlog that never left memory. `--against REF` takes that last figure from another git revision.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from pamqp import commands
+
+from bench import brokers
+from bench.bulk import Bulk, BulkError
+from bench.results import Report
+from bench.revision import revision
+
+PUBLISH_RATIO = 0.85
+DRAIN_RATIO = 0.6
+MEMORY = 400 << 20
+START_SECONDS = {"clean": (2.0, 5.0), "dirty": (6.0, 60.0)}
+"""For up to 1,000,000 messages, and for more."""
+STOP_LIMIT = 120.0
+START_LIMIT = 300.0
+SETTLE = 2.0
+PROBES = 5
+RAM_BACKLOG = 24 << 20
+"""Octets of bodies in a backlog that stays in memory."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Backlog:
+    """So many messages of one kind."""
+
+    messages: int
+    size: int
+    persistent: bool
+
+    def __str__(self) -> str:
+        kind = "persistent" if self.persistent else "transient"
+        return f"{self.messages:,} {kind} messages of {self.size} octets"
+
+    @property
+    def disk(self) -> int:
+        """Octets of disk it may take, generously."""
+        return self.messages * (self.size * 2 + 300) + (1 << 30)
+
+
+ALL = (
+    Backlog(1_000_000, 100, persistent=True),
+    Backlog(1_000_000, 1500, persistent=True),
+    Backlog(1_000_000, 1500, persistent=False),
+    Backlog(10_000_000, 100, persistent=True),
+    Backlog(10_000_000, 100, persistent=False),
+)
+
+
+class Broker:
+    """A broker that is stopped, killed and started again on the same data."""
+
+    def __init__(
+        self, name: str, folder: Path, options: argparse.Namespace, root: Path = brokers.ROOT
+    ) -> None:
+        self.name, self.folder, self.root = name, folder, root
+        self.settings = options.set if root == brokers.ROOT else []
+        self.running = self.launch()
+
+    def launch(self) -> brokers.Broker:
+        """Start it."""
+        return brokers.start(self.name, self.folder, self.settings, root=self.root, limit=START_LIMIT)
+
+    def connect(self) -> Bulk:
+        """Return a client."""
+        return Bulk(self.running.port)
+
+    def restart(self, how: str) -> tuple[float, float]:
+        """Stop it or kill it and start it again; return the seconds of stopping and those until a client was served."""
+        began = time.monotonic()
+        self.running.stop(STOP_LIMIT) if how == "clean" else self.running.kill()
+        stopped = time.monotonic()
+        self.running = self.launch()
+        self.connect().close()
+        return stopped - began, time.monotonic() - stopped
+
+
+@contextlib.contextmanager
+def broker(name: str, options: argparse.Namespace, root: Path = brokers.ROOT) -> Iterator[Broker]:
+    """Run a broker with a data directory of its own, removed at the end."""
+    with tempfile.TemporaryDirectory(
+        prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
+    ) as scratch:
+        made = Broker(name, Path(scratch), options, root)
+        try:
+            yield made
+        finally:
+            made.running.stop(1.0)
+
+
+def ram_drain(subject: Broker, backlog: Backlog, count: int, times: int = 10) -> float:
+    """Return the median rate of draining a backlog that stays in memory."""
+    client = subject.connect()
+    client.declare("ram")
+    rates = []
+    for number in range(times):
+        client.fill("ram", number * count, count, backlog.size, persistent=backlog.persistent)
+        rates.append(client.drain("ram", number * count, count))
+    client.call(commands.Queue.Delete(queue="ram"))
+    client.close()
+    return median(rates)
+
+
+def filled(subject: Broker, backlog: Backlog, report: Report) -> None:
+    """Fill the queue, and tell how fast and how much memory it took at most."""
+    peak = 0
+    looked = time.monotonic()
+
+    def progress(_: int) -> None:
+        nonlocal peak, looked
+        if time.monotonic() - looked > 0.25:
+            looked = time.monotonic()
+            peak = max(peak, subject.running.anonymous_rss())
+
+    client = subject.connect()
+    client.declare("long")
+    rate = client.fill(
+        "long", 0, backlog.messages, backlog.size, persistent=backlog.persistent, progress=progress
+    )
+    client.close()
+    report.line("filled at", rate, "msg/s")
+    report.line("RssAnon, most while it was filled", peak / 2**20, "MB")
+
+
+def publish_rates(subject: Broker, backlog: Backlog, report: Report) -> int:
+    """Publish into the long queue and into an empty one by turns; return how many messages the long one holds."""
+    count = max(20_000, 150_000_000 // (backlog.size + 1000))
+    ratios, rates = [], []
+    held = backlog.messages
+    client = subject.connect()
+    for number in range(PROBES):
+        empty = f"empty-{number}"
+        client.declare(empty)
+        found = {}
+        for queue in ("long", empty) if number % 2 else (empty, "long"):
+            at = held if queue == "long" else 0
+            found[queue] = client.fill(queue, at, count, backlog.size, persistent=backlog.persistent)
+            held += count if queue == "long" else 0
+        client.call(commands.Queue.Delete(queue=empty))
+        ratios.append(found["long"] / found[empty])
+        rates.append(found["long"])
+    client.close()
+    report.line(f"published into it, median of {PROBES} times {count:,}", median(rates), "msg/s")
+    report.line("  beside an empty queue", median(ratios), "x", least=PUBLISH_RATIO)
+    return held
+
+
+def restarts(subject: Broker, backlog: Backlog, held: int, report: Report) -> bool:
+    """Restart after a clean stop and after a kill; return whether everything is marked as redelivered now."""
+    for how in ("clean", "dirty"):
+        stopping, starting = subject.restart(how)
+        if how == "clean":
+            report.line("clean stop", stopping, "s")
+        small, large = START_SECONDS[how]
+        report.line(
+            f"{how} start until a client is served",
+            starting,
+            "s",
+            most=small if backlog.messages <= 1_000_000 else large,
+        )
+        client = subject.connect()
+        report.fact(
+            f"all messages are there after the {how} start", holds=client.ready_messages("long") == held
+        )
+        client.close()
+        time.sleep(SETTLE)
+        report.line("  RssAnon then", subject.running.anonymous_rss() / 2**20, "MB", most=MEMORY / 2**20)
+    return True
+
+
+def drained(subject: Broker, held: int, reference: float, report: Report, *, redelivered: bool) -> None:
+    """Drain the queue and check what comes."""
+    client = subject.connect()
+    try:
+        rate = client.drain("long", 0, held, redelivered=redelivered)
+    except BulkError as error:
+        report.fact(f"drained in order: {error}", holds=False)
+        return
+    report.line("drained at", rate, "msg/s")
+    report.line("  beside a backlog in memory", rate / reference, "x", least=DRAIN_RATIO)
+    report.fact(
+        f"all {held:,} came in order, redelivered is {redelivered}, the queue is empty",
+        holds=client.ready_messages("long") == 0,
+    )
+    client.close()
+    report.line("RssAnon when it was drained", subject.running.anonymous_rss() / 2**20, "MB")
+
+
+def measure(backlog: Backlog, options: argparse.Namespace, other: Path | None) -> int:
+    """Measure one backlog; return how many bars were missed."""
+    print(f"\n{options.broker}, {backlog}", flush=True)
+    where = options.dir or Path(tempfile.gettempdir())
+    if (free := shutil.disk_usage(where).free) < backlog.disk:
+        print(f"  left out: {backlog.disk >> 30} GiB may be needed in {where}, {free >> 30} are free")
+        return 1
+    report = Report(f"backlog {options.broker} {backlog}", judged=options.broker == "leveret")
+    in_memory = max(1000, RAM_BACKLOG // (backlog.size + 400))
+    if other is not None:
+        with broker(options.broker, options, other) as earlier:
+            reference = ram_drain(earlier, backlog, max(in_memory, backlog.messages // 10), 3)
+        report.line(f"in memory, {options.against}: drained at", reference, "msg/s")
+    with broker(options.broker, options) as subject:
+        small = ram_drain(subject, backlog, in_memory)
+        report.line(f"in memory ({in_memory:,} messages): drained at", small, "msg/s")
+        if other is None:
+            reference = small
+        before = subject.running.anonymous_rss()
+        report.line("RssAnon before", before / 2**20, "MB")
+        filled(subject, backlog, report)
+        held = publish_rates(subject, backlog, report)
+        time.sleep(SETTLE)
+        report.line(
+            "RssAnon with the backlog", subject.running.anonymous_rss() / 2**20, "MB", most=MEMORY / 2**20
+        )
+        redelivered = False
+        if backlog.persistent and not options.no_restart:
+            redelivered = restarts(subject, backlog, held, report)
+        drained(subject, held, reference, report, redelivered=redelivered)
+        octets = sum(path.stat().st_blocks * 512 for path in subject.folder.rglob("*") if path.is_file())
+        report.line("data directory afterwards", octets / 2**20, "MB")
+    return report.missed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; return 0 if every bar was cleared, 1 if not, 2 if a broker did not start."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.backlog", description="Queues of millions of messages"
+    )
+    parser.add_argument("--messages", type=int, help="one backlog of so many instead of the usual five")
+    parser.add_argument("--size", type=int, default=100, help="octets of each body (default 100, at least 8)")
+    parser.add_argument("--transient", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="a hundredth of the usual ones")
+    parser.add_argument("--no-restart", action="store_true", help="drain what was never restarted")
+    parser.add_argument("--against", metavar="REF", help="a git revision that keeps everything in memory")
+    parser.add_argument("--broker", choices=("leveret", "rabbitmq"), default="leveret")
+    parser.add_argument("--dir", type=Path, help="a folder on the disk to be used (default: the system's)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args(arguments)
+    chosen: Sequence[Backlog] = ALL
+    if options.messages:
+        chosen = (Backlog(options.messages, options.size, not options.transient),)
+    elif options.quick:
+        chosen = [dataclasses.replace(each, messages=each.messages // 100) for each in ALL]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    missed = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            other = stack.enter_context(revision(options.against)) if options.against else None
+            for backlog in chosen:
+                try:
+                    missed += measure(backlog, options, other)
+                except BulkError as error:
+                    print(f"  FAIL: {error}", flush=True)
+                    missed += 1
+    except (brokers.BrokerError, BulkError, OSError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

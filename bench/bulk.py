@@ -1,0 +1,317 @@
+"""A blocking client for very many small messages: it fills and drains queues and checks their order.
+
+Every body begins with its number (8 octets, big-endian). Frames are made in chunks and numbered by slice
+assignment, and deliveries, which are all of one length, are checked by slices as well: a few nanoseconds a message.
+So one core is enough to outrun a broker, and ten million messages take minutes.
+"""
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+from pamqp import commands, frame
+
+from bench.client import ack_frame, publish_frames
+
+FRAME_MAX = 131072
+CHUNK_OCTETS = 256 * 1024
+PATIENCE = 120.0
+DELIVER = b"\x00\x3c\x00\x3c"
+CONFIRM_ACK, CONFIRM_NACK = b"\x00\x3c\x00\x50", b"\x00\x3c\x00\x78"
+ack_at = struct.Struct(">Q?").unpack_from
+frame_at = struct.Struct(">BHI").unpack_from
+
+
+class BulkError(Exception):
+    """The broker did not do what was expected of it; the text says what."""
+
+
+class Bulk:
+    """One connection with one channel.
+
+    Args:
+        port: the broker's, on 127.0.0.1.
+        patience: seconds to wait for a connection, and for anything to come later.
+
+    Raises:
+        OSError: nobody listens there.
+
+    """
+
+    def __init__(self, port: int, *, patience: float = PATIENCE) -> None:
+        self.plug = socket.create_connection(("127.0.0.1", port), patience)
+        self.plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.patience = patience
+        self.rest = b""
+        self.confirming = False
+        self.sent = self.confirmed = 0
+        self.plug.sendall(b"AMQP\0\0\x09\x01")
+        self.reply()
+        capabilities = {"capabilities": {"basic.nack": True, "publisher_confirms": True}}
+        self.call(commands.Connection.StartOk(capabilities, "PLAIN", "\0guest\0guest", "en_US"), 0)
+        self.send(commands.Connection.TuneOk(2047, FRAME_MAX, 0), 0)
+        self.call(commands.Connection.Open("/"), 0)
+        self.call(commands.Channel.Open())
+
+    def close(self) -> None:
+        """Drop the connection without ceremony."""
+        self.plug.close()
+
+    def send(self, method, channel: int = 1) -> None:
+        """Write a method."""
+        self.plug.sendall(frame.marshal(method, channel))
+
+    def call(self, method, channel: int = 1):
+        """Write a method and return the reply.
+
+        Raises:
+            BulkError: the broker closed the channel or the connection instead.
+
+        """
+        self.send(method, channel)
+        return self.reply()
+
+    def read(self) -> None:
+        """Wait for octets.
+
+        Raises:
+            BulkError: the connection was closed, or nothing came in time.
+
+        """
+        try:
+            octets = self.plug.recv(1 << 20)
+        except TimeoutError:
+            message = f"nothing came for {self.patience:.0f} s"
+            raise BulkError(message) from None
+        if not octets:
+            message = "the broker hung up"
+            raise BulkError(message)
+        self.rest = self.rest + octets if self.rest else octets
+
+    def reply(self):
+        """Return the next method that is no confirm."""
+        while True:
+            while len(self.rest) < 8 or len(self.rest) < frame_at(self.rest)[2] + 8:
+                self.read()
+            end = frame_at(self.rest)[2] + 8
+            octets, self.rest = self.rest[:end], self.rest[end:]
+            if octets[0] == 8 or self._settled(octets):
+                continue
+            _, _, method = frame.unmarshal(octets)
+            if isinstance(method, (commands.Connection.Close, commands.Channel.Close)):
+                raise BulkError(f"{method.reply_code} {method.reply_text}")
+            if not isinstance(method, (commands.Connection.Blocked, commands.Connection.Unblocked)):
+                return method
+
+    def declare(self, queue: str, *, durable: bool = True) -> None:
+        """Declare a classic queue."""
+        self.call(commands.Queue.Declare(queue=queue, durable=durable))
+
+    def ready_messages(self, queue: str) -> int:
+        """Return how many ready messages a queue holds."""
+        return int(self.call(commands.Queue.Declare(queue=queue, passive=True)).message_count)
+
+    # -- publishing ---------------------------------------------------------------------------------------------------
+
+    def fill(
+        self,
+        queue: str,
+        first: int,
+        count: int,
+        size: int,
+        *,
+        persistent: bool,
+        window: int = 20_000,
+        progress: Callable[[int], None] | None = None,
+    ) -> float:
+        """Publish numbered messages to a queue; return messages a second until the broker has them all.
+
+        Persistent ones are confirmed, `window` of them under way at most; after transient ones a synchronous method
+        is answered.
+
+        Raises:
+            BulkError: one was refused, or the broker closed.
+
+        """
+        if persistent and not self.confirming:
+            self.call(commands.Confirm.Select())
+            self.confirming = True
+        began = time.perf_counter()
+        before = self.sent
+        for octets, many in chunks(queue, first, count, size, persistent=persistent):
+            self._write(octets)
+            self.sent += many
+            while self.confirming and self.sent - self.confirmed > window:
+                self._confirms()
+            if progress is not None:
+                progress(self.sent - before)
+        while self.confirming and self.confirmed < self.sent:
+            self._confirms()
+        self.ready_messages(queue)
+        return count / (time.perf_counter() - began)
+
+    def _write(self, octets: bytearray) -> None:
+        """Write all, reading confirms meanwhile, so that neither side waits for the other for ever."""
+        view = memoryview(octets)
+        deadline = time.monotonic() + self.patience
+        while view:
+            readable, writable, _ = select.select([self.plug], [self.plug], [], self.patience)
+            if readable:
+                self._confirms()
+            if writable:
+                view = view[self.plug.send(view[:CHUNK_OCTETS], socket.MSG_DONTWAIT) :]
+                deadline = time.monotonic() + self.patience
+            elif time.monotonic() > deadline:
+                message = f"the broker took nothing for {self.patience:.0f} s"
+                raise BulkError(message)
+
+    def _confirms(self) -> None:
+        self.read()
+        at, octets = 0, self.rest
+        while len(octets) - at >= 8:
+            end = at + frame_at(octets, at)[2] + 8
+            if end > len(octets):
+                break
+            if not self._settled(octets[at:end]) and octets[at] != 8:
+                _, _, method = frame.unmarshal(octets[at:end])
+                if not isinstance(method, (commands.Connection.Blocked, commands.Connection.Unblocked)):
+                    raise BulkError(f"unexpected {method}")
+            at = end
+        self.rest = octets[at:]
+
+    def _settled(self, octets: bytes) -> bool:
+        """Count a confirm; return whether it was one."""
+        if octets[7:11] == CONFIRM_ACK:
+            tag, multiple = ack_at(octets, 11)
+            self.confirmed = tag if multiple else self.confirmed + 1
+            return True
+        if octets[7:11] == CONFIRM_NACK:
+            message = f"messages up to {ack_at(octets, 11)[0]} were refused"
+            raise BulkError(message)
+        return False
+
+    # -- consuming ----------------------------------------------------------------------------------------------------
+
+    def drain(
+        self,
+        queue: str,
+        first: int,
+        count: int,
+        *,
+        prefetch: int = 200,
+        multiple: bool = False,
+        redelivered: bool | None = None,
+    ) -> float:
+        """Consume and acknowledge numbered messages; return messages a second from `consume` to the last delivery.
+
+        Args:
+            queue: from where.
+            first: the number of the first.
+            count: how many there are.
+            prefetch: unacknowledged messages under way at most.
+            multiple: one ack for all that one read brought, instead of one each.
+            redelivered: what that flag has to be, None for anything.
+
+        Raises:
+            BulkError: one is missing, out of order or wrongly marked.
+
+        """
+        self.call(commands.Basic.Qos(prefetch_count=prefetch))
+        began = time.perf_counter()
+        self.call(commands.Basic.Consume(queue=queue, consumer_tag="bulk"))
+        got = 0
+        shape: Shape | None = None
+        while got < count:
+            if shape is None:
+                shape = Shape.of(self.rest)
+            many = 0 if shape is None else min(len(self.rest) // shape.length, count - got)
+            if not many or shape is None:
+                self.read()
+                continue
+            octets = self.rest[: many * shape.length]
+            shape.check(octets, many, first + got, redelivered=redelivered)
+            (tag,) = struct.unpack_from(">Q", octets, (many - 1) * shape.length + shape.tag)
+            self.plug.sendall(ack_frame(1, 1, 13, 60, 80, tag, True, 0xCE) if multiple else acks(tag, many))
+            self.rest = self.rest[many * shape.length :]
+            got += many
+        took = time.perf_counter() - began
+        if self.rest:
+            message = f"more than the {count} messages expected came"
+            raise BulkError(message)
+        self.call(commands.Basic.Cancel(consumer_tag="bulk"))
+        return count / took
+
+
+class Shape:
+    """Where the parts of one delivery are, as long as all are alike."""
+
+    def __init__(self, length: int, tag: int, number: int) -> None:
+        self.length, self.tag, self.number = length, tag, number
+
+    @classmethod
+    def of(cls, octets: bytes) -> "Shape | None":
+        """Read it off a first delivery, if that is there as a whole."""
+        at, ends = 0, []
+        for _ in range(3):
+            if len(octets) - at < 8:
+                return None
+            at += frame_at(octets, at)[2] + 8
+            ends.append(at)
+        if len(octets) < at:
+            return None
+        return cls(length=at, tag=12 + octets[11], number=ends[1] + 7)
+
+    def check(self, octets: bytes, count: int, first: int, *, redelivered: bool | None) -> None:
+        """Check kind, order and mark of so many deliveries.
+
+        Raises:
+            BulkError: they are not what they should be.
+
+        """
+        step = self.length
+        for at, value in enumerate(DELIVER, 7):
+            if octets[at::step] != bytes((value,)) * count:
+                raise BulkError(f"something else came among the deliveries after message {first}")
+        numbers = bytearray(8 * count)
+        for at in range(8):
+            numbers[at::8] = octets[self.number + at :: step]
+        expected = struct.pack(f">{count}Q", *range(first, first + count))
+        if numbers != expected:
+            found = struct.unpack(f">{count}Q", numbers)
+            wrong = next(n for n, number in enumerate(found) if number != first + n)
+            raise BulkError(f"message {found[wrong]} came where {first + wrong} was due")
+        if redelivered is not None:
+            marks = octets[self.tag + 8 :: step]
+            if marks != bytes((redelivered,)) * count:
+                raise BulkError(f"redelivered is not {redelivered} throughout after message {first}")
+
+
+def acks(last: int, count: int) -> bytes:
+    """Return the frames of one ack for each of `count` delivery tags up to `last`."""
+    one = ack_frame(1, 1, 13, 60, 80, 0, False, 0xCE)
+    octets = bytearray(one * count)
+    tags = struct.pack(f">{count}Q", *range(last - count + 1, last + 1))
+    for at in range(8):
+        octets[11 + at :: len(one)] = tags[at::8]
+    return bytes(octets)
+
+
+def chunks(
+    queue: str, first: int, count: int, size: int, *, persistent: bool
+) -> Iterator[tuple[bytearray, int]]:
+    """Yield frames of numbered messages and how many each holds; the same buffer is used again."""
+    one = publish_frames(queue, bytes(8) + b"x" * (size - 8), persistent=persistent)
+    step = len(one)
+    number = step - 1 - size
+    many = max(1, CHUNK_OCTETS // step)
+    octets = bytearray(one * many)
+    for at in range(first, first + count, many):
+        if (left := first + count - at) < many:
+            many = left
+            octets = bytearray(one * many)
+        numbers = struct.pack(f">{many}Q", *range(at, at + many))
+        for each in range(8):
+            octets[number + each :: step] = numbers[each::8]
+        yield octets, many

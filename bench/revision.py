@@ -1,0 +1,21 @@
+"""Other revisions of this project, to be measured beside this one."""
+
+import contextlib
+import io
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@contextlib.contextmanager
+def revision(ref: str) -> Iterator[Path]:
+    """Unpack a git revision into a temporary folder for the length of a `with` block."""
+    packed = subprocess.run(["git", "-C", str(ROOT), "archive", ref], check=True, capture_output=True).stdout
+    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="data")
+        yield Path(folder)

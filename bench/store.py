@@ -1,0 +1,252 @@
+"""The commit path beside a bare segment file, without a broker: `python -m bench.store` or `make bench-store`.
+
+One thread publishes a batch of persistent messages into a durable queue, cuts it and commits it, both flushes
+included; beside it the same octets go to a file by writev and fdatasync. The two take turns on the same disk,
+each cell of the table several times, and medians count. Then the same with bodies apart from their records, and
+the octets that a message costs on disk when it goes to several queues.
+"""
+
+import argparse
+import os
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from bench.results import Report, append
+from storage.environment import Environment
+from storage.journal import EMBED_BELOW, Journal
+from storage.message import Persistent
+from storage.variable_queue import Pager, VariableQueue
+
+SIZES = (100, 1500, 4096, 65536)
+BATCHES = (1, 10, 100, 1000)
+FAN_OUT = (1, 2, 5, 10)
+RATIO = 0.4
+MOST_OCTETS = 256 * 1024 * 1024
+"""What one cell writes at most in one round."""
+SEGMENT_OCTETS = 64 * 1024 * 1024
+ALWAYS, NEVER = 1 << 40, 0
+"""Values of `queue_index_embed_msgs_below`."""
+
+frame = struct.Struct(">BHI").pack
+
+
+def content(size: int) -> bytes:
+    """Return the content header and body frames of a persistent message."""
+    header = struct.pack(">HHQHB", 60, 0, size, 0x1000, 2)
+    return frame(2, 1, len(header)) + header + b"\xce" + frame(3, 1, size) + os.urandom(size) + b"\xce"
+
+
+class Store:
+    """A durable environment with its journal, driven by hand."""
+
+    def __init__(self, folder: Path, embed_below: int) -> None:
+        self.environment = Environment(folder)
+        self.journal = Journal(embed_below=embed_below)
+        self.pager = Pager(self.journal, lambda _: None, ram_limit=1 << 60)
+        self.qids = 0
+        self.confirmed = 0
+        self.seq_no = 0
+
+    def accepted(self, _seq_no: int) -> None:
+        """A message is safe."""
+        self.confirmed += 1
+
+    def refused(self, seq_no: int) -> None:
+        """A message is not."""
+        raise OSError(seq_no)
+
+    def queue(self) -> VariableQueue:
+        """Return a new durable queue."""
+        self.qids += 1
+        return VariableQueue(self.pager, self.qids, durable=True, next_seq=1)
+
+    def publish(self, queues: Sequence[VariableQueue], body: bytes, count: int) -> None:
+        """Publish a batch to all the queues and commit it."""
+        address = b"\x00\x05store"
+        copies = len(queues)
+        messages = [Persistent(address, body, 1, self, n, copies) for n in range(count)]
+        for queue in queues:
+            queue.publish(messages, persistent=True)
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit what was noted."""
+        batch = self.journal.cut()
+        self.environment.commit(batch)
+        self.journal.settled()
+
+    def drop(self, queue: VariableQueue) -> None:
+        """Forget a queue and let its pages be used again."""
+        queue.purge()
+        self.journal.sweep(queue.qid, 0, 1 << 62)
+        self.commit()
+        while self.environment.has_unfinished:
+            self.commit()
+
+
+class Segments:
+    """The yardstick: what is written goes to the end of a file and is flushed. A full file is followed by a new one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.at = SEGMENT_OCTETS
+        self.file = -1
+        self.path = folder
+
+    def publish(self, body: bytes, count: int) -> None:
+        """Write a batch, each message after a header of 16 octets, and flush it."""
+        if self.at >= SEGMENT_OCTETS:
+            self.close()
+            self.path = self.folder / f"segment-{time.monotonic_ns()}"
+            self.file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self.at = 0
+        head = struct.pack(">QQ", count, len(body))
+        parts = [head, body] * count
+        for first in range(0, len(parts), 1024):  # as many as the kernel takes
+            self.at += os.writev(self.file, parts[first : first + 1024])
+        os.fdatasync(self.file)
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.path.unlink()
+            self.file = -1
+            self.at = SEGMENT_OCTETS
+
+
+def rate(publish: Callable[[], None], count: int, octets: int, seconds: float) -> float:
+    """Return messages a second of calling `publish`, which handles `count` of them, for some seconds."""
+    publish()
+    most = max(3, MOST_OCTETS // (octets * count))
+    began = now = time.perf_counter()
+    done = 0
+    while now - began < seconds and done < most:
+        publish()
+        done += 1
+        now = time.perf_counter()
+    return done * count / (now - began)
+
+
+def cell(
+    stores: dict[str, Store], segments: Segments, size: int, batch: int, options: argparse.Namespace
+) -> dict[str, float]:
+    """Return the median rates of one cell of the table, the yardstick's as `segment`."""
+    body = content(size)
+    rates: dict[str, list[float]] = {}
+    for _ in range(options.rounds):
+        rates.setdefault("segment", []).append(
+            rate(lambda: segments.publish(body, batch), batch, size, options.seconds)
+        )
+        segments.close()
+        for name, store in stores.items():
+            queue = store.queue()
+            figure = rate(
+                lambda store=store, queue=queue: store.publish([queue], body, batch),
+                batch,
+                size,
+                options.seconds,
+            )
+            rates.setdefault(name, []).append(figure)
+            store.drop(queue)
+    return {name: median(each) for name, each in rates.items()}
+
+
+def written_octets() -> int:
+    """Octets this process has caused to be written to a disk."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    return 0
+
+
+def fan_out(store: Store, size: int, copies: int, *, batch: int = 100, batches: int = 20) -> float:
+    """Return the octets written to the disk per message that goes to so many queues."""
+    body = content(size)
+    queues = [store.queue() for _ in range(copies)]
+    store.publish(queues, body, batch)
+    before = written_octets()
+    for _ in range(batches):
+        store.publish(queues, body, batch)
+    octets = written_octets() - before
+    for queue in queues:
+        store.drop(queue)
+    return octets / batch / batches
+
+
+def amplification(folder: Path) -> None:
+    """Print the octets written per message, in environments that nothing was deleted from yet."""
+    stores = {"embedded": Store(folder / "fan-embedded", ALWAYS), "apart": Store(folder / "fan-apart", NEVER)}
+    print(
+        f"\n{'size':>6}{'queues':>8}{'embedded':>12}{'apart':>12}  octets written per message, batches of 100"
+    )
+    for size in (100, 1500):
+        for copies in FAN_OUT:
+            each = {name: fan_out(store, size, copies) for name, store in stores.items()}
+            print(
+                f"{size:>6}{copies:>8}" + "".join(f"{value:>12,.0f}" for value in each.values()), flush=True
+            )
+            append({"tool": "store", "size": size, "queues": copies, "octets": each})
+    for store in stores.values():
+        store.environment.close()
+
+
+def table(options: argparse.Namespace, folder: Path, report: Report) -> None:
+    """Print the rates."""
+    stores = {
+        "embedded": Store(folder / "embedded", ALWAYS),
+        "apart": Store(folder / "apart", NEVER),
+    }
+    segments = Segments(folder)
+    print(
+        f"{'size':>6}{'batch':>7}{'segment':>12}{'embedded':>12}{'ratio':>7}{'apart':>12}{'ratio':>7}  msg/s"
+    )
+    judged = 0.0
+    for size in options.sizes:
+        for batch in options.batches:
+            found = cell(stores, segments, size, batch, options)
+            ratios = {name: found[name] / found["segment"] for name in stores}
+            print(
+                f"{size:>6}{batch:>7}{found['segment']:>12,.0f}"
+                + "".join(f"{found[name]:>12,.0f}{ratios[name]:>7.2f}" for name in stores),
+                flush=True,
+            )
+            append({"tool": "store", "size": size, "batch": batch, **found})
+            if (size, batch) == (1500, 100):
+                judged = ratios["embedded"]
+    if judged:
+        report.line("commit path / segment file, 100 x 1500 octets, embedded", judged, "", least=RATIO)
+    for store in stores.values():
+        store.environment.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables; return 0 if the bar was cleared, 1 if not."""
+    parser = argparse.ArgumentParser(prog="python -m bench.store", description="The commit path")
+    parser.add_argument(
+        "--dir", type=Path, help="a folder on the disk to be measured (default: the system's)"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.5, help="length of a measurement (default 0.5)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    options = parser.parse_args(arguments)
+    report = Report("store")
+    with tempfile.TemporaryDirectory(
+        prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
+    ) as scratch:
+        print(
+            f"bodies are written apart from {EMBED_BELOW} octets by default; both flushes of every commit\n"
+        )
+        table(options, Path(scratch), report)
+        amplification(Path(scratch))
+    return 1 if report.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
