@@ -4,7 +4,8 @@ Frames are shown as text, one line each: channel, method, the fields that are no
 what was sent as a list of lines, and a golden transcript is the same lines in a file.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from broker.amqp.codec import decode_method, encode_method
@@ -15,6 +16,7 @@ from broker.amqp.properties import Properties, build
 from broker.amqp.tables import Table
 from broker.config import Config
 from broker.connection import Connection
+from broker.definitions import Definitions, StoredUsers
 from broker.handshake import PROTOCOL_HEADER
 from broker.server import Server
 
@@ -52,8 +54,97 @@ class Node(Server):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(Config(**settings))
+        self.settings = settings
         self.clock = Clock()
         self._loop = self.clock
+
+
+class ManualJournal:
+    """A journal whose commits happen when a test says so; `rows` is what is on disk."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.pending: list[tuple[bytes, bytes | None]] = []
+        self.waiters: list[Callable[[bool], object]] = []
+        self.busy = False
+        """Something else is being written, for which replies have to wait too."""
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        assert "defs" == table
+        self.pending.append((key, value))
+
+    def delete(self, table: str, key: bytes) -> None:
+        assert "defs" == table
+        self.pending.append((key, None))
+
+    def when_safe(self, callback: Callable[[bool], object]) -> None:
+        if self.pending or self.waiters or self.busy:
+            self.waiters.append(callback)
+        else:
+            callback(True)
+
+    def commit(self) -> None:
+        """Everything so far is on disk."""
+        for key, value in self.pending:
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+        self.pending.clear()
+        self.busy = False
+        self._tell(stored=True)
+
+    def fail(self) -> None:
+        """The disk is full: nothing was written, and all of it will be tried again."""
+        self._tell(stored=False)
+
+    def _tell(self, *, stored: bool) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter(stored)
+
+
+class StoringNode(Node):
+    """A server that has just started on what an earlier one has stored.
+
+    Args:
+        rows: what is on disk.
+        settings: the configuration.
+
+    """
+
+    def __init__(self, rows: Mapping[bytes, bytes] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.journal = self.store = ManualJournal()
+        self.store.rows |= rows or {}
+        boot = max(
+            (int.from_bytes(key[1:5], "big") for key in self.store.rows if key[:1] in b"VEQ"), default=0
+        )
+        ids = itertools.count((boot + 1) << 32)
+        self.definitions = Definitions(self.journal, ids.__next__)
+        self.users = StoredUsers(self.definitions, self.config.loopback_users)
+        self.vhosts.clear()
+        self.restored = self.load_definitions(self.store.rows.items())
+        if not rows:
+            self.commit()
+
+    def commit(self) -> None:
+        """A commit, and what the loop does after it."""
+        self.store.commit()
+        self._go_on()
+
+    def fail(self) -> None:
+        """A commit that finds the disk full."""
+        self.store.fail()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self.run_turn()
+        self.clock.run()
+
+    def restarted(self) -> "StoringNode":
+        """The next server on the same disk; what was not committed is lost."""
+        return StoringNode(self.store.rows, **self.settings)
 
 
 class Driver:

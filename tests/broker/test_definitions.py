@@ -1,0 +1,571 @@
+"""Durable definitions: what is written down, when it goes, and what is there after a restart."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from fakes import Client, ManualJournal, StoringNode, queue_declare
+from hypothesis import given, settings, strategies as st
+
+from broker.amqp.commands import Exchange, Queue, make
+from broker.amqp.tables import encode_table
+from broker.auth import User, UserLimits, VHostLimits
+from broker.credentials import Password, check_password
+from broker.definitions import Definitions, NullJournal
+from broker.server import Server
+from broker.vhost import VHost
+from storage.definitions import BindingRow, ExchangeRow, QueueRow, VHostRow, decode, encode
+from storage.errors import DamagedError, UnknownFormatError
+from storage.memory import MemoryQueue
+
+EMPTY = encode_table({})
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    return StoringNode()
+
+
+@pytest.fixture
+def client(node) -> Client:
+    return Client(node)
+
+
+def ask(client: Client, *methods: Any) -> list[str]:
+    """Send methods, each with the commit it may wait for."""
+    for method in methods:
+        client.send(method)
+        client.node.commit()
+    return client.sent()
+
+
+def declare(name: str, kind: str = "direct", *, durable: bool = True, auto_delete: bool = False) -> Any:
+    return make(Exchange.Declare, 0, name, kind, False, durable, auto_delete, False, False, {})
+
+
+def bind(queue: str, exchange: str, key: str = "k", arguments: Any = None) -> Any:
+    return make(Queue.Bind, 0, queue, exchange, key, False, arguments or {})
+
+
+def bind_exchange(destination: str, source: str, key: str = "k") -> Any:
+    return make(Exchange.Bind, 0, destination, source, key, False, {})
+
+
+def delete(queue: str) -> Any:
+    return make(Queue.Delete, 0, queue, False, False, False)
+
+
+def durable_queue(name: str, **options: Any) -> Any:
+    return queue_declare(name, durable=True, **options)
+
+
+def kinds(node: StoringNode) -> Counter[str]:
+    """How many rows of each kind are on disk."""
+    return Counter(key[:1].decode() for key in node.store.rows)
+
+
+def topology(node: Server, *, durable_only: bool = True) -> dict[str, Any]:
+    """Everything that matters of a server's vhosts, as plain values."""
+    return {name: _topology(vhost, durable_only=durable_only) for name, vhost in node.vhosts.items()}
+
+
+def _topology(vhost: VHost, *, durable_only: bool) -> Any:
+    exchanges = {
+        exchange.name: (
+            exchange.type,
+            exchange.auto_delete,
+            exchange.internal,
+            encode_table(exchange.arguments),
+            exchange.alternate,
+        )
+        for exchange in vhost.router.exchanges.values()
+        if exchange.durable or not durable_only
+    }
+    queues = {
+        queue.name: (queue.qid, queue.auto_delete, encode_table(queue.arguments))
+        for queue in vhost.queues.values()
+        if queue.durable or not durable_only
+    }
+    bindings = {
+        (source, type(to).__name__, to.name, key, encode_table(arguments))
+        for source, to, key, arguments in vhost.router.bindings()
+        if (vhost.router.get(source).durable and to.durable) or not durable_only
+    }
+    return exchanges, queues, bindings
+
+
+def rights(node: Server) -> Any:
+    """Everything that matters of a server's users."""
+    users = node.users
+    return (
+        {user.name: user for user in users.all()},
+        {(user, vhost): repr(row) for user, vhost, row in users.permission_rows()},
+        set(users.topic_permission_rows()),
+        {user.name: users.user_limits(user.name) for user in users.all()},
+        {name: (users.vhost_limits(name), vhost.max_queues) for name, vhost in node.vhosts.items()},
+    )
+
+
+# -- the first start, and the next ------------------------------------------------------------------------------------
+
+
+def test_the_first_start_writes_what_the_configuration_says(node):
+    """Vhost, user, permission and the exchanges that every vhost has, in one commit."""
+    assert Counter(V=1, U=1, P=1, E=7) == kinds(node)
+
+
+def test_the_next_start_is_the_same(node):
+    """Users with their passwords, rights, vhosts: everything is as it was, and nothing is written again."""
+    again = node.restarted()
+
+    assert (rights(node), topology(node)) == (rights(again), topology(again))
+    assert check_password(Password("guest"), again.users.get("guest").password_hash)
+    assert [] == again.store.pending
+    assert again.store.rows == node.store.rows
+    assert Client(again).declare("q") == ["1 queue.declare-ok queue=q"]
+
+
+def test_what_is_stored_wins_over_the_configuration(node):
+    """After the first start the configuration brings back nothing that an administrator has deleted."""
+    node.users.add(User("ada", "", frozenset({"administrator"})))
+    node.users.remove("guest")
+    node.commit()
+    again = node.restarted()
+
+    assert ["ada"] == [user.name for user in again.users.all()]
+    assert [] == again.users.permission_rows()
+
+
+def test_what_was_not_committed_is_not_there(client, node):
+    """A declaration without its commit leaves no trace."""
+    client.send(durable_queue("q"))
+    client.send(declare("x"))
+
+    assert topology(StoringNode()) == topology(node.restarted())
+
+
+def test_a_broker_without_storage_forgets():
+    """The journal that keeps nothing takes rows and lets nobody wait."""
+    told = []
+    journal = NullJournal()
+    journal.put("defs", b"k", b"v")
+    journal.delete("defs", b"k")
+    journal.when_safe(told.append)
+
+    assert [True] == told
+
+
+# -- topology ---------------------------------------------------------------------------------------------------------
+
+
+def test_durable_topology_survives(client, node):
+    """Exchanges, queues and bindings are there again, with arguments, types and qids."""
+    arguments = {"x-max-length": ("long", 5), "x-odd": ("array", [("void", None), ("decimal", (2, 314))])}
+    ask(
+        client,
+        declare("logs", "topic", auto_delete=True),
+        declare("all", "fanout"),
+        durable_queue("q", arguments=arguments),
+        durable_queue("lazy", auto_delete=True),
+        bind("q", "logs", "#.error"),
+        bind("q", "amq.headers", "", {"x-match": ("longstr", "any"), "n": ("double", 0.5)}),
+        bind_exchange("all", "logs", "*"),
+        bind("lazy", "all"),
+    )
+    again = node.restarted()
+
+    assert topology(node) == topology(again)
+    assert ["q", "lazy"] == [queue.name for queue in again.restored]
+    assert 0 not in {queue.qid for queue in again.restored}
+    assert {name: q.qid for name, q in node.vhosts["/"].queues.items()} == {
+        queue.name: queue.qid for queue in again.restored
+    }
+
+
+def test_a_restored_topology_works(client, node):
+    """Messages find their way through it, and it can be changed and stored again."""
+    ask(client, declare("x"), durable_queue("q"), bind("q", "x"))
+    again = node.restarted()
+    other = Client(again)
+    other.publish("k", b"m", exchange="x")
+
+    assert 1 == again.vhosts["/"].queues["q"].ready_count
+    assert ["1 queue.delete-ok message_count=1"] == ask(other, delete("q"))
+    assert Counter(V=1, U=1, P=1, E=8) == kinds(again)
+
+
+def test_what_is_not_durable_leaves_no_rows(client, node):
+    """Transient and exclusive queues, transient exchanges, and bindings to or from any of them."""
+    before = kinds(node)
+    ask(
+        client,
+        durable_queue("kept"),
+        queue_declare("transient"),
+        durable_queue("exclusive", exclusive=True),
+        declare("passing", durable=False),
+        bind("kept", "passing"),
+        bind("transient", "amq.direct"),
+        bind("exclusive", "amq.direct"),
+        bind_exchange("passing", "amq.direct"),
+        bind_exchange("amq.fanout", "passing"),
+    )
+
+    assert before + Counter(Q=1) == kinds(node)
+    assert [0, 0] == [node.vhosts["/"].queues[name].qid for name in ("transient", "exclusive")]
+
+
+@pytest.mark.parametrize(
+    "going",
+    [
+        pytest.param([delete("q")], id="delete the queue"),
+        pytest.param([make(Queue.Unbind, 0, "q", "x", "k", {}), delete("q")], id="unbind"),
+        pytest.param([make(Exchange.Delete, 0, "x", False, False), delete("q")], id="delete the exchange"),
+    ],
+)
+def test_rows_go_with_what_they_say(client, node, going):
+    """However a queue, an auto-delete exchange and their bindings go, nothing of them is left on disk."""
+    before = node.store.rows.copy()
+    ask(
+        client,
+        declare("x", auto_delete=True),
+        declare("y", auto_delete=True),
+        durable_queue("q"),
+        bind("q", "x", "k"),
+        bind("q", "y", "k", {"n": ("signedint", 1)}),
+        bind_exchange("y", "x", "k2"),
+        bind_exchange("x", "amq.topic", "#"),
+        bind("q", "amq.topic", "#"),
+    )
+    gone = kinds(node) - Counter(key[:1].decode() for key in before)
+    ask(client, *going)
+    if "x" in node.vhosts["/"].router.exchanges:
+        ask(client, make(Exchange.Delete, 0, "x", False, False))
+    ask(client, make(Exchange.Delete, 0, "y", False, False))
+
+    assert Counter(E=2, Q=1, B=5) == gone
+    assert before == node.store.rows
+
+
+def test_an_auto_delete_queue_goes_with_its_rows(client, node):
+    """Its last consumer takes it along, bindings too, in the same commit."""
+    before = node.store.rows.copy()
+    ask(client, durable_queue("q", auto_delete=True), bind("q", "amq.direct"))
+    client.consume("q")
+    client.connection.lost()
+    node.commit()
+
+    assert before == node.store.rows
+
+
+def test_the_order_of_arguments_does_not_matter_to_unbind(client, node):
+    """A binding is found by what its arguments are, however they are written."""
+    before = kinds(node)
+    there = {"a": ("signedint", 1), "b": ("double", 0.0)}
+    back = {"b": ("double", -0.0), "a": ("signedint", 1)}
+    ask(client, durable_queue("q"), bind("q", "amq.direct", "k", there))
+
+    assert before + Counter(Q=1, B=1) == kinds(node)
+    ask(client, make(Queue.Unbind, 0, "q", "amq.direct", "k", back))
+    assert before + Counter(Q=1) == kinds(node)
+
+
+def test_names_that_are_no_text_survive(node):
+    """Names of any octets come back as they were, wherever they came from."""
+    name = b"\xff\xfe q".decode("utf-8", "surrogateescape")
+    vhost = node.add_vhost(name)
+    queue = vhost.create_queue(name, durable=True, exclusive_owner=None, auto_delete=False, arguments={})
+    vhost.router.declare(name, "topic", durable=True)
+    vhost.router.bind(name, queue, name, {name: ("longstr", name)})
+    node.commit()
+    again = node.restarted()
+
+    assert topology(node) == topology(again)
+    assert name in again.vhosts[name].queues
+
+
+def test_a_new_queue_of_an_old_name_is_another(client, node):
+    """Ids are never given twice, not over a restart either."""
+    ask(client, durable_queue("q"))
+    first = node.vhosts["/"].queues["q"].qid
+    ask(client, delete("q"), durable_queue("q"))
+    second = node.vhosts["/"].queues["q"].qid
+    again = node.restarted()
+    other = Client(again)
+    ask(other, delete("q"), durable_queue("q"))
+
+    assert first < second < again.vhosts["/"].queues["q"].qid
+
+
+def test_the_maker_of_backing_queues_is_told_which_queue():
+    """It gets the qid and the arguments of durable queues, new and restored, and 0 for others."""
+    made = []
+
+    def make_backing(qid: int, arguments: Any) -> MemoryQueue:
+        made.append((qid, arguments))
+        return MemoryQueue()
+
+    node = StoringNode()
+    vhost = VHost("/v", node.turn, make_backing=make_backing)
+    node.definitions.add_vhost(vhost)
+    options = {"exclusive_owner": None, "auto_delete": False, "arguments": {"x": ("bool", True)}}
+    stored = vhost.create_queue("q", durable=True, **options)
+    vhost.create_queue("t", durable=False, **options)
+    vhost.create_queue("r", durable=True, qid=9, **options)
+    vhost.create_reply_queue()
+
+    assert [
+        (stored.qid, {"x": ("bool", True)}),
+        (0, {"x": ("bool", True)}),
+        (9, {"x": ("bool", True)}),
+        (0, {}),
+    ] == made
+
+
+# -- rows that do not fit together ------------------------------------------------------------------------------------
+
+
+def written(*rows: Any) -> dict[bytes, bytes]:
+    return {row.key(): encode(row) for row in rows}
+
+
+def test_a_binding_without_its_ends_is_dropped(caplog):
+    """It is told in the log, its row goes, and the rest is there."""
+    rows = written(
+        VHostRow(1, b"/"),
+        ExchangeRow(2, 1, b"x", b"direct", False, False, EMPTY),
+        QueueRow(3, 1, b"q", False, EMPTY),
+        BindingRow(2, 3, b"good", EMPTY, b""),
+        BindingRow(2, 99, b"no queue", EMPTY, b""),
+        BindingRow(99, 3, b"no exchange", EMPTY, b""),
+        BindingRow(3, 2, b"a queue as source", EMPTY, b""),
+        BindingRow(2, 1, b"to a vhost", EMPTY, b""),
+        QueueRow(4, 98, b"lost", False, EMPTY),
+        ExchangeRow(5, 98, b"lost", b"direct", False, False, EMPTY),
+    )
+    node = StoringNode(rows)
+    node.commit()
+
+    assert [("x", "good")] == [(source, key) for source, _, key, _ in node.vhosts["/"].router.bindings()]
+    assert ["q"] == list(node.vhosts["/"].queues)
+    assert 6 == caplog.text.count("dropping a stored definition")
+    assert Counter(V=1, E=8, Q=1, B=1) == kinds(node)  # x, and the seven that had no rows yet
+
+
+def test_a_binding_its_exchange_does_not_take_is_dropped(caplog):
+    """What could not be bound by a client is not bound at a restart either."""
+    arguments = encode_table({"x-match": ("longstr", "perhaps")})
+    rows = written(
+        VHostRow(1, b"/"),
+        ExchangeRow(2, 1, b"x", b"headers", False, False, EMPTY),
+        QueueRow(3, 1, b"q", False, EMPTY),
+        BindingRow(2, 3, b"k", arguments, arguments),
+    )
+    node = StoringNode(rows)
+
+    assert [] == list(node.vhosts["/"].router.bindings())
+    assert "perhaps" in caplog.text
+
+
+def test_what_this_version_does_not_know_is_not_passed_over():
+    """An exchange of an unknown type stops the start: the bindings to it would be lost."""
+    rows = written(VHostRow(1, b"/"), ExchangeRow(2, 1, b"x", b"x-random", False, False, EMPTY))
+
+    with pytest.raises(UnknownFormatError, match=r"exchange 'x' in vhost '/': .*x-random"):
+        StoringNode(rows)
+
+
+def test_damage_stops_the_start(client, node):
+    """A broker that cannot read one definition does not start without it."""
+    ask(client, durable_queue("q"))
+    key = next(key for key in node.store.rows if key[:1] == b"Q")
+    node.store.rows[key] = node.store.rows[key][:-1] + b"?"
+
+    with pytest.raises(DamagedError, match="checksum"):
+        node.restarted()
+
+
+# -- users and vhosts -------------------------------------------------------------------------------------------------
+
+
+def test_users_and_their_rights_survive(node):
+    """Users, tags, permissions, topic permissions and limits."""
+    users = node.users
+    node.add_vhost("/two")
+    users.add(User("ada", "hash", frozenset({"administrator", "\udcff"}), "rabbit_password_hashing_sha512"))
+    users.add(User("bob", ""))
+    users.set_permissions("ada", "/two", "^a", "b$", ".*")
+    users.set_topic_permissions("ada", "/two", "amq.topic", "^{username}", ".*")
+    users.set_topic_permissions("ada", "/two", "x", "", "")
+    users.set_user_limits("ada", UserLimits(3, -1))
+    users.set_vhost_limits("/two", VHostLimits(None, 7))
+    node.vhosts["/two"].max_queues = 7
+    users.add(User("bob", "changed"))
+    node.commit()
+
+    assert rights(node) == rights(node.restarted())
+
+
+def test_rights_that_are_taken_away_stay_away(node):
+    """Clearing, removing a user and removing a vhost delete their rows."""
+    before = node.store.rows.copy()
+    users = node.users
+    vhost = node.add_vhost("/two")
+    Client(node).send(durable_queue("q"))
+    for user in ("ada", "bob"):
+        users.add(User(user, ""))
+        users.set_permissions(user, "/two", "", "", "")
+        users.set_permissions(user, "/", "", "", "")
+        users.set_topic_permissions(user, "/two", "x", "", "")
+        users.set_topic_permissions(user, "/", "x", "", "")
+        users.set_topic_permissions(user, "/", "y", "", "")
+        users.set_user_limits(user, UserLimits(1))
+    users.set_vhost_limits("/two", VHostLimits(1, 1))
+    node.commit()
+    users.clear_permissions("bob", "/")
+    users.clear_topic_permissions("bob", "/", "y")
+    users.clear_topic_permissions("bob", "/")
+    users.remove("ada")
+    users.remove("nobody")
+    users.remove_vhost("/two")
+    node.definitions.remove_vhost(node.vhosts.pop("/two"))
+    node.commit()
+
+    assert rights(node) == rights(node.restarted())
+    assert {"guest", "bob"} == {user.name for user in users.all()}
+    users.remove("bob")
+    node.definitions.remove_vhost(vhost)  # again: nothing is left to remove
+    Client(node).send(delete("q"))
+    node.commit()
+    assert before == node.store.rows
+
+
+def test_a_vhost_goes_with_everything_in_it(node):
+    """Its queues, exchanges and bindings leave no rows."""
+    before = node.store.rows.copy()
+    vhost = node.add_vhost("/two")
+    node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
+    ask(Client(node, vhost="/two"), durable_queue("q"), declare("x"), bind("q", "x"), queue_declare("t"))
+    node.users.remove_vhost("/two")
+    node.definitions.remove_vhost(node.vhosts.pop("/two"))
+    node.commit()
+
+    assert before == node.store.rows
+    assert {} == vhost.queues
+
+
+# -- whatever is done -------------------------------------------------------------------------------------------------
+
+_EXCHANGES = ("amq.topic", "amq.headers", "e1", "e2", "e3")
+_QUEUES = ("q1", "q2", "q3")
+_TABLES = ({}, {"a": ("signedint", 1)}, {"a": ("long", 1), "x-match": ("longstr", "all")})
+
+_steps = st.one_of(
+    st.builds(
+        queue_declare,
+        st.sampled_from(_QUEUES),
+        durable=st.booleans(),
+        exclusive=st.booleans(),
+        auto_delete=st.booleans(),
+        arguments=st.sampled_from(({}, {"x-max-length": ("byte", 3)})),
+    ),
+    st.builds(
+        declare,
+        st.sampled_from(_EXCHANGES[2:]),
+        st.sampled_from(("direct", "topic", "headers")),
+        durable=st.booleans(),
+        auto_delete=st.booleans(),
+    ),
+    st.builds(delete, st.sampled_from(_QUEUES)),
+    st.builds(lambda name: make(Exchange.Delete, 0, name, False, False), st.sampled_from(_EXCHANGES[2:])),
+    st.builds(
+        bind,
+        st.sampled_from(_QUEUES),
+        st.sampled_from(_EXCHANGES),
+        st.sampled_from(("", "k", "#")),
+        st.sampled_from(_TABLES),
+    ),
+    st.builds(
+        bind_exchange, st.sampled_from(_EXCHANGES), st.sampled_from(_EXCHANGES), st.sampled_from(("", "k"))
+    ),
+    st.builds(
+        lambda queue, exchange, key, table: make(Queue.Unbind, 0, queue, exchange, key, table),
+        st.sampled_from(_QUEUES),
+        st.sampled_from(_EXCHANGES),
+        st.sampled_from(("", "k", "#")),
+        st.sampled_from(_TABLES),
+    ),
+    st.builds(
+        lambda to, source, key: make(Exchange.Unbind, 0, to, source, key, False, {}),
+        st.sampled_from(_EXCHANGES),
+        st.sampled_from(_EXCHANGES),
+        st.sampled_from(("", "k")),
+    ),
+    st.just("consume and cancel"),
+    st.just("commit"),
+    st.just("restart"),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(_steps, max_size=30))
+def test_after_a_restart_everything_durable_is_as_it_was(steps):
+    """Whatever clients do, what was committed is what is there, and rows are exactly those of what is there."""
+    node = StoringNode()
+    client = Client(node)
+    safe = topology(node)
+    for step in steps:
+        if step == "commit":
+            node.commit()
+            safe = topology(node)
+        elif step == "restart":
+            node = node.restarted()
+            assert safe == topology(node) == topology(node, durable_only=False)
+            client = Client(node)
+        elif step == "consume and cancel":
+            for queue in list(node.vhosts["/"].queues):
+                client.consume(queue)
+            client.connection.lost()
+            client = Client(node)
+        else:
+            client.send(step)
+            if client.connection.held:
+                node.commit()
+                safe = topology(node)
+            if not client.connection.channels:  # the step was refused
+                client.connection.lost()
+                client = Client(node)
+    node.commit()
+    safe = topology(node)
+    again = node.restarted()
+
+    assert safe == topology(again) == topology(again, durable_only=False)
+    vhost = again.vhosts["/"]
+    counts = kinds(node)
+    assert counts["Q"] == len(vhost.queues)
+    assert counts["E"] == len(vhost.router.exchanges)
+    assert counts["B"] == sum(1 for _ in vhost.router.bindings())
+
+
+def test_a_row_is_written_once_for_each_change(client, node):
+    """A redeclaration and a binding that is there already write nothing."""
+    ask(client, durable_queue("q"), bind("q", "amq.direct"))
+    client.send(durable_queue("q"))
+    client.send(bind("q", "amq.direct"))
+
+    assert [] == node.store.pending
+
+
+def test_rows_are_small():
+    """A million bindings or queues shall not need a gigabyte."""
+    journal = ManualJournal()
+    definitions = Definitions(journal, iter(range(1 << 40, 1 << 41)).__next__)
+    vhost = VHost("/", StoringNode().turn)
+    definitions.add_vhost(vhost)
+    queue = vhost.create_queue(
+        "queue-123456", durable=True, exclusive_owner=None, auto_delete=False, arguments={}
+    )
+    vhost.router.bind("amq.direct", queue, "key-123456")
+    (_, bound), (_, created) = journal.pending[-1], journal.pending[-2]
+
+    assert max(len(bound), len(created)) < 60
+    assert isinstance(decode(*journal.pending[-1]), BindingRow)

@@ -1,0 +1,355 @@
+"""Replies that wait for the disk, and methods that wait for what they need."""
+
+from typing import Any
+
+import pytest
+from fakes import Client, StoringNode, basic_consume, publish_frames, queue_declare
+
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, Tx, make
+from broker.amqp.fastpath import HEARTBEAT
+from broker.errors import NotYet
+from broker.methods import HANDLERS
+
+FULL = "no disk space left: the change took effect, and will be stored when there is space again"
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    return StoringNode()
+
+
+@pytest.fixture
+def client(node) -> Client:
+    return Client(node)
+
+
+@pytest.fixture
+def other(node) -> Client:
+    client = Client(node, port=50001)
+    client.sent()
+    return client
+
+
+def frames(*methods: Any, channel: int = 1) -> bytes:
+    """The octets of several methods."""
+    return b"".join(encode_method(channel, method) for method in methods)
+
+
+def exchange_declare(name: str, *, passive: bool = False, durable: bool = True) -> Any:
+    return make(Exchange.Declare, 0, name, "direct", passive, durable, False, False, False, {})
+
+
+def bind(queue: str, exchange: str = "amq.direct") -> Any:
+    return make(Queue.Bind, 0, queue, exchange, "k", False, {})
+
+
+def get(queue: str) -> Any:
+    return make(Basic.Get, 0, queue, True)
+
+
+def durable(client: Client, *names: str) -> None:
+    """Durable queues, and a commit that makes them safe."""
+    for name in names:
+        client.send(queue_declare(name, durable=True))
+        client.node.commit()
+    client.sent()
+
+
+def test_a_durable_declaration_is_answered_after_its_commit(client, node):
+    """Nothing is sent before; a commit sends it."""
+    assert [] == client.declare("q", durable=True)
+    node.commit()
+
+    assert ["1 queue.declare-ok queue=q"] == client.sent()
+
+
+def test_with_nothing_to_write_nothing_waits(client, node):
+    """A redeclaration of what is on disk is answered at once, and the connection is never stopped."""
+    durable(client, "q")
+
+    assert ["1 queue.declare-ok queue=q"] == client.declare("q", durable=True)
+    assert ["1 queue.declare-ok queue=q"] == client.declare("q", passive=True)
+    assert client.driver.reading
+
+
+def test_what_is_not_durable_does_not_wait(client, other, node):
+    """Transient and exclusive things are answered while others wait for the disk."""
+    other.declare("q", durable=True)
+
+    assert ["1 queue.declare-ok queue=t"] == client.declare("t")
+    assert ["1 queue.declare-ok queue=e"] == client.declare("e", exclusive=True, durable=True)
+    assert ["1 exchange.declare-ok"] == client.ask(exchange_declare("x", durable=False))
+    assert ["1 queue.bind-ok"] == client.ask(bind("t"))
+    assert ["1 queue.purge-ok"] == client.ask(make(Queue.Purge, 0, "t", False))
+
+
+@pytest.mark.parametrize(
+    ("method", "reply"),
+    [
+        (queue_declare("new", durable=True), "queue.declare-ok queue=new"),
+        (queue_declare("q", passive=True), "queue.declare-ok queue=q"),
+        (queue_declare("q", durable=True), "queue.declare-ok queue=q"),
+        (bind("q"), "queue.bind-ok"),
+        (make(Queue.Unbind, 0, "q", "amq.direct", "k", {}), "queue.unbind-ok"),
+        (make(Queue.Purge, 0, "q", False), "queue.purge-ok"),
+        (make(Queue.Delete, 0, "q", False, False, False), "queue.delete-ok"),
+        (make(Queue.Delete, 0, "nothing", False, False, False), "queue.delete-ok"),
+        (exchange_declare("new"), "exchange.declare-ok"),
+        (exchange_declare("x"), "exchange.declare-ok"),
+        (exchange_declare("x", passive=True), "exchange.declare-ok"),
+        (make(Exchange.Bind, 0, "x", "amq.direct", "k", False, {}), "exchange.bind-ok"),
+        (make(Exchange.Unbind, 0, "x", "amq.direct", "k", False, {}), "exchange.unbind-ok"),
+        (make(Exchange.Delete, 0, "x", False, False), "exchange.delete-ok"),
+        (make(Exchange.Delete, 0, "nothing", False, False), "exchange.delete-ok"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_whoever_speaks_of_durable_things_waits_for_what_is_pending(client, node, method, reply):
+    """No reply about them overtakes a commit, whoever's change that writes."""
+    durable(client, "q")
+    client.send(exchange_declare("x"))
+    node.commit()
+    client.sent()
+    node.store.busy = True
+
+    assert [] == client.ask(method)
+    node.commit()
+    assert [f"1 {reply}"] == client.sent()
+
+
+def test_commit_ok_waits(client, node):
+    """A transaction is answered after the commit that has all of it."""
+    durable(client, "q")
+    client.send(Tx.Select())
+    client.publish("q", b"m")
+    client.sent()
+    node.store.busy = True
+
+    assert [] == client.ask(Tx.Commit())
+    assert 1 == node.vhosts["/"].queues["q"].ready_count
+    node.commit()
+    assert ["1 tx.commit-ok"] == client.sent()
+
+
+def test_what_comes_behind_is_executed_behind(client, node):
+    """Frames of the same read wait for the reply before them, those of other channels too, and their order stays."""
+    client.ask(Channel.Open(), 2)
+    client.receive(
+        publish_frames("q", b"lost")
+        + frames(queue_declare("q", durable=True))
+        + publish_frames("q", b"kept")
+        + frames(queue_declare("t"), channel=2)
+        + frames(bind("q"), get("q"))
+    )
+
+    assert ([], {"q"}) == (client.sent(), set(node.vhosts["/"].queues))
+    node.commit()
+    assert ["1 queue.declare-ok queue=q", "2 queue.declare-ok queue=t"] == client.sent()
+    node.commit()
+    bound, got = client.sent()
+    assert ("1 queue.bind-ok", "'kept'") == (bound, got[-6:])
+
+
+def test_without_a_reply_nothing_waits(client, node):
+    """With nowait the next frame is executed at once."""
+    quiet = make(Queue.Declare, 0, "q", False, True, False, False, True, {})
+    client.receive(frames(quiet) + publish_frames("q", b"m") + frames(get("q")))
+
+    assert client.sent()[0].startswith("1 basic.get-ok")
+    assert client.driver.reading
+
+
+def test_nothing_is_read_while_a_reply_waits(client, node):
+    """The driver is told to stop and to go on; what was read before it heard is kept in order."""
+    client.send(queue_declare("q", durable=True))
+    late = frames(queue_declare("t"), queue_declare("u"))
+
+    assert not client.driver.reading
+    client.receive(late[:9])
+    client.receive(late[9:])
+    assert [] == client.sent()
+    node.commit()
+    assert [f"1 queue.declare-ok queue={name}" for name in "qtu"] == client.sent()
+    assert client.driver.reading
+
+
+def test_a_frame_cut_in_two_survives_the_wait(client, node):
+    """Half a frame behind the method is kept, and the other half comes after the reply."""
+    octets = frames(queue_declare("q", durable=True), queue_declare("t"))
+    client.receive(octets[:-5])
+    node.commit()
+
+    assert ["1 queue.declare-ok queue=q"] == client.sent()
+    client.receive(octets[-5:])
+    assert ["1 queue.declare-ok queue=t"] == client.sent()
+
+
+def test_others_go_on_and_so_do_deliveries(client, other, node):
+    """While one connection waits it still gets messages, and other connections publish and settle."""
+    client.declare("t")
+    client.send(basic_consume("t", "c", no_ack=True))
+    client.sent()
+    client.send(queue_declare("q", durable=True))
+    other.publish("t", b"meanwhile")
+
+    assert ["'meanwhile'"] == [line[-11:] for line in client.sent()]
+    assert other.ask(get("t"))[0].startswith("1 basic.get-empty")
+    node.commit()
+    assert ["1 queue.declare-ok queue=q"] == client.sent()
+
+
+def test_many_wait_for_one_commit(node):
+    """Connections that declare meanwhile are all answered by the same commit."""
+    clients = [Client(node, port=50100 + number) for number in range(16)]
+    for number, client in enumerate(clients):
+        assert [] == client.declare(f"q{number}", durable=True)
+    node.commit()
+
+    assert [[f"1 queue.declare-ok queue=q{number}"] for number in range(16)] == [
+        client.sent() for client in clients
+    ]
+
+
+def test_waiting_is_no_silence(node):
+    """Heartbeats are not missed while nothing is read, and are sent all the same."""
+    client = Client(node, heartbeat=10)
+    client.declare("q", durable=True)
+    for _ in range(20):
+        node.clock.now += 5
+        client.connection.tick(node.now())
+    node.finish_turn()
+
+    assert {"0 heartbeat"} == set(client.sent())
+    assert client.driver.closed is None
+    node.commit()
+    client.receive(HEARTBEAT)
+    assert ["1 queue.declare-ok queue=q"] == client.sent()
+
+
+def test_who_is_gone_is_not_answered(client, node):
+    """A connection lost while it waits is left alone; what it declared stays."""
+    client.send(queue_declare("q", durable=True))
+    client.connection.lost()
+    node.commit()
+
+    assert [] == client.sent()
+    assert "q" in node.restarted().vhosts["/"].queues
+
+
+def test_a_waiting_connection_can_be_closed(client, node):
+    """The end does not wait: the kept frames are not executed any more, and close-ok is read."""
+    client.receive(frames(queue_declare("q", durable=True), queue_declare("t")))
+    client.connection.force_close("enough")
+    node.finish_turn()
+    node.clock.run()
+
+    assert ["connection.close"] == [line.split()[1] for line in client.sent()]
+    assert client.driver.reading
+    node.commit()
+    assert ([], {"q"}) == (client.sent(), set(node.vhosts["/"].queues))
+    client.send(Wire.CloseOk(), 0)
+    assert client.driver.closed == 0.0
+
+
+def test_a_full_disk_closes_the_channel(client, node):
+    """The channel is told; what came behind on it is ignored, other channels of the connection go on."""
+    client.ask(Channel.Open(), 2)
+    client.receive(
+        frames(queue_declare("q", durable=True), queue_declare("t")) + frames(queue_declare("u"), channel=2)
+    )
+    node.fail()
+
+    assert [
+        f'1 channel.close reply_code=506 reply_text="RESOURCE_ERROR - {FULL}" class_id=50 method_id=10',
+        "2 queue.declare-ok queue=u",
+    ] == client.sent()
+    assert client.driver.reading
+    client.send(Channel.CloseOk())
+    assert client.ask(Channel.Open())[0].startswith("1 channel.open-ok")
+
+
+def test_what_found_the_disk_full_is_written_later(client, other, node):
+    """The declaration took effect and is stored with the next commit, for which a redeclaration waits."""
+    client.send(queue_declare("q", durable=True))
+    node.fail()
+
+    assert [] == other.declare("q", durable=True)
+    assert {} == node.restarted().vhosts["/"].queues
+    node.commit()
+    assert ["1 queue.declare-ok queue=q"] == other.sent()
+    assert {"q"} == set(node.restarted().vhosts["/"].queues)
+
+
+# -- methods that cannot be executed yet ------------------------------------------------------------------------------
+
+
+class Loading:
+    """A handler whose method finds what it needs when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.waiting: list[Any] = []
+        self.there = False
+
+    def __call__(self, channel, method) -> None:
+        self.calls += 1
+        if not self.there:
+            raise NotYet(self.waiting.append)
+        channel.send(Basic.GetEmpty())
+
+    def loaded(self, node: StoringNode, *, there: bool = True) -> None:
+        self.there = there
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+        node.run_turn()
+        node.clock.run()
+
+
+@pytest.fixture
+def loading(monkeypatch) -> Loading:
+    handler = Loading()
+    monkeypatch.setitem(HANDLERS, Basic.Get, handler)
+    return handler
+
+
+def test_a_method_is_executed_again_when_it_is_worth_it(client, node, loading):
+    """It is answered once, before what came behind it, and nothing is read meanwhile."""
+    client.receive(frames(get("q"), queue_declare("t")))
+
+    assert (1, [], False) == (loading.calls, client.sent(), client.driver.reading)
+    loading.loaded(node)
+    assert ["1 basic.get-empty", "1 queue.declare-ok queue=t"] == client.sent()
+    assert (2, True) == (loading.calls, client.driver.reading)
+
+
+def test_a_method_may_have_to_wait_again(client, node, loading):
+    """It is tried as often as it takes."""
+    client.receive(frames(get("q"), queue_declare("t")))
+    loading.loaded(node, there=False)
+
+    assert (2, [], False) == (loading.calls, client.sent(), client.driver.reading)
+    loading.loaded(node)
+    assert ["1 basic.get-empty", "1 queue.declare-ok queue=t"] == client.sent()
+    assert client.driver.reading
+
+
+def test_who_is_gone_does_not_try_again(client, node, loading):
+    """A connection lost while its method waits never executes it."""
+    client.send(get("q"))
+    client.connection.lost()
+    loading.loaded(node)
+
+    assert (1, []) == (loading.calls, client.sent())
+
+
+def test_a_method_that_waits_and_then_fails_is_told_as_its_own(client, node, monkeypatch):
+    """An error of the second try names the method and closes its channel."""
+    loading = Loading()
+    monkeypatch.setitem(HANDLERS, Queue.Purge, loading)
+    client.send(make(Queue.Purge, 0, "nothing", False))
+    monkeypatch.undo()
+    loading.loaded(node)
+
+    assert "class_id=50 method_id=30" in client.sent()[0]
