@@ -31,11 +31,11 @@ from broker.errors import (
     resource,
 )
 from broker.queue import Queue
-from broker.route import Route, Special
+from broker.route import Route, Special, durable_among
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
 from confirm.standard import StandardConfirms
-from storage.message import Message
+from storage.message import Message, Persistent
 
 
 class ChannelHost(Protocol):
@@ -74,7 +74,8 @@ class Transaction:
     __slots__ = ("publishes", "settled")
 
     def __init__(self) -> None:
-        self.publishes: list[tuple[Sequence[Queue], Message, bool]] = []
+        self.publishes: list[tuple[Sequence[Queue], Message, bool, bool]] = []
+        """queues, message, whether it is mandatory and whether it is persistent"""
         self.settled: list[tuple[int, Record, bool | None]] = []
         """delivery tag, record, and the outcome: None acked, else rejected with requeue or without"""
 
@@ -234,13 +235,14 @@ class Channel:
             queues = self._route_all(exchange, (route.routing_key,), special)
         exchange.published_in += 1
         self.published += 1
+        persistent = special is not None and special.persistent
         if self.tx is not None:
-            self.tx.publishes.append((queues, message, route.mandatory))
+            self.tx.publishes.append((queues, message, route.mandatory, persistent))
             return
         if self.confirms is not None:
             self.confirms.published()
             self.schedule_confirms()
-        self.enqueue(queues, message, mandatory=route.mandatory)
+        self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
 
     def _route_all(self, exchange: object, keys: tuple[str, ...], special: Special | None) -> Sequence[Queue]:
         headers = special.headers if special is not None else {}
@@ -270,9 +272,13 @@ class Channel:
         content = content_frames(self.number, self.host.frame_max, header, message.body)
         return Message(message.address, content, self.number)
 
-    def enqueue(self, queues: Sequence[Queue], message: Message, *, mandatory: bool) -> None:
+    def enqueue(
+        self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
+    ) -> None:
         """Give a message to its queues, or return it if it has none and is mandatory."""
         if queues:
+            if persistent:
+                message = self._saved(queues, message)
             for queue in queues:
                 queue.inbox.append(message)
                 queue.touch()
@@ -283,6 +289,36 @@ class Channel:
             self.returned += 1
             self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
             self._send_content(message)
+
+    def _saved(self, queues: Sequence[Queue], message: Message) -> Message:
+        """A persistent message as those queues want it that keep it on disk."""
+        durable = durable_among(queues)
+        if not durable:
+            return message
+        publisher, seq_no = None, 0
+        if self.confirms is not None:
+            publisher, seq_no = self, self.confirms.seq_no
+            self.confirms.hold(seq_no)
+        for queue in durable:
+            queue.inbox_persistent = True
+        return Persistent(
+            message.address, message.content, message.channel_id, publisher, seq_no, len(durable)
+        )
+
+    def accepted(self, seq_no: int) -> None:
+        """All queues have a persistent message on disk, or need it there no more."""
+        confirms = self.confirms
+        if confirms is not None:
+            confirms.accepted(seq_no)
+            if not self.confirm_scheduled:
+                self.schedule_confirms()
+
+    def refused(self, seq_no: int) -> None:
+        """Some queue cannot keep a persistent message on disk."""
+        if self.confirms is not None:
+            self.confirms.refuse(seq_no)
+            if not self.confirm_scheduled:
+                self.schedule_confirms()
 
     def _send_content(self, message: Message) -> None:
         content = reframe(message.content, self.number, self.host.frame_max)
@@ -409,10 +445,11 @@ class Channel:
         """`tx.commit`: the publishes, then the settlements."""
         tx = self._transaction()
         self.tx = Transaction()
-        for queues, message, mandatory in tx.publishes:
-            self.enqueue(queues, message, mandatory=mandatory)
+        for queues, message, mandatory, persistent in tx.publishes:
+            self.enqueue(queues, message, mandatory=mandatory, persistent=persistent)
         self.settle_acked([record for _, record, requeue in tx.settled if not requeue])
         self.requeue([record for _, record, requeue in tx.settled if requeue])
+        self.outbox.turn.run()  # the journal has all of it now, for one commit
 
     def rollback(self) -> None:
         """`tx.rollback`: drop the publishes; what was settled is unacked again."""
@@ -469,6 +506,7 @@ class Channel:
         """Give everything back: consumers leave, unacked messages are requeued. May be called again."""
         if self.tx is not None:
             self.rollback()  # what it settled is unacked again
+        self.confirms = None  # nobody is left to be told
         consumers = list(self.consumers.values())
         self.consumers.clear()
         left = []

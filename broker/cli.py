@@ -1,7 +1,8 @@
 """The command ``leveret`` (driver: the process, its signals, its event loop).
 
-Exit codes are those of sysexits.h, as RabbitMQ's tools use them: 69 a port is not available, 70 an error
-of ours, 73 the data directory or a file cannot be made, 78 the configuration is wrong.
+Exit codes are those of sysexits.h, as RabbitMQ's tools use them: 65 the data cannot be
+read, 69 a port is not available, 70 an error of ours, 73 the data directory or a file cannot be made, 74 the disk
+failed, 78 the configuration is wrong.
 """
 
 import asyncio
@@ -17,13 +18,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from broker import __version__, logs
 from broker.config import Config, ConfigError, Listener, effective, load
 
+EXIT_DATA: Final = 65
 EXIT_UNAVAILABLE: Final = 69
 EXIT_SOFTWARE: Final = 70
 EXIT_CANNOT_CREATE: Final = 73
@@ -219,6 +221,7 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     # The whole broker is loaded here, not for `leveret --version`.
     from broker.auth import InvalidPatternError  # noqa: PLC0415
     from broker.server import Server  # noqa: PLC0415
+    from storage.errors import StorageError  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
@@ -227,10 +230,12 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     for warning in config.warnings:
         _logger.warning("%s", warning)
     try:
-        server = Server(config)
+        server = Server(config, _open_disk(config))
         await server.start()
     except InvalidPatternError as error:
         raise StartupError(f"permissions of a user: {error}", EXIT_CONFIG) from None
+    except StorageError as error:
+        raise StartupError(str(error), EXIT_DATA) from None
     except OSError as error:
         raise StartupError(_port_problem(error, config), EXIT_UNAVAILABLE) from None
     except Exception:
@@ -254,6 +259,23 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
         _remove_pid_file(config.pid_file)
     _logger.info("stopped")
     return 0
+
+
+def _open_disk(config: Config) -> Any:
+    """Open the data; raises StartupError if they cannot be used."""
+    from broker.alarms import total_memory  # noqa: PLC0415
+    from broker.disk import Disk  # noqa: PLC0415
+    from storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
+
+    absolute = config.memory_absolute
+    memory = int(config.memory_relative * total_memory()) if absolute is None else absolute
+    ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
+    try:
+        return Disk(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
+    except UnknownFormatError as error:
+        raise StartupError(str(error), EXIT_DATA) from None
+    except StorageError as error:
+        raise StartupError(str(error), EXIT_CANNOT_CREATE) from None
 
 
 def _port_problem(error: OSError, config: Config) -> str:

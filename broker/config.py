@@ -18,8 +18,8 @@ from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, na
 from broker.config_values import PARSERS, Listener, Setting, read_file
 
 __all__ = [
-    "Compatibility", "Config", "ConfigError", "Listener", "LogConfig", "TopicPermissionConfig", "UserConfig",
-    "UserLimits", "VHostLimits", "load",
+    "Compatibility", "Config", "ConfigError", "Listener", "LogConfig", "StorageConfig", "TopicPermissionConfig",
+    "UserConfig", "UserLimits", "VHostLimits", "load",
 ]  # fmt: skip
 
 FRAME_MIN: Final = 4096
@@ -89,6 +89,21 @@ class LogConfig(msgspec.Struct, frozen=True):
     levels: Mapping[str, str] = {}
 
 
+class StorageConfig(msgspec.Struct, frozen=True):
+    """How the data directory is used: sizes in bytes, times in seconds."""
+
+    embed_below: int = 4096
+    segment: int = 2048
+    io_batch: int = 256
+    file_from: int = 4 * 1024 * 1024
+    commit_interval: float = 0.002
+    sync: bool = True
+    ram_limit: int = 128 * 1024 * 1024
+    paging_ratio: float = 0.5
+    target_ram_count: int | None = None
+    check_invariants: bool = False
+
+
 def _node_name() -> str:
     return f"rabbit@{os.uname().nodename.partition('.')[0]}"
 
@@ -121,7 +136,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_message_size: int = 134217728
     memory_relative: float = 0.4
     memory_absolute: int | None = None
+    disk_free_limit: int = 50_000_000
+    disk_free_relative: float | None = None
     confirm_mode: Literal["standard"] = "standard"
+    storage: StorageConfig = StorageConfig()
     compatibility: Compatibility = Compatibility()
 
     # Who may come in.
@@ -222,13 +240,14 @@ class _Draft:
 
     def build(self) -> Config:
         """The ``Config``; what does not fit together is one more problem."""
-        parts: dict[str, Any] = {"log": {}, "compatibility": {}}
+        parts: dict[str, Any] = {"log": {}, "compatibility": {}, "storage": {}}
         rows = {key.attribute for key in KEYS if key.attribute}
         for attribute, value in self._values.items():
             if attribute in rows:
                 outer, _, inner = attribute.rpartition(".")
                 (parts[outer] if outer else parts)[inner] = value
         parts["compatibility"] = Compatibility(**parts["compatibility"])
+        parts["storage"] = StorageConfig(**parts["storage"])
         parts["log"] = self._log(parts["log"], parts.get("data_dir", Path("var")))
         parts.setdefault("cluster_name", parts.get("node_name", _node_name()))
         parts.setdefault("node_name", _node_name())

@@ -42,7 +42,7 @@ from broker.queue import Queue
 from broker.route import Route, Special, inspect
 from broker.turn import Outbox
 from broker.vhost import VHost
-from storage.message import Message
+from storage.message import Message, Persistent
 
 log = logging.getLogger("leveret.connection")
 
@@ -54,6 +54,7 @@ _PARTS_LIMIT = 256  # body frames after which small ones are joined
 _PACK_OCTETS = 4096  # as long as they make no more than this
 _UNKNOWN = object()
 _NEVER: tuple[()] = ()  # no octets start with it
+_NO_REPEAT = (_NEVER, 0, 0, None, None, False)
 STALL_OCTETS = 1024 * 1024  # of content sent in answer to one read, after which it has to wait
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
@@ -119,13 +120,7 @@ class Inbound:
         self._closing_channels: set[int] = set()
         self._routes: dict[bytes, tuple[Channel, Route]] = {}
         self._specials: dict[bytes, Special | None] = {}
-        self._repeat: tuple[bytes | tuple[()], int, int, Channel | None, Route | None] = (
-            _NEVER,
-            0,
-            0,
-            None,
-            None,
-        )
+        self._repeat: tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool] = _NO_REPEAT
         self._seen_router = -1
         self._seen_users = -1
         # per read
@@ -226,7 +221,7 @@ class Inbound:
         routes, specials = self._routes, self._specials
         limit = self.frame_limit
         touched = self.node.turn.queues
-        prefix, total, head, channel, route = self._repeat
+        prefix, total, head, channel, route, saved = self._repeat
         latest: Route | None = None
         while True:
             if startswith(prefix, at) and not channel.missing:  # type: ignore[union-attr]
@@ -234,12 +229,15 @@ class Inbound:
                 messages: list[Message] = []
                 address, number = route.address, channel.number  # type: ignore[union-attr]
                 stop = at + total
-                while stop <= size and data[stop - 1] == FRAME_END:
-                    messages.append(Message(address, data[at + head : stop], number))
-                    at = stop
-                    if not startswith(prefix, at):
-                        break
-                    stop = at + total
+                if saved:
+                    at = _scan_saved(data, at, messages, prefix, total, head, channel, route)  # type: ignore[arg-type]
+                else:
+                    while stop <= size and data[stop - 1] == FRAME_END:
+                        messages.append(Message(address, data[at + head : stop], number))
+                        at = stop
+                        if not startswith(prefix, at):
+                            break
+                        stop = at + total
                 if messages:
                     count = len(messages)
                     latest = route
@@ -328,7 +326,8 @@ class Inbound:
                                 and (special is None or special.plain_route)  # type: ignore[attr-defined]
                                 and body_size <= self.max_message_size
                             ):
-                                self._enqueue(publishing, way, data[end:last])
+                                saved = special is not None and special.persistent and bool(way.durable)  # type: ignore[attr-defined]
+                                self._enqueue(publishing, way, data[end:last], saved=saved)
                                 total = last - at
                                 if total <= _REPEAT_LIMIT:
                                     prefix = data[at : last - body_size - 1 if body_size else last]
@@ -391,7 +390,7 @@ class Inbound:
                     break
                 if self._seen_router != self.vhost.router.generation:
                     self._refresh()
-                prefix, total, head, channel, route = self._repeat
+                prefix, total, head, channel, route, saved = self._repeat
                 continue
             if kind == TYPE_BODY:
                 self.published = True
@@ -425,7 +424,7 @@ class Inbound:
         if latest is not None:
             self.published = True
             self.published_to = latest.queues
-        self._repeat = prefix, total, head, channel, route
+        self._repeat = prefix, total, head, channel, route, saved
         return at
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -444,7 +443,7 @@ class Inbound:
     def forget_routes(self) -> None:
         """Drop the cached routes."""
         self._routes.clear()
-        self._repeat = (_NEVER, 0, 0, None, None)
+        self._repeat = _NO_REPEAT
 
     def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
         """Work out the route for a publish frame met for the first time; None if the frame is to be ignored."""
@@ -478,9 +477,20 @@ class Inbound:
             self._specials[octets] = special
         return special
 
-    def _enqueue(self, channel: Channel, route: Route, content: bytes) -> None:
-        """Publish a message that is nothing special to its queues' inboxes."""
-        message = Message(route.address, content, channel.number)
+    def _enqueue(self, channel: Channel, route: Route, content: bytes, *, saved: bool) -> None:
+        """Publish a message that is nothing special to its queues' inboxes; `saved`: it goes to disk."""
+        confirms = channel.confirms
+        if saved:
+            publisher, seq_no = None, 0
+            if confirms is not None:
+                publisher, seq_no = channel, confirms.seq_no + 1
+                confirms.held.add(seq_no)
+            copies = len(route.durable)
+            message: Message = Persistent(route.address, content, channel.number, publisher, seq_no, copies)
+            for queue in route.durable:
+                queue.inbox_persistent = True
+        else:
+            message = Message(route.address, content, channel.number)
         size = len(content)
         for queue in route.queues:
             queue.inbox.append(message)
@@ -490,7 +500,6 @@ class Inbound:
                 queue.largest = size
         channel.published += 1
         route.exchange.published_in += 1  # type: ignore[union-attr]
-        confirms = channel.confirms
         if confirms is not None:
             confirms.seq_no += 1
             if not channel.confirm_scheduled:
@@ -552,7 +561,8 @@ class Inbound:
         if route.generation != self.vhost.router.generation:
             route = channel.find_route(route.address, route.bits)  # much may have changed since it began
         if route.plain and (special is None or special.plain_route):
-            self._enqueue(channel, route, content)
+            saved = special is not None and special.persistent and bool(route.durable)
+            self._enqueue(channel, route, content, saved=saved)
         else:
             channel.publish(route, special, content)
 
@@ -626,3 +636,39 @@ def malformed(error: MalformedMethod) -> AMQPError:
     if not error.explanation:
         return AMQPError(ReplyCode.INTERNAL_ERROR)
     return AMQPError(ReplyCode.FRAME_ERROR, error.explanation, error.class_id, error.method_id)
+
+
+def _scan_saved(
+    data: bytes,
+    at: int,
+    messages: list[Message],
+    prefix: bytes,
+    total: int,
+    head: int,
+    channel: Channel,
+    route: Route,
+) -> int:
+    """Take the run of equal publishes that starts at `at` and goes to disk; returns where it ends."""
+    address, number, copies = route.address, channel.number, len(route.durable)
+    confirms = channel.confirms
+    publisher = None
+    first = seq_no = 0
+    if confirms is not None:
+        publisher = channel
+        first = seq_no = confirms.seq_no + 1
+    size = len(data)
+    startswith = data.startswith
+    stop = at + total
+    while stop <= size and data[stop - 1] == FRAME_END:
+        messages.append(Persistent(address, data[at + head : stop], number, publisher, seq_no, copies))
+        seq_no += 1
+        at = stop
+        if not startswith(prefix, at):
+            break
+        stop = at + total
+    if messages:
+        if confirms is not None:
+            confirms.held.update(range(first, seq_no))
+        for queue in route.durable:
+            queue.inbox_persistent = True
+    return at

@@ -66,6 +66,7 @@ class Queue:
         "futile_pauses",
         "had_consumer",
         "inbox",
+        "inbox_persistent",
         "largest",
         "name",
         "on_drained",
@@ -97,6 +98,7 @@ class Queue:
         self.vhost = vhost
         self.qid = qid
         self.backing = backing
+        backing.on_loaded = self.touch
         self.turn = turn
         self.durable = durable
         self.exclusive_owner = exclusive_owner
@@ -115,6 +117,8 @@ class Queue:
         """Some consumer has (or had) a priority other than 0, so places in the rotation are not all alike."""
         # per turn
         self.inbox: list[Message] = []
+        self.inbox_persistent = False
+        """Some message there is persistent, and the queue durable."""
         self.acks: list[int] = []
         self.touched = False
         self.largest = 0
@@ -157,13 +161,15 @@ class Queue:
         inbox = self.inbox
         if inbox:
             self.published += len(inbox)
+            persistent = self.inbox_persistent
             if self.rotation and not backing.ready_count:
-                left = self._hand_over(inbox)
+                left = self._hand_over(inbox, persistent=persistent)
                 if left:
-                    backing.publish(left)
+                    backing.publish(left, persistent=persistent)
             else:
-                backing.publish(inbox)
+                backing.publish(inbox, persistent=persistent)
             inbox.clear()
+            self.inbox_persistent = False
         more = False
         if backing.ready_count:
             if self.rotation:
@@ -176,14 +182,18 @@ class Queue:
 
     def give_up(self) -> None:
         """Forget what this turn has collected, after an internal error."""
+        for message in self.inbox:
+            if message.persistent and self.durable:
+                message.refused()  # type: ignore[attr-defined]
         self.inbox.clear()
+        self.inbox_persistent = False
         self.acks.clear()
 
     def __repr__(self) -> str:
         """Name the queue and its vhost."""
         return f"<queue {self.name!r} in vhost {self.vhost!r}>"
 
-    def _hand_over(self, messages: list[Message]) -> Sequence[Message]:
+    def _hand_over(self, messages: list[Message], *, persistent: bool) -> Sequence[Message]:
         """Give arrivals straight to consumers; returns those that nobody could take."""
         at, end = 0, len(messages)
         publish_delivered = self.backing.publish_delivered
@@ -194,7 +204,7 @@ class Queue:
                 continue
             share = messages[at : at + count]
             ack_required = not consumers[0].no_ack
-            seq_ids = publish_delivered(share, ack_required=ack_required)
+            seq_ids = publish_delivered(share, ack_required=ack_required, persistent=persistent)
             self._distribute(consumers, Batch(seq_ids, share, redelivered=False))
             at += count
         return messages[at:] if at else messages
@@ -211,6 +221,8 @@ class Queue:
                 self._park_first()
                 continue
             batch = backing.fetch(count, ack_required=not consumers[0].no_ack)
+            if not batch.messages:
+                return False  # they are being read from disk; the queue is touched when they are here
             if batch.redelivered:
                 self.redelivered += len(batch.messages)
             self._distribute(consumers, batch)
@@ -393,7 +405,7 @@ class Queue:
         consumers = list(self.consumers)
         for consumer in consumers:
             self.remove_consumer(consumer)
-        self.backing.purge()
+        self.backing.delete()
         self.inbox.clear()
         if self.on_drained:
             self._tell_drained()

@@ -16,7 +16,9 @@ from broker.amqp.properties import (
     FLAG_REPLY_TO,
     FLAG_USER_ID,
     Properties,
+    build,
     check,
+    delivery_mode,
     flags,
     parse_expiration,
 )
@@ -25,6 +27,7 @@ from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
 from exchanges.base import Exchange
 
+PERSISTENT_MODE = 2
 _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
 REPLY_TO = "amq.rabbitmq.reply-to"
 
@@ -38,7 +41,17 @@ class Route:
     content has arrived.
     """
 
-    __slots__ = ("address", "bits", "error", "exchange", "generation", "plain", "queues", "routing_key")
+    __slots__ = (
+        "address",
+        "bits",
+        "durable",
+        "error",
+        "exchange",
+        "generation",
+        "plain",
+        "queues",
+        "routing_key",
+    )
 
     def __init__(
         self,
@@ -56,6 +69,8 @@ class Route:
         self.exchange = exchange
         self.routing_key = routing_key
         self.queues = queues
+        self.durable = durable_among(queues)
+        """Those of the queues that keep persistent messages on disk."""
         self.bits = bits
         self.plain = plain
         self.generation = generation
@@ -70,10 +85,20 @@ class Route:
 class Special:
     """What a property list asks of the broker: copies for CC and BCC, checks, a reply address."""
 
-    __slots__ = ("_invalid", "extra_keys", "has_bcc", "headers", "plain_route", "reply_to", "user_id")
+    __slots__ = (
+        "_invalid",
+        "extra_keys",
+        "has_bcc",
+        "headers",
+        "persistent",
+        "plain_route",
+        "reply_to",
+        "user_id",
+    )
 
     def __init__(self, properties: Properties) -> None:
         self.headers: Table = properties.headers or {}
+        self.persistent = properties.delivery_mode == PERSISTENT_MODE
         self.user_id = properties.user_id
         self.reply_to = properties.reply_to == REPLY_TO
         self.extra_keys: tuple[str, ...] = ()
@@ -115,6 +140,15 @@ class Special:
             raise self._invalid[0]
 
 
+PERSISTENT = Special(Properties(build(0, delivery_mode=PERSISTENT_MODE)))
+"""What all messages share that ask for nothing but to be kept."""
+
+
+def durable_among(queues: Sequence[Queue]) -> tuple[Queue, ...]:
+    """The queues that keep persistent messages on disk."""
+    return tuple(queue for queue in queues if queue.durable)
+
+
 def inspect(payload: bytes) -> Special | None:
     """Check a content header's property list; None if its properties ask nothing of the broker.
 
@@ -123,7 +157,7 @@ def inspect(payload: bytes) -> Special | None:
     try:
         if not flags(payload) & _ASKS_SOMETHING:
             check(payload)
-            return None
+            return PERSISTENT if delivery_mode(payload) == PERSISTENT_MODE else None
         return Special(Properties(payload))
     except MalformedProperties:
         raise AMQPError(ReplyCode.INTERNAL_ERROR) from None

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import resource
 import socket
 from collections import Counter
@@ -17,19 +18,23 @@ from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
 from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.commit_task import EXIT_IO
 from broker.config import Config
 from broker.connection import Connection
 from broker.credentials import Password, hash_password
 from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
 from broker.definitions_restore import restore
+from broker.disk import Disk
 from broker.errors import not_allowed
 from broker.queue import Queue
 from broker.ticks import TICK_SECONDS, Ticks
 from broker.transport import SocketDriver
 from broker.turn import Turn
-from broker.vhost import VHost
+from broker.vhost import VHost, make_in_memory
+from storage.memory_monitor import INTERVAL as PAGING_SECONDS
 
 log = logging.getLogger("leveret.connection")
+storage_log = logging.getLogger("leveret.storage")
 
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
 WRITE_HIGH = 1024 * 1024
@@ -69,15 +74,19 @@ class Server:
 
     Args:
         config: the configuration. `start` binds its listeners; `stop` ends every connection.
+        disk: where it keeps what is durable; None for a broker that lives in memory. The server closes it.
 
+    Raises what `load_definitions` raises.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, disk: Disk | None = None) -> None:  # noqa: PLR0915 - all it has, in one place
         self.config = config
+        self.disk = disk
         # what connections share (see `broker.handshake.Node`)
         self.turn = Turn()
-        self.journal: Journal = NullJournal()
-        self.definitions = Definitions(self.journal, itertools.count(1).__next__)
+        self.journal: Journal = NullJournal() if disk is None else disk.journal
+        next_id = itertools.count(1).__next__ if disk is None else disk.next_id
+        self.definitions = Definitions(self.journal, next_id)
         self.users: Users = StoredUsers(self.definitions, config.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.mechanisms = config.auth_mechanisms
@@ -114,6 +123,8 @@ class Server:
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
         self._memory_due = 0.0
+        self._paging_due = 0.0
+        self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
@@ -125,7 +136,7 @@ class Server:
         self.connections_opened = self.connections_closed = 0
         self.channels_opened = self.channels_closed = 0
         self.published = self.delivered = self.acked = 0
-        self.load_definitions(())
+        self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
 
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
         """Make what an earlier run has stored or, if this is the first, what the configuration says.
@@ -176,7 +187,10 @@ class Server:
     def _make_vhost(self, name: str) -> VHost:
         """Make a vhost that nothing is written down of yet."""
         vhost = self.vhosts[name] = VHost(
-            name, self.turn, max_queues=self.users.vhost_limits(name).max_queues
+            name,
+            self.turn,
+            max_queues=self.users.vhost_limits(name).max_queues,
+            make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
         )
         return vhost
 
@@ -186,6 +200,8 @@ class Server:
         """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken."""
         self._loop = loop = asyncio.get_running_loop()
         self._check_memory()
+        if self.disk is not None:
+            await self._start_disk(self.disk)
         try:
             for listener in self.config.listeners:
                 server = await loop.create_server(
@@ -203,6 +219,20 @@ class Server:
         self._ticks = Ticks(self.now())
         self._ticker = loop.call_later(TICK_SECONDS, self._tick)
 
+    async def _start_disk(self, disk: Disk) -> None:
+        """Give the queues of the last run their messages, and have what the configuration says stored."""
+        began = self.now()
+        disk.start(self, self._loop)
+        total = disk.recover([queue.backing for queue in self._recovered])
+        if self._recovered:
+            seconds = self.now() - began
+            log.info("recovered %d queues, %d messages in %.2f s", len(self._recovered), total, seconds)
+        self._recovered = []
+        stored = self._loop.create_future()
+        self.journal.when_safe(stored.set_result)
+        disk.commits.wake()
+        await stored
+
     async def stop(self, reason: str = "shutdown") -> None:
         """Stop accepting, close every connection with 320, wait for their close-ok for at most a few seconds."""
         self._stopping = True
@@ -216,6 +246,10 @@ class Server:
         await self._wait_until_empty(1.0)
         if self._ticker is not None:
             self._ticker.cancel()
+        if self.disk is not None:
+            await self.disk.stop(
+                queue.backing for vhost in self.vhosts.values() for queue in vhost.queues.values()
+            )
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no socket is left, but no longer than that."""
@@ -243,6 +277,8 @@ class Server:
                 outbox.flush()
         if turn.unfinished or turn.queues or turn.outboxes:
             self._schedule_turn()
+        if self.disk is not None:
+            self.disk.commits.wake()
 
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
@@ -258,6 +294,34 @@ class Server:
         """Work off what is touched, then write."""
         self.turn.run()
         self.finish_turn()
+
+    # -- the disk ---------------------------------------------------------------------------------------------------
+
+    def storage_failed(self, error: BaseException) -> None:
+        """The disk is broken: what is on it is unknown, so nothing may be confirmed or tried again."""
+        storage_log.critical("storage failed, stopping at once: %s", error, exc_info=error)
+        logging.shutdown()
+        os._exit(EXIT_IO)
+
+    def disk_full(self, *, full: bool) -> None:
+        """A commit found no room, or room again."""
+        storage_log.error("the disk is full: publishers are blocked") if full else storage_log.warning(
+            "the disk has room again"
+        )
+        self.set_alarm("low on disk" if full else "")
+
+    def wait_for_disk(self, driver: SocketDriver) -> bool:
+        """Whether so much waits for the disk that a publisher must too; it is resumed then."""
+        if self.disk is None or not self.disk.commits.backlogged:
+            return False
+        self._waiting_for_disk.append(driver)
+        return True
+
+    def backlog_cleared(self) -> None:
+        """The disk has caught up."""
+        waiting, self._waiting_for_disk = self._waiting_for_disk, []
+        for driver in waiting:
+            driver.resume_reading()
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -282,6 +346,9 @@ class Server:
         if now >= self._memory_due:
             self._memory_due = now + MEMORY_SECONDS
             self._check_memory()
+        if self.disk is not None and now >= self._paging_due:
+            self._paging_due = now + PAGING_SECONDS
+            self.disk.monitor.look(now)
         self.run_turn()
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)

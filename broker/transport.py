@@ -50,6 +50,9 @@ class DriverHost(Node, Protocol):
     def set_socket_options(self, sock: socket.socket) -> None:
         """Apply the configured TCP options."""
 
+    def wait_for_disk(self, driver: "SocketDriver") -> bool:
+        """Whether a publisher must wait for the disk; it is resumed then, once."""
+
 
 class SocketDriver(asyncio.BufferedProtocol):
     """The driver of one connection."""
@@ -132,6 +135,9 @@ class SocketDriver(asyncio.BufferedProtocol):
     def _pace(self, nbytes: int) -> None:
         """Wait a moment if what was just published meets a backlog that is being worked off."""
         server, connection = self._server, self.connection
+        if server.wait_for_disk(self):
+            self.pause_reading()
+            return
         now = server.now()
         queue = congested(connection.published_to, now)
         if queue is not None and not connection.consumes:

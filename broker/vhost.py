@@ -27,7 +27,8 @@ class QueueRecord(Protocol):
         """A durable queue is gone, and its bindings before it."""
 
 
-def _in_memory(qid: int, arguments: Table) -> BackingQueue:
+def make_in_memory(qid: int, arguments: Table) -> BackingQueue:
+    """What keeps the messages of a queue that nothing is kept of."""
     del qid, arguments
     return MemoryQueue()
 
@@ -50,7 +51,7 @@ class VHost:
         turn: Turn,
         *,
         max_queues: int | None = None,
-        make_backing: Callable[[int, Table], BackingQueue] = _in_memory,
+        make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
     ) -> None:
         self.name = name
         self.max_queues = max_queues

@@ -1,12 +1,12 @@
 """The verbs a queue speaks to whatever keeps its messages.
 
-The seam between protocol logic (`broker.queue`) and storage: the in-memory backing queue
-(`storage.memory`) is the only implementation so far, one that pages to disk will be another. The verbs are those of
+The seam between protocol logic (`broker.queue`) and storage. `storage.variable_queue` pages to disk and keeps what is
+persistent; `storage.memory` lives and dies with the process. The verbs are those of
 RabbitMQ's `rabbit_backing_queue` behaviour; those that the hot path uses take and give runs of messages, so that a turn
 costs one call per queue and not one per message.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from storage.message import Message
@@ -34,10 +34,23 @@ class BackingQueue(Protocol):
     def unacked_count(self) -> int:
         """Messages fetched with `ack_required` and neither acked nor requeued yet."""
 
-    def publish(self, messages: Collection[Message]) -> None:
-        """Append messages at the tail, in order."""
+    on_loaded: Callable[[], object]
+    """Called when messages that `fetch` could not return have been read; the queue sets it."""
 
-    def publish_delivered(self, messages: list[Message], *, ack_required: bool) -> Sequence[int]:
+    @property
+    def loading(self) -> bool:
+        """Whether messages are being read from disk."""
+
+    def publish(self, messages: Collection[Message], *, persistent: bool = False) -> None:
+        """Append messages at the tail, in order.
+
+        `persistent` says that some of them are persistent and the queue is durable: these are `Persistent`, and
+        whoever published them is told through them when they are safe.
+        """
+
+    def publish_delivered(
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False
+    ) -> Sequence[int]:
         """Record messages that go straight to a consumer because the queue is empty.
 
         The caller owes: `ready_count` is 0. Returns their seq_ids.
@@ -45,6 +58,8 @@ class BackingQueue(Protocol):
 
     def fetch(self, count: int, *, ack_required: bool) -> Batch:
         """Take at most `count` messages (>= 1) from the head; fewer where the run's `redelivered` changes.
+
+        None at all if the next one is being read from disk: `on_loaded` is called when it is here.
 
         With `ack_required` they stay known under their seq_ids until acked or requeued. The caller owes:
         `ready_count` is not 0.
@@ -58,3 +73,6 @@ class BackingQueue(Protocol):
 
     def purge(self) -> int:
         """Drop every ready message; returns how many. Unacked messages stay."""
+
+    def delete(self) -> None:
+        """The queue goes, with its unacked messages. Only `ack` and `purge` may be called afterwards."""

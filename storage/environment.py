@@ -346,11 +346,23 @@ class Environment:
             return False
         return True
 
-    def _no_room(self, octets: int, error: lmdb.Error) -> bool:
-        """Whether a commit failed because the disk is full, which LMDB does not tell from a broken disk."""
-        if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
+    def _no_room(self, octets: int, error: Exception) -> bool:
+        """Whether a write failed because the disk is full, which LMDB does not tell from a broken disk."""
+        text = str(error)
+        if os.strerror(errno.ENOSPC) in text or os.strerror(errno.EDQUOT) in text:
             return True
-        return self.disk_free() < octets + ROOM
+        stat = os.statvfs(self.data_dir)
+        return stat.f_bavail * stat.f_frsize < octets + ROOM
+
+    def is_full(self, error: OSError, octets: int) -> bool:
+        """Whether writing a file of that size failed because the disk is full."""
+        return error.errno in {errno.ENOSPC, errno.EDQUOT} or self._no_room(octets, error)
+
+    def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
+        """Write what makes the next start quick, and that the stop was clean; nothing may follow but `close`."""
+        with self.store.env.begin(write=True) as txn:
+            self._put_rows(txn, rows)
+            txn.put(b"clean", b"", db=self.store.db["meta"])
 
     @property
     def has_unfinished(self) -> bool:

@@ -1,4 +1,4 @@
-"""The backing queue in memory: what transient queues, and for now all queues, keep their messages in.
+"""The backing queue in memory: for queues that live no longer than a connection, and for brokers without a disk.
 
 Theory. Messages leave the head in the order they came in, so the seq_id of the head never needs to be stored: the
 n-th message ever fetched from `_ready` has seq_id n. What comes back by requeue was fetched before, hence is older
@@ -8,7 +8,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -19,12 +19,25 @@ from storage.message import Message
 _NOTHING: deque[Message] = deque()
 
 
+def _never() -> None:
+    """Nobody wants to know."""
+
+
+def _accept(messages: Collection[Message]) -> None:
+    for message in messages:
+        if message.persistent:
+            message.accepted()  # type: ignore[attr-defined]
+
+
 class MemoryQueue:
     """A `BackingQueue` that lives and dies with the process."""
 
-    __slots__ = ("_head", "_ready", "_requeued", "_unacked", "ready_count")
+    __slots__ = ("_head", "_ready", "_requeued", "_unacked", "on_loaded", "ready_count")
+
+    loading = False
 
     def __init__(self) -> None:
+        self.on_loaded: Callable[[], object] = _never
         self.ready_count = 0
         self._ready = _NOTHING
         self._head = 0  # seq_id of the first message of _ready
@@ -36,15 +49,21 @@ class MemoryQueue:
         """Messages fetched with `ack_required` and neither acked nor requeued yet."""
         return len(self._unacked)
 
-    def publish(self, messages: Collection[Message]) -> None:
-        """Append messages at the tail, in order."""
+    def publish(self, messages: Collection[Message], *, persistent: bool = False) -> None:
+        """Append messages at the tail, in order; there is nothing to wait for."""
+        if persistent:
+            _accept(messages)
         if self._ready is _NOTHING:
             self._ready = deque()
         self._ready.extend(messages)
         self.ready_count += len(messages)
 
-    def publish_delivered(self, messages: list[Message], *, ack_required: bool) -> range:
+    def publish_delivered(
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False
+    ) -> range:
         """Record messages that go straight to a consumer; `ready_count` must be 0. Returns their seq_ids."""
+        if persistent:
+            _accept(messages)
         first = self._head
         self._head = head = first + len(messages)
         seq_ids = range(first, head)
@@ -96,6 +115,10 @@ class MemoryQueue:
         self._requeued.clear()
         self.ready_count = 0
         return purged
+
+    def delete(self) -> None:
+        """The queue goes."""
+        self.purge()
 
     def peek(self) -> list[Message]:
         """The ready messages in order, without taking them (for inspection and tests)."""

@@ -38,7 +38,7 @@ STOREYS = (
     ("broker.connection*",),
     # configuration and drivers: the loop, sockets, files, the process
     ("broker.config*", "broker.metrics*"),
-    ("broker.logs", "broker.transport", "broker.queue_task", "broker.commit_task", "broker.http"),
+    ("broker.logs", "broker.transport", "broker.queue_task", "broker.commit_task", "broker.disk", "broker.http"),
     ("broker.server*",),
     ("broker.cli",),
     ("broker.__main__",),
@@ -50,6 +50,7 @@ DRIVERS = (
     "broker.transport",
     "broker.queue_task",
     "broker.commit_task",
+    "broker.disk",
     "broker.http",
     "broker.metrics_export",
     "broker.logs",
@@ -64,12 +65,12 @@ THIRD_PARTY = {
     "click": ("broker.cli",),
     "uvloop": ("broker.cli",),
     "lmdb": ("storage.*",),
-    "aiofiles": ("broker.metrics_export", "broker.blob_task"),
+    "aiofiles": ("broker.metrics_export", "broker.commit_task"),
     "prometheus_client": ("broker.metrics", "broker.http"),
 }
 
 # Modules that only these import: everyone else receives values.
-ONLY_FOR = {"broker.config": ("broker.config_reference", "broker.cli", "broker.server*")}
+ONLY_FOR = {"broker.config": ("broker.config_reference", "broker.cli", "broker.server*", "broker.disk")}
 
 
 def placed(module: str, patterns: tuple[str, ...]) -> bool:

@@ -1,0 +1,301 @@
+"""Brings to disk what the journal has noted, and reads what queues ask for (driver).
+
+One thread, the writer, owns every write transaction; another, the reader, every read of messages. Both take work from
+a queue and hand results back to the event loop, which alone touches the journal and the queues.
+
+When to commit: at once when nothing is under way, so that an idle broker confirms after one flush; while a commit is
+under way the next batch gathers. Under load commits are spaced by `MIN_GAP`: each costs processor time whatever it
+carries, and a message that is consumed meanwhile need not be written at all. Deletions nobody waits for are put off
+up to `LAZY_SECONDS`.
+"""
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiofiles
+import aiofiles.os
+
+from storage.environment import Environment, pack_blob
+from storage.errors import DiskFullError
+from storage.journal import Journal
+from storage.loading import Loaded, LoadRequest
+from storage.message import Persistent
+
+log = logging.getLogger("leveret.storage")
+
+EXIT_IO: int = os.EX_IOERR
+MIN_GAP = 0.002
+"""Seconds between the starts of two commits under load."""
+BUSY_OPERATIONS = 16
+"""Messages in a batch from which the load counts as such."""
+LAZY_SECONDS = 0.1
+RETRY_SECONDS = 1.0
+"""How long to wait after a commit that found the disk full."""
+BACKLOG_HIGH = 32 * 1024 * 1024
+"""Octets waiting for the disk from which publishers are not read any more."""
+
+
+class StorageHost(Protocol):
+    """What the tasks need of the server."""
+
+    def run_turn(self) -> None:
+        """Work off what a result has touched, then write."""
+
+    def storage_failed(self, error: BaseException) -> None:
+        """The disk is broken: nothing may be confirmed any more."""
+
+    def disk_full(self, *, full: bool) -> None:
+        """A commit has found no room, or room again."""
+
+    def backlog_cleared(self) -> None:
+        """Publishers may be read again."""
+
+
+class _Worker:
+    """A thread that calls one function for each item it is given, and reports to the event loop."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._loop = loop
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Have `job` run in the thread and `done` called in the loop with what it returned or raised."""
+
+        def work() -> None:
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the loop has to know
+                self._loop.call_soon_threadsafe(done, None, error)
+            else:
+                self._loop.call_soon_threadsafe(done, result, None)
+
+        self._jobs.put(work)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end."""
+        self._jobs.put(None)
+        self._thread.join()
+
+
+class CommitTask:
+    """Commits the journal's batches.
+
+    Args:
+        environment: where they go.
+        journal: where they come from.
+        host: is told what follows.
+        loop: the event loop.
+        min_gap: seconds between two commits under load.
+
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        journal: Journal,
+        host: StorageHost,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        min_gap: float = MIN_GAP,
+    ) -> None:
+        self._environment = environment
+        self._journal = journal
+        self._host = host
+        self._loop = loop
+        self._min_gap = min_gap
+        self._writer = _Worker("leveret-writer", loop)
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
+        self._started = 0.0
+        self._busy = False
+        self._full = False
+        self._stopped: asyncio.Event | None = None
+        self._files: dict[int, asyncio.Task[None]] = {}
+        """Files that are being written, by msg_id."""
+        self._removals: set[asyncio.Task[None]] = set()
+        self.slowest = 0.0
+        """Seconds that the slowest commit took."""
+
+    # -- when -------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something was noted: commit it when it is time. Called at the end of each turn."""
+        journal = self._journal
+        if journal.files:
+            self._write_files()
+        if journal.in_flight is not None or not (journal.has_work or self._environment.has_unfinished):
+            return
+        now = self._loop.time()
+        if self._full:
+            due = self._started + RETRY_SECONDS
+        elif journal.urgent or journal.octets:
+            due = self._started + self._min_gap if self._busy else now
+        else:
+            due = now + LAZY_SECONDS
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        if due <= now:
+            self._timer = self._loop.call_soon(self._commit)
+        else:
+            self._timer = self._loop.call_later(due - now, self._commit)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last commit found no room."""
+        return self._full
+
+    @property
+    def backlogged(self) -> bool:
+        """Whether more waits for the disk than should."""
+        return self._journal.octets + self._journal.octets_in_flight > BACKLOG_HIGH
+
+    def _commit(self) -> None:
+        self._timer = None
+        journal = self._journal
+        if journal.in_flight is not None:
+            return
+        self._started = self._loop.time()
+        batch = journal.cut()
+        self._busy = sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
+        self._writer.submit(lambda: self._environment.commit(batch), self._committed)
+
+    def _committed(self, unlink: list[int] | None, error: BaseException | None) -> None:
+        journal = self._journal
+        backlogged = self.backlogged
+        self.slowest = max(self.slowest, self._loop.time() - self._started)
+        if error is not None and not isinstance(error, DiskFullError):
+            self._host.storage_failed(error)
+            return
+        journal.settled(error)
+        if self._full is not (error is not None):
+            self._full = error is not None
+            self._host.disk_full(full=self._full)
+        for msg_id in unlink or ():
+            self._unlink(msg_id)
+        if backlogged and not self.backlogged:
+            self._host.backlog_cleared()
+        self._host.run_turn()
+        self.wake()
+        if self._stopped is not None:
+            self._finish()
+
+    def _unlink(self, msg_id: int) -> None:
+        task = self._loop.create_task(_remove(self._environment.blob_path(msg_id)))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    # -- bodies in files --------------------------------------------------------------------------------------------
+
+    def _write_files(self) -> None:
+        for msg_id, (message, _) in self._journal.files.items():
+            if msg_id not in self._files:
+                self._files[msg_id] = self._loop.create_task(self._write_file(msg_id, message))
+
+    async def _write_file(self, msg_id: int, message: Persistent) -> None:
+        """Write a body to a file of its own: under another name, flushed, renamed, and the name flushed."""
+        path = self._environment.blob_path(msg_id)
+        part = path.with_suffix(".part")
+        try:
+            async with aiofiles.open(part, "wb") as file:
+                await file.write(pack_blob(msg_id, message.content))
+                await file.write(message.content)
+                await file.flush()
+                await self._loop.run_in_executor(None, os.fsync, file.fileno())
+            await aiofiles.os.rename(part, path)
+            await self._loop.run_in_executor(None, _sync_directory, path.parent)
+        except OSError as error:
+            if not self._environment.is_full(error, len(message.content)):
+                self._host.storage_failed(error)
+                return
+            await _remove(part)
+            self._journal.file_failed(msg_id)
+            self._host.disk_full(full=True)
+            self._host.run_turn()
+            await asyncio.sleep(RETRY_SECONDS)
+            del self._files[msg_id]
+            self.wake()
+            return
+        del self._files[msg_id]
+        if not self._journal.file_written(msg_id):
+            await _remove(path)
+        self._host.run_turn()
+        self.wake()
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Commit all that was noted, then end the thread."""
+        while self._files or self._removals:
+            await asyncio.wait([*self._files.values(), *self._removals])
+        self._stopped = asyncio.Event()
+        self._finish()
+        await self._stopped.wait()
+        self._writer.stop()
+
+    def _finish(self) -> None:
+        journal = self._journal
+        if journal.in_flight is not None:
+            return
+        if journal.has_work and not self._full:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._commit()
+        elif self._stopped is not None:
+            self._stopped.set()
+
+
+class Reader:
+    """Reads messages that queues ask for."""
+
+    def __init__(self, environment: Environment, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
+        self._environment = environment
+        self._host = host
+        self._worker = _Worker("leveret-reader", loop)
+
+    def load(self, request: LoadRequest) -> None:
+        """Read what a queue asks for; it is given what was found, in the loop."""
+
+        def done(found: Loaded | None, error: BaseException | None) -> None:
+            if error is not None or found is None:
+                self._host.storage_failed(error or RuntimeError("nothing was read"))
+                return
+            request.queue.loaded(request, found)
+            self._host.run_turn()
+
+        self._worker.submit(lambda: self._environment.read(request.ranges, request.limit), done)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._worker.stop()
+
+
+async def _remove(path: Path) -> None:
+    try:
+        await aiofiles.os.remove(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("cannot remove %s: %s", path, error.strerror)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,149 @@
+"""What a server has on disk: the environment, the journal, and the tasks between them (driver).
+
+`open` before the event loop runs, `start` in it, `recover` before clients may connect, `stop` when none is left.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from broker.amqp.tables import Table
+from broker.commit_task import CommitTask, Reader, StorageHost
+from broker.config import StorageConfig
+from storage.backing_queue import BackingQueue
+from storage.environment import Environment
+from storage.invariants import check
+from storage.journal import Journal
+from storage.loading import LoadRequest
+from storage.memory_monitor import MemoryMonitor
+from storage.recovery import recover, saved_rows
+from storage.variable_queue import Pager, VariableQueue
+
+log = logging.getLogger("leveret.storage")
+
+
+class CheckedQueue(VariableQueue):
+    """A variable queue that checks its invariants after every operation (`storage.check_invariants`)."""
+
+    __slots__ = ()
+
+
+def _checked(name: str) -> Callable[..., Any]:
+    operation = getattr(VariableQueue, name)
+
+    def run_and_check(queue: VariableQueue, *args: Any, **options: Any) -> Any:
+        result = operation(queue, *args, **options)
+        check(queue)
+        return result
+
+    return run_and_check
+
+
+for _name in ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", "loaded", "set_ram_target"):
+    setattr(CheckedQueue, _name, _checked(_name))
+
+
+class Disk:
+    """One data directory in use.
+
+    Args:
+        data_dir: where it is; nobody else may be using it.
+        config: how it is used.
+        ram_limit: octets that messages may take in memory, all queues together.
+
+    Raises what `storage.environment.Environment` raises.
+    """
+
+    def __init__(self, data_dir: Path, config: StorageConfig, *, ram_limit: int) -> None:
+        self.environment = environment = Environment(data_dir, sync=config.sync)
+        self.config = config
+        boot = environment.boot
+        self.journal = Journal(boot << 40, config.embed_below)
+        self.pager = Pager(
+            self.journal,
+            self._load,
+            segment=config.segment,
+            io_batch=config.io_batch,
+            file_from=config.file_from,
+            ram_limit=max(1024 * 1024, ram_limit // 4),
+        )
+        self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
+        self._ids = count((boot << 32) + 1)
+        self._first_seq = boot << 40
+        self._queue_class = CheckedQueue if config.check_invariants else VariableQueue
+        self._host: StorageHost
+        self.commits: CommitTask
+        self._reader: Reader
+
+    def start(self, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the threads."""
+        self._host = host
+        gap = self.config.commit_interval
+        self.commits = CommitTask(self.environment, self.journal, host, loop, min_gap=gap)
+        self._reader = Reader(self.environment, host, loop)
+
+    def next_id(self) -> int:
+        """A number that was never given before, also not before a restart."""
+        return next(self._ids)
+
+    def make_backing(self, qid: int, arguments: Table) -> BackingQueue:
+        """What keeps a queue's messages; qid 0 is a queue that is not durable."""
+        backing = self._queue_class(
+            self.pager,
+            qid or self.next_id(),
+            durable=bool(qid),
+            next_seq=self._first_seq if qid else 0,
+        )
+        if arguments.get("x-queue-mode", ("", ""))[1] == "lazy":
+            backing.set_lazy(lazy=True)
+        elif self.config.target_ram_count is not None:
+            backing.target_ram_count = self.config.target_ram_count
+        return backing
+
+    def _load(self, request: LoadRequest) -> None:
+        self._reader.load(request)
+
+    def recover(self, backings: Iterable[BackingQueue]) -> int:
+        """Give queues their messages back; returns how many there are."""
+        by_qid = {backing.qid: backing for backing in _paging(backings)}
+        found = recover(self.environment, set(by_qid))
+        total = 0
+        for qid, recovered in found.items():
+            by_qid[qid].recover(
+                recovered.messages,
+                recovered.first,
+                recovered.stop,
+                redelivered_below=recovered.redelivered_below,
+            )
+            total += recovered.messages
+        return total
+
+    async def stop(self, backings: Iterable[BackingQueue]) -> None:
+        """Commit what is left, note that the stop was clean, and close."""
+        await self.commits.stop()
+        if not self.commits.is_full:
+            self.environment.save(saved_rows(_paging(backings)))
+        journal = self.journal
+        log.info(
+            "storage: commits=%d written=%d early=%d bytes=%d paged=%d slowest_commit_ms=%.1f",
+            journal.commits,
+            journal.written,
+            journal.early,
+            journal.octets_written,
+            journal.paged_out,
+            self.commits.slowest * 1000,
+        )
+        self.close()
+
+    def close(self) -> None:
+        """End the threads and close the files, whatever is in the journal."""
+        if hasattr(self, "_reader"):
+            self._reader.stop()
+        self.environment.close()
+
+
+def _paging(backings: Iterable[BackingQueue]) -> Iterator[VariableQueue]:
+    return (backing for backing in backings if isinstance(backing, VariableQueue))
