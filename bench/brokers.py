@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ("-m", "broker")
 NAMES = ("leveret", "rabbitmq", "relay")
 START_LIMIT = 60.0
 STOP_LIMIT = 20.0
@@ -144,6 +145,7 @@ def start(
     *,
     root: Path = ROOT,
     limit: float = START_LIMIT,
+    program: Sequence[str] = PROGRAM,
 ) -> Broker:
     """Start one broker with its files under `directory` and return once clients may connect.
 
@@ -154,6 +156,7 @@ def start(
         relay: a script to run instead of the project's own relay.
         root: the checkout whose Leveret is started.
         limit: seconds it may take.
+        program: how Python is told to be Leveret.
 
     Raises:
         BrokerError: it is not installed, ended at once, or was not ready within a minute.
@@ -161,7 +164,7 @@ def start(
     """
     match name:
         case "leveret":
-            return _start_leveret(directory, settings, root, limit)
+            return _start_leveret(directory, settings, root, limit, program)
         case "rabbitmq":
             return _start_rabbitmq(directory)
         case "relay":
@@ -190,9 +193,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _start_leveret(directory: Path, settings: Sequence[str], root: Path, limit: float) -> Broker:
+def _start_leveret(
+    directory: Path, settings: Sequence[str], root: Path, limit: float, program: Sequence[str]
+) -> Broker:
     chosen = ["listeners.tcp.1=127.0.0.1:0", *settings]
-    command = [sys.executable, "-m", "broker", "serve", "--data-dir", str(directory / "data")]
+    command = [sys.executable, *program, "serve", "--data-dir", str(directory / "data")]
     command += [word for setting in chosen for word in ("--set", setting)]
     process, log, began = _launch(command, directory, {}, root)
     text = _wait_for(process, log, READY, "leveret", limit)

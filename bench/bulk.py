@@ -218,30 +218,67 @@ class Bulk:
             BulkError: one is missing, out of order or wrongly marked.
 
         """
-        self.call(commands.Basic.Qos(prefetch_count=prefetch))
+        taken = Drain(
+            self, queue, first, count, prefetch=prefetch, multiple=multiple, redelivered=redelivered
+        )
         began = time.perf_counter()
-        self.call(commands.Basic.Consume(queue=queue, consumer_tag="bulk"))
-        got = 0
-        shape: Shape | None = None
-        while got < count:
-            if shape is None:
-                shape = Shape.of(self.rest)
-            many = 0 if shape is None else min(len(self.rest) // shape.length, count - got)
-            if not many or shape is None:
-                self.read()
-                continue
-            octets = self.rest[: many * shape.length]
-            shape.check(octets, many, first + got, redelivered=redelivered)
-            (tag,) = struct.unpack_from(">Q", octets, (many - 1) * shape.length + shape.tag)
-            self.plug.sendall(ack_frame(1, 1, 13, 60, 80, tag, True, 0xCE) if multiple else acks(tag, many))
-            self.rest = self.rest[many * shape.length :]
-            got += many
+        taken.begin()
+        while not taken.step():
+            self.read()
         took = time.perf_counter() - began
         if self.rest:
             message = f"more than the {count} messages expected came"
             raise BulkError(message)
         self.call(commands.Basic.Cancel(consumer_tag="bulk"))
         return count / took
+
+
+class Drain:
+    """Takes numbered messages out of a queue, as far as they have been read; see `Bulk.drain`."""
+
+    def __init__(
+        self,
+        client: Bulk,
+        queue: str,
+        first: int,
+        count: int,
+        *,
+        prefetch: int = 200,
+        multiple: bool = False,
+        redelivered: bool | None = None,
+    ) -> None:
+        self.client, self.queue, self.first, self.count = client, queue, first, count
+        self.prefetch, self.multiple, self.redelivered = prefetch, multiple, redelivered
+        self.got = 0
+        self.shape: Shape | None = None
+
+    def begin(self) -> None:
+        """Start to consume."""
+        self.client.call(commands.Basic.Qos(prefetch_count=self.prefetch))
+        self.client.call(commands.Basic.Consume(queue=self.queue, consumer_tag="bulk"))
+
+    def step(self) -> bool:
+        """Check and acknowledge what has been read; return whether that was the last.
+
+        Raises:
+            BulkError: a message is missing, out of order or wrongly marked.
+
+        """
+        client = self.client
+        shape = self.shape = self.shape or Shape.of(client.rest)
+        if shape is None:
+            return not self.count
+        many = min(len(client.rest) // shape.length, self.count - self.got)
+        if many:
+            octets = client.rest[: many * shape.length]
+            shape.check(octets, many, self.first + self.got, redelivered=self.redelivered)
+            (tag,) = struct.unpack_from(">Q", octets, (many - 1) * shape.length + shape.tag)
+            client.plug.sendall(
+                ack_frame(1, 1, 13, 60, 80, tag, True, 0xCE) if self.multiple else acks(tag, many)
+            )
+            client.rest = client.rest[many * shape.length :]
+            self.got += many
+        return self.got == self.count
 
 
 class Shape:

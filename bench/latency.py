@@ -2,25 +2,40 @@
 
 The same client measures every broker in turn, several rounds. Each message carries the time at which it was *due*, so
 a client or broker that falls behind is charged for it. One connection publishes, another consumes and acknowledges.
+
+`--confirm` measures confirms instead: 2,000 persistent messages of 1,500 octets a second into a durable queue, from the
+moment one was due to its confirm, without a consumer (every message must be on disk) and with one that acknowledges at
+once; beside a raw append and fdatasync on the same disk in the same run.
 """
 
 import argparse
 import asyncio
 import gc
 import json
+import os
+import select
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 import uvloop
+from pamqp import commands
 
 from bench import brokers
+from bench.bulk import CONFIRM_ACK, Bulk, BulkError, ack_at, frame_at
 from bench.client import Client, publish_frames
+from bench.results import Report
 
 PERCENTILES = (50.0, 99.0, 99.9)
 WARM_UP = 1.0
+CONFIRM_RATE, CONFIRM_SIZE = 2000, 1500
+RAW_FLUSHES = 300
+FLUSHES = 5.0
+"""How many raw flushes the median confirm may take."""
 stamp = struct.Struct(">d")
 
 
@@ -70,6 +85,149 @@ async def measure(port: int, *, rate: int = 5000, seconds: float = 5.0, no_ack: 
     return sorted(times[int(rate * WARM_UP) :])
 
 
+def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[float]:
+    """Return the seconds from when each persistent message was due to its confirm, shortest first, warm-up left out.
+
+    Args:
+        port: the broker's port.
+        rate: messages a second.
+        seconds: how long to measure.
+        consumed: whether a consumer takes and acknowledges them on another connection.
+
+    Raises:
+        BulkError: the broker refused a message or did not confirm in time.
+
+    """
+    client = Bulk(port)
+    reader = Bulk(port) if consumed else None
+    queue = f"confirm-{time.time_ns()}"
+    client.declare(queue)
+    client.call(commands.Confirm.Select())
+    if reader is not None:
+        reader.call(commands.Basic.Qos(prefetch_count=500))
+        reader.call(commands.Basic.Consume(queue=queue, consumer_tag="reader"))
+    octets = publish_frames(queue, b"x" * CONFIRM_SIZE, persistent=True)
+    total = int(rate * (seconds + WARM_UP))
+    times = [0.0] * total
+    open_tags = set(range(1, total + 1))
+    sent = oldest = 0
+    plugs = [client.plug] if reader is None else [client.plug, reader.plug]
+    gc.collect()
+    gc.disable()
+    began = time.perf_counter()
+    try:
+        while open_tags:
+            now = time.perf_counter()
+            if now - began > seconds + WARM_UP + 30:
+                message = f"{len(open_tags)} of {total} messages were not confirmed"
+                raise BulkError(message)
+            if sent < total and now >= began + sent / rate:
+                client.plug.sendall(octets)
+                sent += 1
+                continue
+            wait = began + sent / rate - now if sent < total else 1.0
+            readable, _, _ = select.select(plugs, [], [], max(0.0, wait))
+            if client.plug in readable:
+                client.read()
+                now = time.perf_counter()
+                for tag, multiple in settled(client):
+                    for each in range(oldest + 1, tag + 1) if multiple else (tag,):
+                        if each in open_tags:
+                            open_tags.remove(each)
+                            times[each - 1] = now - began - (each - 1) / rate
+                    oldest = tag if multiple else oldest
+            if reader is not None and reader.plug in readable:
+                reader.read()
+                reader.plug.sendall(acks_of(reader))
+    finally:
+        gc.enable()
+    client.call(commands.Queue.Delete(queue=queue))
+    client.close()
+    if reader is not None:
+        reader.close()
+    return sorted(times[int(rate * WARM_UP) :])
+
+
+def settled(client: Bulk) -> list[tuple[int, bool]]:
+    """Take the confirms that have come off what was read: tag and `multiple` of each."""
+    octets, at, found = client.rest, 0, []
+    while len(octets) - at >= 8 and len(octets) - at >= frame_at(octets, at)[2] + 8:
+        if octets[at + 7 : at + 11] != CONFIRM_ACK:
+            raise BulkError(f"not a confirm: {octets[at : at + 40]!r}")
+        found.append(ack_at(octets, at + 11))
+        at += frame_at(octets, at)[2] + 8
+    client.rest = octets[at:]
+    return found
+
+
+def acks_of(reader: Bulk) -> bytes:
+    """Take the deliveries that have come off what was read and return an ack for each."""
+    octets, at, parts = reader.rest, 0, []
+    while len(octets) - at >= 8 and len(octets) - at >= (size := frame_at(octets, at)[2] + 8):
+        if octets[at + 7 : at + 11] == b"\x00\x3c\x00\x3c":
+            (tag,) = struct.unpack_from(">Q", octets, at + 12 + octets[at + 11])
+            parts.append(struct.pack(">BHIHHQ?B", 1, 1, 13, 60, 80, tag, False, 0xCE))
+        at += size
+    reader.rest = octets[at:]
+    return b"".join(parts)
+
+
+def raw_flushes(folder: Path, count: int = RAW_FLUSHES) -> list[float]:
+    """Return the seconds that appending `CONFIRM_SIZE` octets to a file and fdatasync took, each time."""
+    times = []
+    with tempfile.NamedTemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(count):
+            octets = os.urandom(CONFIRM_SIZE)
+            began = time.perf_counter()
+            file.write(octets)
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - began)
+            time.sleep(0.001)
+    return times
+
+
+def confirm_table(options: argparse.Namespace) -> int:
+    """Print confirm latencies and judge them; return how many bars were missed."""
+    report = Report("latency confirm")
+    found: dict[tuple[str, bool], list[list[float]]] = {}
+    raw = []
+    with brokers.running(options.brokers.split(",")) as started:
+        for _ in range(options.rounds):
+            for name, broker in started.items():
+                raw += raw_flushes(broker.log.parent)
+                for consumed in (False, True):
+                    times = confirms(
+                        broker.port,
+                        rate=options.rate or CONFIRM_RATE,
+                        seconds=options.seconds,
+                        consumed=consumed,
+                    )
+                    found.setdefault((name, consumed), []).append(times)
+    print(
+        f"confirms of {options.rate or CONFIRM_RATE:,} persistent messages of {CONFIRM_SIZE:,} octets a second, "
+        f"ms, median of {options.rounds} rounds"
+    )
+    print(f"{'broker':<28}" + "".join(f"{f'p{share:g}':>9}" for share in PERCENTILES))
+    table = {
+        key: [1000.0 * median(percentile(times, share) for times in rounds) for share in PERCENTILES]
+        for key, rounds in found.items()
+    }
+    for (name, consumed), values in table.items():
+        label = f"{name}, {'consumer acks at once' if consumed else 'no consumer'}"
+        print(f"{label:<28}" + "".join(f"{value:>9.2f}" for value in values))
+    flush = median(raw) * 1000.0
+    print(f"{'raw append and fdatasync':<28}{flush:>9.2f}{percentile(sorted(raw), 99.0) * 1000:>9.2f}")
+    if "leveret" in started:
+        report.line("p50 of confirms / raw fdatasync", table["leveret", False][0] / flush, "x", most=FLUSHES)
+    if "leveret" in started and "rabbitmq" in started:
+        for consumed in (False, True):
+            ratio = table["leveret", consumed][1] / table["rabbitmq", consumed][1]
+            report.line(
+                f"p99 / RabbitMQ's, {'with' if consumed else 'without'} a consumer", ratio, "x", most=1.0
+            )
+    return report.missed
+
+
 def percentile(times: Sequence[float], share: float) -> float:
     """Return the value that `share` per cent of the sorted values do not exceed."""
     return times[min(len(times) - 1, int(len(times) * share / 100.0))]
@@ -91,7 +249,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--brokers", default="leveret,rabbitmq", help="comma-separated: leveret,rabbitmq,relay"
     )
-    parser.add_argument("--rate", type=int, default=5000, help="messages a second (default 5000)")
+    parser.add_argument(
+        "--rate", type=int, default=0, help="messages a second (default 5000; with --confirm 2000)"
+    )
+    parser.add_argument("--confirm", action="store_true", help="measure confirms of persistent messages")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement (default 5)")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each broker (default 3)")
     parser.add_argument("--no-ack", action="store_true", help="consume without acknowledgements")
@@ -99,6 +260,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rounds: dict[str, list[list[float]]] = {}
     try:
+        if options.confirm:
+            return 1 if confirm_table(options) else 0
+        options.rate = options.rate or 5000
         with brokers.running(options.brokers.split(",")) as started:
             for _ in range(options.rounds):
                 for name, broker in started.items():
@@ -106,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         broker.port, rate=options.rate, seconds=options.seconds, no_ack=options.no_ack
                     )
                     rounds.setdefault(name, []).append(uvloop.run(run))
-    except brokers.BrokerError as error:
+    except (brokers.BrokerError, BulkError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     table = summary(rounds)
