@@ -5,10 +5,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 ROOT = Path(__file__).parent.parent
+BROKER = ("-m", "broker")
 LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
 
 
@@ -19,16 +21,24 @@ class Running:
         tmp_path: where its data go.
         arguments: more words for `leveret serve`.
         files: how many file descriptors it may have; as many as the tests by default.
+        before: words before those of the interpreter, as of a tracer that runs it.
+        program: words for the interpreter instead of those that start the broker as it is.
 
     """
 
-    def __init__(self, tmp_path: Path, *arguments: str, files: int | None = None) -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        *arguments: str,
+        files: int | None = None,
+        before: Sequence[str] = (),
+        program: Sequence[str] = BROKER,
+    ) -> None:
         self.data_dir = tmp_path / "data"
         self.address = ("", 0)  # the first
         self.addresses: list[tuple[str, int]] = []
-        words = command(
-            "serve", "--data-dir", str(self.data_dir), "--set", "listeners.tcp.1=127.0.0.1:0", *arguments
-        )
+        serve = ("serve", "--data-dir", str(self.data_dir), "--set", "listeners.tcp.1=127.0.0.1:0")
+        words = [*before, *command(*serve, *arguments, program=program)]
         if files is not None:
             words = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *words]
         self.process = subprocess.Popen(
@@ -70,9 +80,9 @@ class Running:
         return self.process.returncode, out, err
 
 
-def command(*arguments: str) -> list[str]:
+def command(*arguments: str, program: Sequence[str] = BROKER) -> list[str]:
     """The command line of a broker with warnings as errors, as for the tests themselves."""
-    return [sys.executable, "-W", "error", "-m", "broker", *arguments]
+    return [sys.executable, "-W", "error", *program, *arguments]
 
 
 def environment() -> dict[str, str]:

@@ -1,0 +1,260 @@
+"""A connection to a broker that may die at any octet: everything that was sent to us before is handed on.
+
+Fast enough to load a broker from the same machine: frames are made by hand where there are many of them, and what
+comes in is parsed in one loop. It trusts the broker's framing, not its answers.
+"""
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from typing import Any, Protocol, Self, cast
+
+from pamqp import commands, frame
+
+_frame_at = struct.Struct(">BHI").unpack_from
+_method_at = struct.Struct(">I").unpack_from
+_settle_at = struct.Struct(">Q?").unpack_from
+_delivery_at = struct.Struct(">Q?").unpack_from
+_size_at = struct.Struct(">Q").unpack_from
+_settle = struct.Struct(">BHIHHQBB").pack
+_head = struct.Struct(">BHI").pack
+
+_METHOD, _HEADER, _BODY = 1, 2, 3
+_DELIVER = 60 << 16 | 60
+_RETURN = 60 << 16 | 50
+_GET_OK = 60 << 16 | 71
+_ACK = 60 << 16 | 80
+_NACK = 60 << 16 | 120
+FRAME_MAX = 131072
+_HIGH_WATER = 1 << 20
+
+
+class LostError(ConnectionError):
+    """The connection or the channel is gone; the text is the broker's reason where it gave one."""
+
+
+class Watcher(Protocol):
+    """Who is told of what comes on a channel without having been asked for."""
+
+    def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
+        """A message for the channel's consumer."""
+
+    def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
+        """A confirm."""
+
+    def came_back(self, body: bytes) -> None:
+        """A mandatory message that has no queue."""
+
+
+class Link(asyncio.Protocol):
+    """One connection. Await `connect`, then `call`."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.writable = True
+        self.blocked = False
+        """Between connection.blocked and connection.unblocked."""
+        self.lost = asyncio.get_running_loop().create_future()
+        """Done, with the reason, once the connection is gone and all that it carried was handed on."""
+        self.watchers: dict[int, Watcher] = {}
+        self.on_writable: Any = None
+        self._waiting: dict[int, deque[asyncio.Future[Any]]] = {}
+        self._reason = ""
+        self._rest = b""
+        self._content: dict[int, tuple[int, bytes, int, list[bytes]]] = {}
+
+    @classmethod
+    async def connect(cls, port: int) -> Self:
+        """Connect to 127.0.0.1 as guest; raises OSError or LostError."""
+        loop = asyncio.get_running_loop()
+        transport, link = await loop.create_connection(cls, "127.0.0.1", port)
+        if (plug := transport.get_extra_info("socket")) is not None:
+            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        start = link._expect(0)
+        transport.write(b"AMQP\0\0\x09\x01")
+        await start
+        capabilities = {"basic.nack": True, "publisher_confirms": True, "connection.blocked": True}
+        properties = {"product": "crash", "capabilities": capabilities}
+        await link.call(commands.Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US"), 0)
+        link.send(commands.Connection.TuneOk(2047, FRAME_MAX, 0), 0)
+        await link.call(commands.Connection.Open("/"), 0)
+        return link
+
+    def send(self, method: Any, channel: int = 1) -> None:
+        """Write a method for which no reply comes."""
+        self.transport.write(frame.marshal(method, channel))
+
+    async def call(self, method: Any, channel: int = 1, *, seconds: float = 30.0) -> Any:
+        """Write a method and wait for its reply; raises LostError."""
+        reply = self._expect(channel)
+        if not reply.done():
+            self.send(method, channel)
+        try:
+            return await asyncio.wait_for(reply, seconds)
+        except TimeoutError:
+            raise AssertionError(f"no reply to {method.name} within {seconds} s") from None
+
+    async def open(self, channel: int, watcher: Watcher | None = None) -> None:
+        """Open a channel; the watcher is told what comes on it."""
+        if watcher is not None:
+            self.watchers[channel] = watcher
+        await self.call(commands.Channel.Open(), channel)
+
+    def settle(self, channel: int, tag: int, *, multiple: bool = False, requeue: bool | None = None) -> None:
+        """Ack, or nack where `requeue` is given."""
+        if requeue is None:
+            octets = _settle(_METHOD, channel, 13, 60, 80, tag, multiple, 0xCE)
+        else:
+            octets = _settle(_METHOD, channel, 13, 60, 120, tag, multiple | requeue << 1, 0xCE)
+        self.transport.write(octets)
+
+    async def close(self) -> None:
+        """End the connection in good order."""
+        if not self.lost.done():
+            self.send(commands.Connection.Close(200, "", 0, 0), 0)
+        await self.lost
+
+    def cut(self) -> None:
+        """Drop the connection."""
+        self.transport.abort()
+
+    def _expect(self, channel: int) -> "asyncio.Future[Any]":
+        future = asyncio.get_running_loop().create_future()
+        if self.lost.done():
+            future.set_exception(LostError(self.lost.result()))
+        else:
+            self._waiting.setdefault(channel, deque()).append(future)
+        return future
+
+    # -- asyncio ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport and bound what waits in it."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(_HIGH_WATER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everyone who waits."""
+        reason = self._reason or f"connection lost: {exc}"
+        if not self.lost.done():
+            self.lost.set_result(reason)
+        for channel in list(self._waiting):
+            self._fail(channel, reason)
+
+    def _fail(self, channel: int, reason: str) -> None:
+        for future in self._waiting.pop(channel, ()):
+            if not future.done():
+                future.set_exception(LostError(reason))
+                future.exception()  # whoever waits raises it; nobody has to
+
+    def pause_writing(self) -> None:
+        """Note that the socket is full."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """Tell who wants to write."""
+        self.writable = True
+        if self.on_writable is not None:
+            self.on_writable()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what is whole."""
+        if self._rest:
+            data = self._rest + data
+        at, size = 0, len(data)
+        while size - at >= 8:
+            kind, channel, length = _frame_at(data, at)
+            end = at + length + 8
+            if end > size:
+                break
+            if kind == _METHOD:
+                (method,) = _method_at(data, at + 7)
+                if method == _ACK or method == _NACK:
+                    number, bits = _settle_at(data, at + 11)
+                    watcher = self.watchers[channel]
+                    watcher.verdict(number, multiple=bool(bits & 1), ack=method == _ACK)
+                elif method in {_DELIVER, _RETURN, _GET_OK}:
+                    self._content[channel] = (method, data[at:end], -1, [])
+                else:
+                    self._method(data[at:end], channel)
+            elif kind == _HEADER:
+                (missing,) = _size_at(data, at + 11)
+                self._part(channel, missing, None)
+            elif kind == _BODY:
+                self._part(channel, 0, data[at + 7 : end - 1])
+            at = end
+        self._rest = data[at:] if at < size else b""
+
+    def _part(self, channel: int, size: int, octets: bytes | None) -> None:
+        method, octets_of_method, missing, parts = self._content[channel]
+        if octets is None:
+            missing = size
+        else:
+            missing -= len(octets)
+            parts.append(octets)
+        if missing:
+            self._content[channel] = (method, octets_of_method, missing, parts)
+            return
+        del self._content[channel]
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if method == _RETURN:
+            self.watchers[channel].came_back(body)
+            return
+        at = 11 if method == _GET_OK else 12 + octets_of_method[11]
+        tag, redelivered = _delivery_at(octets_of_method, at)
+        self.watchers[channel].delivery(tag, body, redelivered=bool(redelivered))
+        if method == _GET_OK:
+            self._method(octets_of_method, channel)
+
+    def _method(self, octets: bytes, channel: int) -> None:
+        _, _, method = frame.unmarshal(octets)
+        if isinstance(method, commands.Connection.Close):
+            self._reason = f"{method.reply_code} {method.reply_text}"
+            self.send(commands.Connection.CloseOk(), 0)
+        elif isinstance(method, commands.Connection.CloseOk):
+            self._reason = "closed"
+            self.transport.close()
+        elif isinstance(method, commands.Channel.Close):
+            self.send(commands.Channel.CloseOk(), channel)
+            self._fail(channel, f"{method.reply_code} {method.reply_text}")
+        elif isinstance(method, commands.Connection.Blocked):
+            self.blocked = True
+        elif isinstance(method, commands.Connection.Unblocked):
+            self.blocked = False
+        elif waiting := self._waiting.get(channel):
+            future = waiting.popleft()
+            if not future.done():
+                future.set_result(method)
+
+
+def publish_frames(
+    key: str,
+    body: bytes,
+    *,
+    exchange: str = "",
+    channel: int = 1,
+    persistent: bool = True,
+    mandatory: bool = False,
+) -> bytes:
+    """The octets of one publish."""
+    name, route = exchange.encode(), key.encode()
+    method = b"".join(
+        [
+            b"\x00\x3c\x00\x28\x00\x00",
+            bytes([len(name)]),
+            name,
+            bytes([len(route)]),
+            route,
+            b"\x01" if mandatory else b"\x00",
+        ]
+    )
+    header = struct.pack(">HHQHB", 60, 0, len(body), 0x1000, 2 if persistent else 1)
+    parts = [_frame(_METHOD, channel, method), _frame(_HEADER, channel, header)]
+    room = FRAME_MAX - 8
+    parts += [_frame(_BODY, channel, body[at : at + room]) for at in range(0, len(body), room)]
+    return b"".join(parts)
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return _head(kind, channel, len(payload)) + payload + b"\xce"
