@@ -36,6 +36,8 @@ TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm")
 STOP_SECONDS: Final = 9.0
 # Young objects are mostly messages on their way through; looking for cycles among them is wasted work.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
+# How long the writer's thread waits for the interpreter, a few dozen times a commit, while the loop is busy.
+SWITCH_SECONDS: Final = 0.0003
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
@@ -246,6 +248,7 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_SECONDS)
         for host, port in server.addresses:
             _logger.info("started TCP listener on %s", Listener(host, port))
         _logger.info("Server startup complete")

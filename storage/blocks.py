@@ -59,7 +59,7 @@ class Block:
     belong to the delta, `acked` are the indexes that died since the block's bitmap was last written.
     """
 
-    __slots__ = ("acked", "away", "count", "dirty", "first", "home", "live", "paged", "qid")
+    __slots__ = ("acked", "away", "bits", "count", "dirty", "first", "home", "live", "paged", "qid", "swept")
 
     def __init__(self, qid: int, first: int, count: int, *, paged: bool) -> None:
         self.qid = qid
@@ -68,12 +68,21 @@ class Block:
         self.live = count
         self.away = 0
         self.acked: list[int] = []
+        self.bits = 0
+        """The bitmap on disk, or on its way there."""
+        self.swept = False
+        """A sweep may have set bits on disk that memory does not know."""
         self.home: dict[int, Block] | None = None
         """The queue's table of blocks that the delta has a share in, if it stands there."""
         self.dirty = False
         """It is on the journal's list."""
         self.paged = paged
         """It lies in the environment of paged transient messages."""
+
+    @property
+    def marked(self) -> bool:
+        """Whether it has a bitmap on disk, or one on the way."""
+        return bool(self.bits) or self.swept
 
     @property
     def slot(self) -> int:
@@ -238,11 +247,8 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
             yield Record(index, seq_id, expires, kind, priority, address, None, msg_id, size)
 
 
-def bitmap(count: int, indexes: Sequence[int]) -> bytes:
-    """Indexes as a bitmap of `count` bits."""
-    bits = 0
-    for index in indexes:
-        bits |= 1 << index
+def pack_bits(count: int, bits: int) -> bytes:
+    """A number as a bitmap of `count` bits."""
     return bits.to_bytes((count + 7) // 8, "little")
 
 

@@ -20,7 +20,7 @@ from zlib import crc32
 
 import lmdb
 
-from storage.blocks import bits_of, pack_key, read_header, read_records, unpack_key
+from storage.blocks import bits_of, pack_bits, pack_key, read_header, read_records, unpack_key
 from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
 from storage.journal import Batch, Changes
 from storage.loading import Loaded, Range, RawBlock
@@ -86,16 +86,16 @@ class Table:
         """Carry out those changes that only take away."""
         db = self.db
         blocks, acks = db["blocks"], db["acks"]
-        for key, bits in changes.marks:
+        # LMDB's binding gives the interpreter away at each call: the fewer calls, the sooner the commit
+        if changes.marks:
+            txn.cursor(acks).putmulti(changes.marks)
+        for key, bits in changes.merges:
             before = txn.get(key, db=acks)
-            if before is not None:
-                merged = bits_of(before) | bits_of(bits)
-                txn.put(key, merged.to_bytes(len(bits), "little"), db=acks)
-            elif txn.cursor(blocks).set_key(key):
-                txn.put(key, bits, db=acks)
+            txn.put(key, pack_bits(8 * len(bits), bits_of(before) | bits_of(bits)), db=acks)
         for key in changes.deletes:
-            if txn.delete(key, db=blocks):
-                txn.delete(key, db=acks)
+            txn.delete(key, db=blocks)
+        for key in changes.unmarks:
+            txn.delete(key, db=acks)
         for msg_id in changes.unrefs:
             self._unref(txn, msg_id)
         for sweep in changes.sweeps:
@@ -189,7 +189,7 @@ class Table:
             txn.delete(key, db=acks)
             cursor.delete()
             return bool(cursor.key())
-        txn.put(key, dead.to_bytes((header.records + 7) // 8, "little"), db=acks)
+        txn.put(key, pack_bits(header.records, dead), db=acks)
         return bool(cursor.next())
 
     def read(

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, bitmap, pack_blocks, pack_key
+from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, pack_bits, pack_blocks, pack_key
 from storage.errors import DiskFullError
 from storage.loading import Range
 from storage.message import Persistent
@@ -33,7 +33,18 @@ _seq_id = attrgetter("seq_id")
 class Changes:
     """What one commit does to one environment."""
 
-    __slots__ = ("blocks", "bodies", "deletes", "marks", "octets", "refs", "sweeps", "unrefs")
+    __slots__ = (
+        "blocks",
+        "bodies",
+        "deletes",
+        "marks",
+        "merges",
+        "octets",
+        "refs",
+        "sweeps",
+        "unmarks",
+        "unrefs",
+    )
 
     def __init__(self) -> None:
         self.bodies: list[tuple[bytes, bytes]] = []
@@ -42,16 +53,28 @@ class Changes:
         """How many records refer to a msg_id, where more than one."""
         self.blocks: list[tuple[bytes, bytes]] = []
         self.marks: list[tuple[bytes, bytes]] = []
-        """Bits to be set in the bitmaps of blocks."""
+        """Bitmaps of blocks."""
+        self.merges: list[tuple[bytes, bytes]] = []
+        """Bits to be set in bitmaps that may have others on disk."""
         self.deletes: list[bytes] = []
         """Keys of blocks that are dead."""
+        self.unmarks: list[bytes] = []
+        """Those of them that have bitmaps."""
         self.unrefs: list[int] = []
         """msg_ids that one record less refers to."""
         self.sweeps: list[Range] = []
         self.octets = 0
 
     def __bool__(self) -> bool:
-        return bool(self.blocks or self.marks or self.deletes or self.unrefs or self.sweeps or self.bodies)
+        return bool(
+            self.blocks
+            or self.marks
+            or self.merges
+            or self.deletes
+            or self.unrefs
+            or self.sweeps
+            or self.bodies
+        )
 
 
 class Batch(NamedTuple):
@@ -225,10 +248,16 @@ class Journal:
             key = pack_key(block.qid, block.first)
             if not block.live:
                 changes.deletes.append(key)
+                if block.marked:
+                    changes.unmarks.append(key)
                 if block.home is not None:
                     block.home.pop(block.slot, None)
             else:
-                changes.marks.append((key, bitmap(block.count, block.acked)))
+                bits = block.bits
+                for index in block.acked:
+                    bits |= 1 << index
+                block.bits = bits
+                (changes.merges if block.swept else changes.marks).append((key, pack_bits(block.count, bits)))
             blocks.append(block)
             unwritten.append((block, block.acked))
             block.acked = []

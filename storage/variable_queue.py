@@ -603,6 +603,7 @@ class VariableQueue:
             for block in self.blocks.values():
                 block.live -= block.away
                 block.away = 0
+                block.swept = True
         self._empty()
         return purged
 
@@ -888,6 +889,7 @@ class VariableQueue:
             if block is None:
                 block = Block(self.qid, header.first, header.records, paged=raw.paged)
                 block.live = block.away = header.records - dead.bit_count()
+                block.bits = dead
                 block.home = self.blocks
                 self.blocks[slot] = block
             for record in read_records(raw.value, header, dead):
