@@ -125,6 +125,13 @@ EXPLAINED = (
         "rabbitmq-server pull request 10351; rabbit_reader.erl, is_over_node_channel_limit",
     ),
     Explanation(
+        ("102",),
+        "The connection is closed with 504 if the method comes before the disk has answered",
+        lambda _: connection(504, "queue.declare", "unexpected command while processing 'tx.commit'"),
+        "What comes behind a reply that waits is executed behind it; a client need not know how long a disk takes.",
+        "rabbit_channel.erl, handle_method, clause for `tx = committing` (row 102)",
+    ),
+    Explanation(
         ("84",),
         "3.10.8 has no such limit and starts the consumer",
         lambda _: ok(),
