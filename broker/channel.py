@@ -25,6 +25,7 @@ from broker.auth import Permissions, TopicPermissions, User
 from broker.consumer import Consumer, Getter
 from broker.errors import (
     AMQPError,
+    NotYet,
     ReplyCode,
     access_refused,
     precondition_failed,
@@ -473,6 +474,8 @@ class Channel:
         if batch is None:
             self.send(Basic.GetEmpty())
             return
+        if not batch.messages:
+            raise NotYet(queue.after_next_run)
         message = batch.messages[0]
         self.delivery_tag = tag = self.delivery_tag + 1
         if not no_ack:

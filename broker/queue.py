@@ -10,7 +10,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from broker.amqp.tables import Table
@@ -373,7 +373,7 @@ class Queue:
         return len(self.consumers)
 
     def get(self, *, no_ack: bool) -> Batch | None:
-        """Take one message for `basic.get`, or None."""
+        """Take one message for `basic.get`, or None; an empty batch if it is being read from disk."""
         self.settle()
         if not self.backing.ready_count:
             return None
@@ -411,6 +411,10 @@ class Queue:
             self._tell_drained()
         return consumers
 
+    def after_next_run(self, callback: Callable[[], object]) -> None:
+        """Call back after the next run, once; there is one when messages have been read from disk."""
+        self.add_listener(_Once(callback))
+
     def add_listener(self, listener: "DrainListener") -> None:
         """Tell `listener` after each run."""
         self.on_drained = [*self.on_drained, listener]
@@ -429,6 +433,20 @@ class DrainListener:
     def queue_ran(self, queue: Queue) -> None:
         """`queue` has just run."""
         raise NotImplementedError
+
+
+class _Once(DrainListener):
+    """Tells somebody of the next run."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+
+    def queue_ran(self, queue: Queue) -> None:
+        """It is over."""
+        queue.remove_listener(self)
+        self._callback()
 
 
 # Shared by all queues without consumers, never changed: ten thousand idle queues should not own empty lists.
