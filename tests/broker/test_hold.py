@@ -3,13 +3,17 @@
 from typing import Any
 
 import pytest
+from conformance.wire import Client as RealClient, ClosedError
 from fakes import Client, StoringNode, basic_consume, publish_frames, queue_declare
+from running import Running
 
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, Tx, make
 from broker.amqp.fastpath import HEARTBEAT
 from broker.errors import NotYet
 from broker.methods import HANDLERS
+from storage.backing_queue import Batch
+from storage.memory import MemoryQueue
 
 FULL = "no disk space left: the change took effect, and will be stored when there is space again"
 
@@ -353,3 +357,79 @@ def test_a_method_that_waits_and_then_fails_is_told_as_its_own(client, node, mon
     loading.loaded(node)
 
     assert "class_id=50 method_id=30" in client.sent()[0]
+
+
+class Distant(MemoryQueue):
+    """A backing queue whose messages have to be read first."""
+
+    loading = True
+
+    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+        if self.loading:
+            return Batch((), [], redelivered=False)
+        return super().fetch(count, ack_required=ack_required)
+
+    def arrive(self) -> None:
+        self.loading = False
+        self.on_loaded()
+
+
+@pytest.fixture
+def distant(client, node) -> Distant:
+    """The backing queue of the queue `q`, which has one message."""
+    client.declare("q")
+    queue = node.vhosts["/"].queues["q"]
+    queue.backing = Distant()
+    queue.backing.on_loaded = queue.touch
+    client.publish("q", b"far")
+    return queue.backing
+
+
+def test_get_waits_for_a_message_that_is_read_from_disk(client, other, node, distant):
+    """It is answered with the message when that is there, and others need not wait meanwhile."""
+    client.receive(frames(get("q"), queue_declare("t")))
+
+    assert [] == client.sent()
+    assert ["1 queue.declare-ok queue=other"] == other.declare("other")
+    distant.arrive()
+    node.run_turn()
+    node.clock.run()
+    got, declared = client.sent()
+    assert ("1 basic.get-ok", "'far'", "1 queue.declare-ok queue=t") == (got[:14], got[-5:], declared)
+
+
+def test_get_of_a_queue_that_goes_meanwhile(client, other, node, distant):
+    """A get that waits for a message of a queue that is then deleted fails as it would have later."""
+    client.send(get("q"))
+    other.ask(make(Queue.Delete, 0, "q", False, False, False))
+    node.clock.run()
+
+    assert "reply_code=404" in client.sent()[0]
+    assert client.driver.reading
+
+
+# -- over sockets -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_over_a_socket_survives_a_kill(tmp_path):
+    """Durable declarations sent in one go are answered in order, and all of them are there after SIGKILL."""
+    names = [f"q{number}" for number in range(40)]
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        client = RealClient(running.address, timeout=10.0)
+        with client.socket:
+            channel = client.login().channel()
+            client.raw(frames(*[queue_declare(name, durable=True) for name in names], queue_declare("t")))
+            answered = [channel.receive("queue.declare-ok").fields["queue"] for _ in (*names, "t")]
+        running.process.kill()
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        client = RealClient(running.address, timeout=10.0)
+        with client.socket:
+            channel = client.login().channel()
+            found = [channel.call("queue.declare", queue=name, passive=True) for name in names]
+            with pytest.raises(ClosedError, match="no queue 't'"):
+                channel.call("queue.declare", queue="t", passive=True)
+
+    assert [*names, "t"] == answered
+    assert names == [method.fields["queue"] for method in found]
