@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -59,9 +60,19 @@ class Sink:
 
 
 def new_server():
-    """A server whose loop never runs."""
+    """A server whose loop never runs, with a disk if this revision has one."""
 
-    server = Server(Config())
+    try:
+        from broker.disk import Disk
+    except ImportError:
+        server = Server(Config())
+    else:
+        directory = tempfile.TemporaryDirectory(prefix="hotpath-")
+        config = Config()
+        disk = Disk(Path(directory.name), config.storage, ram_limit=config.storage.ram_limit)
+        server = Server(config, disk)
+        disk.environment.close()
+        server.directory = directory  # goes with it
     server.now = lambda: NOW
     return server
 
