@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from broker.amqp.errors import InvalidExpiration, MalformedProperties
 from broker.amqp.properties import (
+    FLAG_DELIVERY_MODE,
     FLAG_EXPIRATION,
     FLAG_HEADERS,
     FLAG_REPLY_TO,
@@ -155,9 +156,11 @@ def inspect(payload: bytes) -> Special | None:
     Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could read.
     """
     try:
-        if not flags(payload) & _ASKS_SOMETHING:
+        present = flags(payload)
+        if not present & _ASKS_SOMETHING:
             check(payload)
-            return PERSISTENT if delivery_mode(payload) == PERSISTENT_MODE else None
+            persistent = present & FLAG_DELIVERY_MODE and delivery_mode(payload) == PERSISTENT_MODE
+            return PERSISTENT if persistent else None
         return Special(Properties(payload))
     except MalformedProperties:
         raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
