@@ -37,7 +37,7 @@ BUSY_OPERATIONS = 16
 LAZY_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 """How long to wait after a commit that found the disk full."""
-BACKLOG_HIGH = 32 * 1024 * 1024
+BACKLOG_HIGH = 8 * 1024 * 1024
 """Octets waiting for the disk from which publishers are not read any more."""
 
 
@@ -124,6 +124,8 @@ class CommitTask:
         self._stopped: asyncio.Event | None = None
         self._files: dict[int, asyncio.Task[None]] = {}
         """Files that are being written, by msg_id."""
+        self._no_room: set[int] = set()
+        """Files for which there was no room at the last try."""
         self._removals: set[asyncio.Task[None]] = set()
         self.slowest = 0.0
         """Seconds that the slowest commit took."""
@@ -156,8 +158,8 @@ class CommitTask:
 
     @property
     def is_full(self) -> bool:
-        """Whether the last commit found no room."""
-        return self._full
+        """Whether the last commit found no room, or a body no room for its file."""
+        return self._full or bool(self._no_room)
 
     @property
     def backlogged(self) -> bool:
@@ -182,9 +184,7 @@ class CommitTask:
             self._host.storage_failed(error)
             return
         journal.settled(error)
-        if self._full is not (error is not None):
-            self._full = error is not None
-            self._host.disk_full(full=self._full)
+        self._found_full(full=error is not None)
         for msg_id in unlink or ():
             self._unlink(msg_id)
         if backlogged and not self.backlogged:
@@ -193,6 +193,18 @@ class CommitTask:
         self.wake()
         if self._stopped is not None:
             self._finish()
+
+    def _found_full(self, *, full: bool, msg_id: int = 0) -> None:
+        """Note that a commit, or writing a file, has found no room, or room; tell the host of a change."""
+        before = self.is_full
+        if not msg_id:
+            self._full = full
+        elif full:
+            self._no_room.add(msg_id)
+        else:
+            self._no_room.discard(msg_id)
+        if before is not self.is_full:
+            self._host.disk_full(full=self.is_full)
 
     def _unlink(self, msg_id: int) -> None:
         task = self._loop.create_task(_remove(self._environment.blob_path(msg_id)))
@@ -224,13 +236,14 @@ class CommitTask:
                 return
             await _remove(part)
             self._journal.file_failed(msg_id)
-            self._host.disk_full(full=True)
+            self._found_full(full=True, msg_id=msg_id)
             self._host.run_turn()
             await asyncio.sleep(RETRY_SECONDS)
             del self._files[msg_id]
             self.wake()
             return
         del self._files[msg_id]
+        self._found_full(full=False, msg_id=msg_id)
         if not self._journal.file_written(msg_id):
             await _remove(path)
         self._host.run_turn()
@@ -278,6 +291,10 @@ class Reader:
             self._host.run_turn()
 
         self._worker.submit(lambda: self._environment.read(request.ranges, request.limit), done)
+
+    def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Have `job`, which reads, run in the thread; `done` is called in the loop with what it returned or raised."""
+        self._worker.submit(job, done)
 
     def stop(self) -> None:
         """End the thread."""

@@ -32,6 +32,9 @@ from storage.message import Message, Persistent
 BLOCK_OCTETS = 64 * 1024
 """About the size of a block; chosen by measurement (docs/storage.md). A larger message has a block of its own."""
 BLOCK_RECORDS = 1024
+BLOCK_CONTENT = 16
+"""How many times its own size the contents of a block may have together, those that lie elsewhere included: who reads a
+block may have to read them all."""
 
 EMBEDDED, STORED_APART, IN_FILE = 0, 1, 2
 """Kinds of records: content in the record, in the table of bodies, in a file of its own."""
@@ -71,7 +74,8 @@ class Block:
         self.bits = 0
         """The bitmap on disk, or on its way there."""
         self.swept = False
-        """A sweep may have set bits on disk that memory does not know."""
+        """Its part of the delta was swept: its bitmap on disk gets bits that memory does not know. These records are
+        never subtracted from `live`, so it is not deleted as a whole while the sweep may still need to read it."""
         self.home: dict[int, Block] | None = None
         """The queue's table of blocks that the delta has a share in, if it stands there."""
         self.dirty = False
@@ -150,62 +154,86 @@ class Record(NamedTuple):
     size: int
 
 
-def pack_blocks(
-    qid: int, entries: Sequence[Entry], segment: int, *, paged: bool, limit: int = BLOCK_OCTETS
-) -> list[tuple[Block, bytes]]:
-    """Pack entries (ascending by seq_id, state NEW) into blocks, and tell each where it lies.
+class Plan(NamedTuple):
+    """A block that is to be written, and the entries its records are of."""
 
-    Entries whose `msg_id` is set are written as references. The caller owes the bodies they refer to.
+    block: Block
+    entries: Sequence[Entry]
+    octets: int
+    """About the size of it."""
+
+
+def plan_blocks(
+    qid: int, entries: Sequence[Entry], segment: int, *, paged: bool, limit: int = BLOCK_OCTETS
+) -> list[Plan]:
+    """Divide entries (ascending by seq_id, state NEW) into blocks, and tell each where it will lie.
+
+    Entries whose `msg_id` is set will be written as references. The caller owes the bodies they refer to.
     """
-    blocks: list[tuple[Block, bytes]] = []
-    seed = crc32(qid.to_bytes(8, "big"))
+    plans: list[Plan] = []
     at, total = 0, len(entries)
     while at < total:
         first = entries[at].seq_id
         boundary = (first // segment + 1) * segment
         block = Block(qid, first, 0, paged=paged)
-        parts: list[bytes] = []
-        offsets: list[int] = []
-        offset = octets = references = 0
-        last = first
+        start = at
+        octets = contents = 0
         while at < total:
             entry = entries[at]
-            seq_id = entry.seq_id
-            if seq_id >= boundary:
+            if entry.seq_id >= boundary:
                 break
-            message = entry.message
-            assert message is not None
-            address = message.address
             size = entry.size
-            if entry.msg_id:
-                content = _REFERENCE.pack(entry.msg_id, size)
-                kind = IN_FILE if isinstance(message, Persistent) and message.in_file else STORED_APART
-                references = 1
-            else:
-                content = message.content
-                kind = EMBEDDED
-            rest = _pack_rest(seq_id, 0, kind, 0, len(address)) + address + content
-            length = len(rest)
-            if offset and (offset + length > limit or len(offsets) >= BLOCK_RECORDS):
+            length = _RECORD_OCTETS + len(entry.message.address)  # type: ignore[union-attr]
+            length += _REFERENCE.size if entry.msg_id else size
+            if octets and (
+                octets + length > limit
+                or at - start >= BLOCK_RECORDS
+                or contents + size > BLOCK_CONTENT * limit
+            ):
                 break
-            parts.append(_RECORD_HEAD(crc32(rest, seed), length))
-            parts.append(rest)
             entry.block = block
-            entry.index = len(offsets)
+            entry.index = at - start
             entry.state = WRITING
-            offsets.append(offset)
-            offset += length + 8
-            octets += size
-            last = seq_id
+            octets += length
+            contents += size
             at += 1
-        count = len(offsets)
-        block.count = block.live = count
-        base = _HEADER_OCTETS + 4 * count
-        directory = Struct(f">{count}I").pack(*[base + each for each in offsets])
-        head = _HEADER_REST(qid, first, last, count, octets, references)
-        value = b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
-        blocks.append((block, value))
-    return blocks
+        block.count = block.live = at - start
+        plans.append(Plan(block, entries[start:at], octets))
+    return plans
+
+
+def encode_block(plan: Plan) -> bytes:
+    """The octets of a block; may be called in another thread, since what is being written does not change."""
+    block, entries, _ = plan
+    qid = block.qid
+    seed = crc32(qid.to_bytes(8, "big"))
+    parts: list[bytes] = []
+    offsets: list[int] = []
+    count = len(entries)
+    offset = _HEADER_OCTETS + 4 * count
+    octets = references = 0
+    for entry in entries:
+        message = entry.message
+        assert message is not None
+        address = message.address
+        size = entry.size
+        if entry.msg_id:
+            content = _REFERENCE.pack(entry.msg_id, size)
+            kind = IN_FILE if isinstance(message, Persistent) and message.in_file else STORED_APART
+            references = 1
+        else:
+            content = message.content
+            kind = EMBEDDED
+        rest = _pack_rest(entry.seq_id, 0, kind, 0, len(address)) + address + content
+        length = len(rest)
+        parts.append(_RECORD_HEAD(crc32(rest, seed), length))
+        parts.append(rest)
+        offsets.append(offset)
+        offset += length + 8
+        octets += size
+    directory = Struct(f">{count}I").pack(*offsets)
+    head = _HEADER_REST(qid, entries[0].seq_id, entries[-1].seq_id, count, octets, references)
+    return b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
 
 
 def read_header(value: bytes | memoryview) -> Header:

@@ -10,6 +10,7 @@ pages from being used again. The map is opened far larger than any disk, so its 
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +21,21 @@ from zlib import crc32
 
 import lmdb
 
-from storage.blocks import bits_of, pack_bits, pack_key, read_header, read_records, unpack_key
+from storage.blocks import (
+    Plan,
+    bits_of,
+    encode_block,
+    pack_bits,
+    pack_key,
+    read_header,
+    read_records,
+    unpack_key,
+)
 from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
-from storage.journal import Batch, Changes
+from storage.journal import LAST_SEQ_ID, Batch, Changes
 from storage.loading import Loaded, Range, RawBlock
+
+log = logging.getLogger("leveret.storage")
 
 FORMAT = b"1"
 MAP_SIZE = 1 << 40
@@ -35,6 +47,9 @@ ROOM = 16 * 1024 * 1024
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
+_FIRST_AND_LAST = Struct(">QQ").unpack_from
+_HEADER_OCTETS = 28
+"""Of a block, up to the last seq_id."""
 _TABLES = ("meta", "defs", "blocks", "acks", "bodies", "refs", "sweeps", "queues")
 _PAGED_TABLES = ("blocks", "acks", "bodies", "refs", "sweeps")
 
@@ -66,6 +81,12 @@ class Table:
             for name in names:
                 self.db[name] = self.env.open_db(name.encode())
         self.page_size = int(self.env.stat()["psize"])
+        self.span = 1
+        """No block spans more seq_ids than that."""
+        if "meta" in self.db:
+            with self.env.begin() as txn:
+                octets = txn.get(b"span", db=self.db["meta"])
+            self.span = 1 if octets is None else _U64.unpack(octets)[0]
         self.unfinished: list[Range] = []
         """Sweeps that are marked as done and not yet carried out to their end."""
         self.unlink: list[int] = []
@@ -75,11 +96,14 @@ class Table:
         """Carry out changes inside a write transaction."""
         db = self.db
         if changes.bodies:
-            txn.cursor(db["bodies"]).putmulti(changes.bodies)
+            txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
             for key, count in changes.refs:
                 txn.put(key, count, db=db["refs"])
         if changes.blocks:
-            txn.cursor(db["blocks"]).putmulti(changes.blocks)
+            self._widen(txn, changes.blocks)
+            txn.cursor(db["blocks"]).putmulti(
+                [(plan.block.key, encode_block(plan)) for plan in changes.blocks]
+            )
         self.apply_deletions(txn, changes)
 
     def apply_deletions(self, txn: Any, changes: Changes) -> None:
@@ -90,8 +114,7 @@ class Table:
         if changes.marks:
             txn.cursor(acks).putmulti(changes.marks)
         for key, bits in changes.merges:
-            before = txn.get(key, db=acks)
-            txn.put(key, pack_bits(8 * len(bits), bits_of(before) | bits_of(bits)), db=acks)
+            self._merge(txn, key, bits_of(bits))
         for key in changes.deletes:
             txn.delete(key, db=blocks)
         for key in changes.unmarks:
@@ -100,6 +123,20 @@ class Table:
             self._unref(txn, msg_id)
         for sweep in changes.sweeps:
             self._sweep(txn, sweep)
+
+    def _merge(self, txn: Any, key: bytes, dead: int) -> None:
+        """Set bits in a bitmap where others may be set; the block goes if that are all."""
+        acks = self.db["acks"]
+        value = txn.get(key, db=self.db["blocks"])
+        if value is None:  # swept meanwhile
+            return
+        count = read_header(value).records
+        dead |= bits_of(txn.get(key, db=acks))
+        if dead.bit_count() < count:
+            txn.put(key, pack_bits(count, dead), db=acks)
+        else:
+            txn.delete(key, db=acks)
+            txn.delete(key, db=self.db["blocks"])
 
     def _unref(self, txn: Any, msg_id: int) -> None:
         """One record less refers to a body."""
@@ -110,8 +147,10 @@ class Table:
             body = txn.get(key, db=self.db["bodies"])
             if body is not None:
                 txn.delete(key, db=self.db["bodies"])
-                if len(body) == _COUNT.size:
-                    self.unlink.append(msg_id)
+            if (
+                body is None or len(body) == _COUNT.size
+            ):  # a file without a row: settled before it was written
+                self.unlink.append(msg_id)
             return
         (count,) = _COUNT.unpack(octets)
         if count > 2:
@@ -123,45 +162,45 @@ class Table:
         """Delete a range as far as one transaction should; what is left is marked as gone."""
         left = SWEEP_BLOCKS
         cursor = txn.cursor(self.db["blocks"])
-        found = cursor.set_range(pack_key(sweep.qid, 0))
+        found = self._seek(cursor, sweep.qid, sweep.first)
         first = sweep.first
-        if sweep.first:
-            # the block that holds the first seq_id may begin before it
-            found = self._seek(cursor, sweep.qid, sweep.first)
+        txn.delete(_SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
         while found:
             qid, at = unpack_key(cursor.key())
             if qid != sweep.qid or at >= sweep.stop:
                 break
             if not left:
-                self._mark(txn, Range(sweep.qid, first, sweep.stop), sweep)
-                return
-            left -= 1
-            first = max(at, sweep.first)
+                rest = Range(qid, first, sweep.stop)
+                txn.put(_SWEEP_KEY.pack(qid, first), _U64.pack(sweep.stop), db=self.db["sweeps"])
+                self.unfinished.append(rest)
+                break
+            if at < sweep.first and _last_of(cursor.value()) < sweep.first:
+                found = cursor.next()
+                continue
+            if at >= sweep.first:
+                left -= 1
+                first = at
             found = self._sweep_block(txn, cursor, sweep)
-        txn.delete(_SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
 
-    def _mark(self, txn: Any, rest: Range, sweep: Range) -> None:
-        txn.delete(_SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
-        txn.put(_SWEEP_KEY.pack(rest.qid, rest.first), _U64.pack(rest.stop), db=self.db["sweeps"])
-        self.unfinished.append(rest)
+    def _seek(self, cursor: Any, qid: int, seq_id: int) -> bool:
+        """Put the cursor before every block that may hold `seq_id` or a later one.
 
-    @staticmethod
-    def _seek(cursor: Any, qid: int, seq_id: int) -> bool:
-        """Put the cursor on the first block that may hold `seq_id` or a later one."""
-        if not cursor.set_range(pack_key(qid, seq_id)):
-            if not cursor.last():
-                return False
-        elif cursor.key() == pack_key(qid, seq_id):
-            return True
-        elif not cursor.prev():
-            return bool(cursor.first())
-        # blocks of different commits may interleave where a body went to a file: go back while they reach here
-        while True:
-            key_qid, _ = unpack_key(cursor.key())
-            if key_qid != qid or read_header(cursor.value()).last < seq_id:
-                return bool(cursor.next())
-            if not cursor.prev():
-                return bool(cursor.first())
+        Blocks interleave: a body that goes to a file comes later than its neighbours, and paging takes what it likes.
+        How far back one may begin is known only because no block spans more than `span` seq_ids.
+        """
+        return bool(cursor.set_range(pack_key(qid, max(0, seq_id - self.span + 1))))
+
+    def _widen(self, txn: Any, blocks: Iterable[Plan]) -> None:
+        """Note how many seq_ids a block spans at most."""
+        span = self.span
+        for _, entries, _ in blocks:
+            width = entries[-1].seq_id - entries[0].seq_id
+            if width >= span:
+                span = 1 << width.bit_length()
+        self.span = span
+        meta = self.db.get("meta")
+        if meta is not None and txn.get(b"span", db=meta) != _U64.pack(span):
+            txn.put(b"span", _U64.pack(span), db=meta)
 
     def _sweep_block(self, txn: Any, cursor: Any, sweep: Range) -> bool:
         """Delete the records of one block that are in the range; moves the cursor on."""
@@ -169,53 +208,67 @@ class Table:
         acks = self.db["acks"]
         try:
             header = read_header(value)
-        except DamagedError:
-            header = None
-        if header is None or (sweep.first <= header.first and header.last < sweep.stop):
-            if header is not None and header.has_references:
-                for record in read_records(value, header, bits_of(txn.get(key, db=acks))):
-                    if not isinstance(record, int) and record.msg_id:
-                        self._unref(txn, record.msg_id)
-            txn.delete(key, db=acks)
-            cursor.delete()  # moves on
-            return bool(cursor.key())
-        dead = bits_of(txn.get(key, db=acks))
-        for record in read_records(value, header, dead):
-            if not isinstance(record, int) and sweep.first <= record.seq_id < sweep.stop:
-                dead |= 1 << record.place
-                if record.msg_id:
-                    self._unref(txn, record.msg_id)
-        if dead.bit_count() == header.records:
+        except DamagedError as error:
+            log.error("storage: %s; it is deleted with what is around it", error)  # noqa: TRY400 - no bug
             txn.delete(key, db=acks)
             cursor.delete()
             return bool(cursor.key())
-        txn.put(key, pack_bits(header.records, dead), db=acks)
+        before = dead = bits_of(txn.get(key, db=acks))
+        if sweep.first <= header.first and header.last < sweep.stop:
+            dead = (1 << header.records) - 1
+            if header.has_references:
+                for record in read_records(value, header, before):
+                    if not isinstance(record, int) and record.msg_id:
+                        self._unref(txn, record.msg_id)
+        else:
+            for record in read_records(value, header, before):
+                if not isinstance(record, int) and sweep.first <= record.seq_id < sweep.stop:
+                    dead |= 1 << record.place
+                    if record.msg_id:
+                        self._unref(txn, record.msg_id)
+        if dead.bit_count() >= header.records:
+            txn.delete(key, db=acks)
+            cursor.delete()  # moves on
+            return bool(cursor.key())
+        if dead != before:
+            txn.put(key, pack_bits(header.records, dead), db=acks)
         return bool(cursor.next())
 
     def read(
         self, txn: Any, ranges: Iterable[Range], limit: int, *, paged: bool
     ) -> tuple[list[RawBlock], int]:
-        """The blocks of some ranges, and where it ended because they had `limit` octets."""
-        found: list[RawBlock] = []
+        """The blocks of some ranges, and up to where there are no others (see `Loaded.stop`).
+
+        With several ranges the limit does not count. The transaction gives out buffers.
+        """
+        found: dict[bytes, RawBlock] = {}
         octets = 0
         acks = self.db["acks"]
         cursor = txn.cursor(self.db["blocks"])
-        stop = 0
+        stop = LAST_SEQ_ID
         for qid, first, end in ranges:
-            stop = end
             more = self._seek(cursor, qid, first)
+            crossing = False
+            stop = LAST_SEQ_ID
             while more:
-                key = cursor.key()
+                key = bytes(cursor.key())
                 key_qid, at = unpack_key(key)
-                if key_qid != qid or at >= end:
+                if key_qid != qid:
                     break
-                if octets >= limit:
-                    return found, at
+                if at >= end or (octets >= limit and at > first):
+                    stop = at
+                    break
                 value = cursor.value()
-                octets += len(value)
-                found.append(RawBlock(paged, value, txn.get(key, db=acks)))
+                last = _last_of(value)
+                if last >= first and key not in found:
+                    octets += max(len(value), _octets_of(value))
+                    dead = txn.get(key, db=acks)
+                    found[key] = RawBlock(paged, bytes(value), dead and bytes(dead))
+                crossing = crossing or last >= end
                 more = cursor.next()
-        return found, stop
+            if crossing:
+                stop = min(stop, end)
+        return list(found.values()), stop
 
     def free_octets(self) -> int:
         """Octets of the file that hold nothing any more and will be used again."""
@@ -293,27 +346,26 @@ class Environment:
         else, after which the state of the disk is unknown and the process should end.
         """
         if batch.paged or self.paged.unfinished:
-            self._commit_paged(batch.paged)
+            self._commit_paged(batch.paged, batch.durable)
         if not batch.needs_sync and not self.store.unfinished:
             return []
         store = self.store
-        store.unlink = []
         unfinished, store.unfinished = store.unfinished, []
+        unlink = store.unlink[:]
         try:
             with store.env.begin(write=True) as txn:
                 self._put_rows(txn, batch.rows)
                 store.apply(txn, batch.durable)
                 for sweep in unfinished:
                     store._sweep(txn, sweep)
-        except lmdb.MapFullError as error:
-            store.unfinished = unfinished
-            raise DiskFullError(str(error)) from error
         except lmdb.Error as error:
-            store.unfinished = unfinished
-            if not self._no_room(batch.octets, error):
+            store.unfinished, store.unlink = unfinished, unlink
+            if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
                 raise
-            raise DiskFullError(str(error), deletions_done=self._commit_deletions(batch)) from error
-        return store.unlink
+            done = self._commit_deletions(store, batch.durable)
+            raise DiskFullError(str(error), deletions_done=done, paged_done=True) from error
+        unlink, store.unlink = store.unlink, []
+        return unlink
 
     def _put_rows(self, txn: Any, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
         for table, key, value in rows:
@@ -323,7 +375,7 @@ class Environment:
             else:
                 txn.put(key, value, db=db)
 
-    def _commit_paged(self, changes: Changes) -> None:
+    def _commit_paged(self, changes: Changes, durable: Changes) -> None:
         paged = self.paged
         unfinished, paged.unfinished = paged.unfinished, []
         try:
@@ -335,14 +387,17 @@ class Environment:
             paged.unfinished = unfinished
             if not self._no_room(changes.octets, error):
                 raise
-            raise DiskFullError(str(error)) from error
+            done = self._commit_deletions(paged, changes) and self._commit_deletions(self.store, durable)
+            raise DiskFullError(str(error), deletions_done=done) from error
 
-    def _commit_deletions(self, batch: Batch) -> bool:
-        """Commit at least what frees room."""
+    def _commit_deletions(self, table: Table, changes: Changes) -> bool:
+        """Commit at least what frees room; not a row that says something was deleted, though: that is told later."""
+        unfinished, unlink = table.unfinished[:], table.unlink[:]
         try:
-            with self.store.env.begin(write=True) as txn:
-                self.store.apply_deletions(txn, batch.durable)
+            with table.env.begin(write=True) as txn:
+                table.apply_deletions(txn, changes)
         except lmdb.Error:
+            table.unfinished, table.unlink = unfinished, unlink
             return False
         return True
 
@@ -358,16 +413,29 @@ class Environment:
         """Whether writing a file of that size failed because the disk is full."""
         return error.errno in {errno.ENOSPC, errno.EDQUOT} or self._no_room(octets, error)
 
-    def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
-        """Write what makes the next start quick, and that the stop was clean; nothing may follow but `close`."""
-        with self.store.env.begin(write=True) as txn:
-            self._put_rows(txn, rows)
-            txn.put(b"clean", b"", db=self.store.db["meta"])
-
     @property
     def has_unfinished(self) -> bool:
         """Whether a sweep waits to be carried on by the next commit."""
         return bool(self.store.unfinished or self.paged.unfinished)
+
+    def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
+        """Note that everything is written and what the next start needs to know. The last commit there is.
+
+        Raises lmdb.Error if there is no room for that: the next start has to look for itself then.
+        """
+        db = self.store.db
+        with self.store.env.begin(write=True) as txn:
+            txn.drop(db["queues"], delete=False)
+            self._put_rows(txn, rows)
+            txn.put(b"clean", b"", db=db["meta"])
+
+    def finish_sweeps(self) -> None:
+        """Carry out what is left of sweeps, however long it takes."""
+        while unfinished := self.store.unfinished:
+            self.store.unfinished = []
+            with self.store.env.begin(write=True) as txn:
+                for sweep in unfinished:
+                    self.store._sweep(txn, sweep)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -377,9 +445,9 @@ class Environment:
         `limit` octets are enough: with one range only, reading may end before it does.
         """
         blocks: list[RawBlock] = []
-        stop = ranges[-1].stop
+        stop = LAST_SEQ_ID
         for table, is_paged in ((self.store, False), (self.paged, True)):
-            with table.env.begin() as txn:
+            with table.env.begin(buffers=True) as txn:
                 found, end = table.read(txn, ranges, limit if len(ranges) == 1 else 1 << 62, paged=is_paged)
             blocks += found
             stop = min(stop, end)
@@ -433,6 +501,24 @@ class Environment:
         """Octets that can still be written: the disk's free ones and those of the file that will be used again."""
         stat = os.statvfs(self.data_dir)
         return stat.f_bavail * stat.f_frsize + self.store.free_octets()
+
+
+def _last_of(value: bytes | memoryview) -> int:
+    """The last seq_id of a block, whether it is damaged or not."""
+    return int(_FIRST_AND_LAST(value, 12)[1]) if len(value) >= _HEADER_OCTETS else LAST_SEQ_ID
+
+
+def _octets_of(value: bytes | memoryview) -> int:
+    """Octets of content of a block, if its header is right; those that lie elsewhere are read with it."""
+    try:
+        return read_header(value).octets
+    except DamagedError:
+        return 0
+
+
+def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
+    """The row of a body; only a checksum for one that is in a file."""
+    return _U64.pack(msg_id), _COUNT.pack(crc32(content, msg_id & 0xFFFFFFFF)) + content
 
 
 def pack_blob(msg_id: int, content: bytes) -> bytes:

@@ -16,9 +16,11 @@ class UnknownFormatError(StorageError):
 class DiskFullError(StorageError):
     """Raised when a commit found no room. Nothing new was written; the environment can still be used.
 
-    `deletions_done` says whether at least that was committed which frees room.
+    `deletions_done` says whether at least that was committed which frees room, `paged_done` whether everything was that
+    belongs to paged transient messages.
     """
 
-    def __init__(self, text: str, *, deletions_done: bool = False) -> None:
+    def __init__(self, text: str, *, deletions_done: bool = False, paged_done: bool = False) -> None:
         super().__init__(text)
         self.deletions_done = deletions_done
+        self.paged_done = paged_done

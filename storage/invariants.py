@@ -4,7 +4,7 @@ The numbers are those of docs/storage.md. A broker started with `storage.check_i
 run of every queue, which costs time in proportion to what is in memory.
 """
 
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Entry
 from storage.variable_queue import Item, VariableQueue
@@ -88,9 +88,21 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
             "the bodiless among the unacked are miscounted",
         ),
         (
-            sum(e.size for e in (*entries, *(i for _, i in unacked if type(i) is Entry)) if e.evict)
-            == queue._evicting,
+            sum(entry.size for entry in (*q3, *q2) if entry.evict) == queue._evicting,
             "what waits for its commit is miscounted",
+        ),
+        (not any(e.evict for e in (*q4, *q1, *returned) if type(e) is Entry), "an alpha is to be evicted"),
+        (
+            queue._ahead <= len(q3) and all(entry.message for entry in islice(q3, queue._ahead)),
+            "what was read ahead is not there",
+        ),
+        (
+            0 <= queue.delta_paged <= max(0, delta) and queue.delta_octets >= 0,
+            f"{queue.delta_paged} transient messages and {queue.delta_octets} octets in a delta of {delta}",
+        ),
+        (
+            all(block.away >= 0 and block.live >= block.away for block in queue.blocks.values()),
+            "a block is miscounted",
         ),
     ]
 

@@ -11,13 +11,12 @@ one, which is strictly later. Pure: the driver (`broker.commit_task`) says when 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple, Protocol
-from zlib import crc32
 
-from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, pack_bits, pack_blocks, pack_key
+from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, Plan, pack_bits, pack_key, plan_blocks
 from storage.errors import DiskFullError
 from storage.loading import Range
 from storage.message import Persistent
@@ -26,7 +25,6 @@ EMBED_BELOW = 4096
 LAST_SEQ_ID = (1 << 64) - 1
 _MSG_ID = Struct(">Q").pack
 _COUNT = Struct(">I").pack
-_CRC = Struct(">I").pack
 _seq_id = attrgetter("seq_id")
 
 
@@ -47,11 +45,11 @@ class Changes:
     )
 
     def __init__(self) -> None:
-        self.bodies: list[tuple[bytes, bytes]] = []
-        """Contents by msg_id, each after its crc32."""
+        self.bodies: list[tuple[int, bytes]] = []
+        """Contents by msg_id; an empty one says that it is in a file."""
         self.refs: list[tuple[bytes, bytes]] = []
         """How many records refer to a msg_id, where more than one."""
-        self.blocks: list[tuple[bytes, bytes]] = []
+        self.blocks: list[Plan] = []
         self.marks: list[tuple[bytes, bytes]] = []
         """Bitmaps of blocks."""
         self.merges: list[tuple[bytes, bytes]] = []
@@ -155,7 +153,7 @@ class Journal:
         self._waiters: list[Callable[[bool], object]] = []
         self.in_flight: Batch | None = None
         self.octets = 0
-        """Octets of content noted and not cut yet, some of which may be settled already."""
+        """Octets of memory that wait for a cut, about; some of them may be settled already."""
         self.octets_in_flight = 0
         self.urgent = False
         """Somebody waits for what was noted."""
@@ -273,8 +271,7 @@ class Journal:
         self._sweeps = []
         self._rows = []
         self._waiters = []
-        self.octets = 0
-        self.octets_in_flight = octets
+        self.octets_in_flight, self.octets = self.octets, 0
         self.urgent = False
         self.in_flight = batch
         return batch
@@ -289,14 +286,12 @@ class Journal:
         is_paged: bool,
     ) -> None:
         """Pack what is still to be written of one queue."""
-        if queue.deleted:
-            for entry in fresh:
-                if entry.state == NEW:
-                    entry.state = GONE
-                    if entry.durable:
-                        entry.message.accepted()  # type: ignore[union-attr]
-            return
         left = [entry for entry in fresh if entry.state == NEW]
+        if len(left) < len(fresh) and not is_paged:
+            for entry in fresh:
+                message = entry.message
+                if entry.state == GONE and message.in_file and not (message.in_table or message.open_copies):  # type: ignore[union-attr]
+                    changes.unrefs.append(message.msg_id)  # type: ignore[union-attr] # the file goes
         if not left:
             return
         left.sort(key=_seq_id)  # nearly always sorted already
@@ -304,12 +299,11 @@ class Journal:
             embed_below = self.embed_below
             for entry in left:
                 message = entry.message
-                if entry.size * message.copies >= embed_below:  # type: ignore[union-attr]
+                if entry.size * message.copies >= embed_below or message.in_file:  # type: ignore[union-attr]
                     self._write_apart(entry, message, changes)  # type: ignore[arg-type]
-        packed = pack_blocks(queue.qid, left, queue.segment, paged=is_paged)
-        for block, value in packed:
-            changes.blocks.append((block.key, value))
-            changes.octets += len(value)
+        plans = plan_blocks(queue.qid, left, queue.segment, paged=is_paged)
+        changes.blocks += plans
+        changes.octets += sum([plan.octets for plan in plans])
         entries.append((queue, left))
         if is_paged:
             self.paged_out += len(left)
@@ -331,7 +325,7 @@ class Journal:
     def _put_body(self, message: Persistent, content: bytes, changes: Changes) -> None:
         key = _MSG_ID(message.msg_id)
         message.in_table = True
-        changes.bodies.append((key, _CRC(crc32(content, message.msg_id & 0xFFFFFFFF)) + content))
+        changes.bodies.append((message.msg_id, content))
         changes.octets += len(content)
         if message.open_copies > 1:
             changes.refs.append((key, _COUNT(message.open_copies)))
@@ -350,25 +344,34 @@ class Journal:
             self.commits += 1
             self.octets_written += batch.octets
             for queue, entries in batch.entries:
-                for entry in entries:
-                    if entry.state == WRITING:
-                        entry.state = STORED
-                        if entry.durable:
-                            entry.message.accepted()  # type: ignore[union-attr]
-                        if entry.evict:
-                            queue.stored(entry)
+                self._settle_entries(queue, entries)
         else:
             self._note_again(batch, error)
         for waiter in batch.waiters:
             waiter(error is None)
 
+    @staticmethod
+    def _settle_entries(queue: Journaled, entries: Iterable[Entry]) -> None:
+        """Entries of one queue are on disk."""
+        for entry in entries:
+            if entry.state == WRITING:
+                entry.state = STORED
+                if entry.durable:
+                    entry.message.accepted()  # type: ignore[union-attr]
+                if entry.evict:
+                    queue.stored(entry)
+
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
+        not_written: set[int] = set()
         for queue, entries in batch.entries:
+            if error.paged_done and entries[0].block.paged:
+                self._settle_entries(queue, entries)
+                continue
             for entry in entries:
                 block = entry.block
                 block.live = -1  # it never existed, whatever died in it meanwhile
+                message = entry.message
                 if entry.state == WRITING:
-                    message = entry.message
                     entry.state = NEW
                     entry.msg_id = 0
                     if block.paged:
@@ -380,17 +383,22 @@ class Journal:
                             message.msg_id = 0
                         message.in_table = False
                         message.refused()
+                elif entry.msg_id and isinstance(message, Persistent) and message.open_copies:
+                    not_written.add(entry.msg_id)
             self.touch(queue)
+        if not_written:  # other copies will be written under that number, and nobody may take theirs away
+            self._unrefs = [each for each in self._unrefs if each[1] not in not_written]
         self._rows[:0] = batch.rows
         if error.deletions_done:
             return
         for block, acked in batch.unwritten:
+            if error.paged_done and block.paged:
+                continue
             block.acked += acked
             if not block.dirty and block.live >= 0:
                 block.dirty = True
                 self._dirty.append(block)
         self._unrefs += [(False, msg_id) for msg_id in batch.durable.unrefs]
-        self._unrefs += [(True, msg_id) for msg_id in batch.paged.unrefs]
         self._sweeps[:0] = batch.durable.sweeps
 
     # -- bodies in files --------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """What a queue asks to be read from disk, and what it gets."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+
+from storage.blocks import Entry
 
 
 class Range(NamedTuple):
@@ -25,7 +28,8 @@ class Loaded(NamedTuple):
 
     blocks: list[RawBlock]
     stop: int
-    """Where reading ended because it was enough; the end of the last range otherwise."""
+    """With one range: everything from its start to before here was read. Less than the range if that was enough, more
+    if the queue has nothing on disk for a while behind it."""
     bodies: dict[int, bytes | None]
     """Contents that lie apart from their records, by msg_id; None for one that is missing or damaged."""
 
@@ -46,3 +50,7 @@ class LoadRequest(NamedTuple):
     """Octets that are enough, where there is one range only."""
     what: str
     """What for: the queue's business."""
+    entries: Sequence[Entry] = ()
+    """Those whose bodies are wanted: all of them were on disk when this was asked for."""
+    horizon: int = 0
+    """Messages of the delta before this seq_id were on disk when this was asked for."""

@@ -35,7 +35,7 @@ Hot path: see docs/performance.md.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush, nsmallest
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from operator import attrgetter
 
@@ -47,6 +47,7 @@ from storage.blocks import (
     WRITING,
     Block,
     Entry,
+    Header,
     Record,
     bits_of,
     read_header,
@@ -54,7 +55,7 @@ from storage.blocks import (
 )
 from storage.errors import DamagedError
 from storage.journal import LAST_SEQ_ID, Journal
-from storage.loading import Loaded, LoadRequest, Range
+from storage.loading import Loaded, LoadRequest, Range, RawBlock
 from storage.message import Message
 from storage.rates import Rates
 
@@ -64,6 +65,9 @@ OVERHEAD = 256
 """Octets of memory that an alpha costs beside its content, about."""
 PAGE_AT_ONCE = 2048
 """Messages that one call moves out of memory at most, so that it stays short."""
+
+DELTA, BODIES, RETURNED = "delta", "bodies", "returned"
+"""What is read: part of the delta, bodies of entries in q3, or of requeued ones."""
 
 _NOTHING: deque[Item] = deque()
 _NO_ENTRIES: deque[Entry] = deque()
@@ -140,6 +144,8 @@ class VariableQueue:
         "damaged",
         "deleted",
         "delta_count",
+        "delta_octets",
+        "delta_paged",
         "delta_start",
         "delta_stop",
         "durable",
@@ -180,6 +186,8 @@ class VariableQueue:
         self.q4: deque[Item] = _NOTHING
         self.q3: deque[Entry] = _NO_ENTRIES
         self.delta_start = self.delta_count = self.delta_stop = 0
+        self.delta_paged = self.delta_octets = 0
+        """How many messages of the delta are transient, and octets of all its content."""
         self.q2: deque[Entry] = _NO_ENTRIES
         self.q1: deque[Item] = _NOTHING
         self._q4_first = self._q1_first = self.next_seq = next_seq
@@ -210,7 +218,7 @@ class VariableQueue:
         self.ram_octets = 0
         """Content of ready messages in memory."""
         self._evicting = 0
-        """How much of that is only waiting for its commit."""
+        """How much of that is only waiting for its commit: entries of q3 and q2 that are to be evicted."""
         # counters
         self.fetched = 0
         self.acked = 0
@@ -327,7 +335,7 @@ class VariableQueue:
         for message in messages:
             if message.persistent:
                 size = len(message.content)
-                octets += size
+                octets += size + OVERHEAD
                 entry = Entry(seq_id, message, size, durable=True)
                 items.append(entry)
                 if size < file_from:
@@ -415,9 +423,9 @@ class VariableQueue:
             item: Item = entry
             if entry.evict:
                 self._keep(entry)
-                if entry.state == NEW and not entry.durable:  # was to be paged, and need not be any more
-                    entry.state = GONE
-                    item = entry.message
+            if entry.state == NEW and not entry.durable:  # was to be paged, and need not be any more
+                entry.state = GONE
+                item = entry.message
             taken.append((entry.seq_id, item))
         self._ahead = max(0, self._ahead - len(taken))
         batch = _NONE_FETCHED
@@ -425,7 +433,7 @@ class VariableQueue:
             batch = self._take(taken, ack_required=ack_required, redelivered=redelivered)
         if not q3 and not self.delta_count:
             self._q1_to_q4()
-        elif self._ahead < self.segment // 2:
+        elif self._ahead < self.segment // 2 and (self._ahead < len(q3) or self.delta_count):
             self._prefetch()
         return batch
 
@@ -452,6 +460,7 @@ class VariableQueue:
         """Nothing is on disk any more but what q1 has."""
         assert not self.q2
         if self.q1:
+            assert not self.q4
             self.q4, self.q1 = self.q1, _NOTHING
             self._q4_first = self._q1_first
 
@@ -473,6 +482,8 @@ class VariableQueue:
         self._unacked_entries -= len(entries)
         if self._unacked_evicted:
             self._unacked_evicted -= sum([entry.message is None for entry in entries])
+        for entry in entries:
+            entry.evict = False
         self._forget(entries)
 
     def _forget(self, items: Iterable[Item]) -> None:
@@ -508,8 +519,7 @@ class VariableQueue:
                     self._unacked_evicted -= 1
                 else:
                     self.ram_octets += item.size
-                    if item.evict:
-                        self._keep(item)
+                    item.evict = False
             else:
                 self.ram_octets += len(item.content)  # type: ignore[union-attr]
             heappush(returned, (seq_id, item))
@@ -601,8 +611,6 @@ class VariableQueue:
         if self.delta_count:
             self._journal.sweep(self.qid, self.delta_start, self.delta_stop)
             for block in self.blocks.values():
-                block.live -= block.away
-                block.away = 0
                 block.swept = True
         self._empty()
         return purged
@@ -612,19 +620,27 @@ class VariableQueue:
         self.q4 = self.q1 = _NOTHING
         self.q3 = self.q2 = _NO_ENTRIES
         self.blocks = {}
-        self.delta_start = self.delta_count = self.delta_stop = 0
-        self.ready_count = self.ram_octets = self._run_entries = self._ahead = 0
+        self.delta_start = self.delta_count = self.delta_stop = self.delta_paged = self.delta_octets = 0
+        self.ready_count = self.ram_octets = self._evicting = self._run_entries = self._ahead = 0
         self._loading = None
 
     def delete(self) -> None:
         """The queue goes, with its unacked messages. Nothing but acks of those may be called afterwards."""
+        journal = self._journal
+        returned = [item for _, item in self.returned]
+        for item in chain(returned, self.q4, self.q3, self.q2, self.q1, self._unacked.values()):
+            if type(item) is Entry:
+                # what is on disk is swept, by what the disk says; so nothing of it may be noted as dead any more
+                if item.durable and item.state in {NEW, WRITING}:
+                    journal.early += 1
+                    item.message.accepted()  # type: ignore[union-attr]
+                item.state = GONE
+                item.evict = False
         self._empty()
         self.deleted = True
         self.pager.active.discard(self)
         if self.durable or self.transitions is not None:
-            self._journal.sweep(self.qid, 0, LAST_SEQ_ID)
-        if self.journal_fresh or self.journal_paged:
-            self._journal.touch(self)
+            journal.sweep(self.qid, 0, LAST_SEQ_ID)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -686,7 +702,6 @@ class VariableQueue:
             if type(item) is not Entry:
                 item = unacked[seq_id] = self._page(seq_id, item)  # type: ignore[arg-type]
                 self._unacked_entries += 1
-                item.evict = True
             elif item.message is None or item.evict:
                 continue
             elif item.state == STORED:
@@ -694,7 +709,6 @@ class VariableQueue:
                 self._unacked_evicted += 1
             else:
                 item.evict = True
-                self._evicting += item.size
             limited += 1
             if limited >= quota:
                 break
@@ -703,11 +717,11 @@ class VariableQueue:
         return limited
 
     def _page(self, seq_id: int, message: Message) -> Entry:
-        """Have a transient message written to the environment of paged ones."""
+        """Have a transient message written to the environment of paged ones, and its body dropped then."""
         entry = Entry(seq_id, message, len(message.content), durable=False)
+        entry.evict = True
         self.journal_paged.append(entry)
-        self._evicting += entry.size
-        self._journal.octets += entry.size
+        self._journal.octets += entry.size + OVERHEAD
         if not self.journaled:
             self._journal.touch(self)
         return entry
@@ -744,7 +758,7 @@ class VariableQueue:
         """Drop an alpha's body, now or when its commit is done."""
         if type(item) is not Entry:
             entry = self._page(seq_id, item)  # type: ignore[arg-type]
-            entry.evict = True
+            self._evicting += entry.size
             self._moved("alpha_to_beta", 1)
             return entry
         self._run_entries -= 1
@@ -761,17 +775,19 @@ class VariableQueue:
         """An entry that shall be evicted is on disk now (the journal calls this)."""
         entry.evict = False
         entry.message = None
-        self._evicting -= entry.size
         if entry.seq_id in self._unacked:
             self._unacked_evicted += 1
         else:
             self.ram_octets -= entry.size
+            self._evicting -= entry.size
 
     def _push_betas_to_deltas(self, quota: int) -> None:
         """Forget entries that are on disk: q3 from its tail down to a segment's boundary, then q2 from its head."""
         q3, q2, blocks = self.q3, self.q2, self.blocks
         pushed = 0
-        if q3:
+        if q3 and (
+            self._loading is None or self._loading.what == RETURNED
+        ):  # else the delta's start may not move
             boundary = (q3[0].seq_id // self.segment + 1) * self.segment
             while pushed < quota and q3[-1].seq_id >= boundary and q3[-1].state == STORED:
                 entry = q3.pop()
@@ -790,7 +806,6 @@ class VariableQueue:
                 self.delta_count += 1
                 pushed += 1
         if pushed:
-            self._loading = None  # what is being read may not be wanted any more
             self._moved("to_delta", pushed)
 
     def _to_delta(self, entry: Entry, blocks: dict[int, Block]) -> None:
@@ -798,6 +813,8 @@ class VariableQueue:
             entry.message = None
             self.ram_octets -= entry.size
         block = entry.block
+        self.delta_octets += entry.size
+        self.delta_paged += block.paged
         block.away = away = block.away + 1
         if away == block.count:  # nothing of it is in memory any more, and nothing of it is dead
             blocks.pop(block.slot, None)
@@ -813,70 +830,75 @@ class VariableQueue:
         if self._loading is not None or self.deleted:
             return
         if self.returned:
-            ranges = self._ranges_returned()
-            if ranges:
-                self._load(ranges, "returned")
+            self._load_returned()
             return
-        ahead = 0
-        enough = self.segment // 2
-        first = last = None
-        octets = 0
+        ahead = octets = 0
+        enough, limit = self.segment // 2, self.pager.load_octets
+        wanted: list[Entry] = []
         for entry in self.q3:
-            if first is None:
-                if entry.message is None:
-                    first = last = entry
-                elif ahead >= enough:
+            if wanted:
+                if octets >= limit or entry.seq_id - wanted[0].seq_id >= enough:
                     break
-                else:
-                    ahead += 1
-                    continue
-            octets += entry.size
-            last = entry
-            if octets >= self.pager.load_octets or entry.seq_id - first.seq_id >= enough:
-                break
+                if entry.message is None:
+                    wanted.append(entry)
+                    octets += entry.size
+            elif entry.message is None:
+                wanted.append(entry)
+                octets = entry.size
+            elif ahead >= enough or octets >= limit:
+                self._ahead = ahead
+                return
+            else:
+                if entry.evict:  # it would have to be read again at once
+                    self._keep(entry)
+                    octets += entry.size
+                ahead += 1
         self._ahead = ahead
-        if first is not None and last is not None:
-            self._load([Range(self.qid, first.seq_id, last.seq_id + 1)], "bodies")
+        if wanted:
+            self._load([Range(self.qid, wanted[0].seq_id, wanted[-1].seq_id + 1)], BODIES, wanted)
         elif self.delta_count and ahead < enough:
             boundary = (self.delta_start // self.segment + 1) * self.segment
-            self._load([Range(self.qid, self.delta_start, min(boundary, self.delta_stop))], "delta")
+            self._load([Range(self.qid, self.delta_start, min(boundary, self.delta_stop))], DELTA)
 
-    def _ranges_returned(self) -> list[Range]:
-        """Where the bodies of the next requeued messages are that have none."""
+    def _load_returned(self) -> None:
+        """Have the bodies read of the next requeued messages that have none."""
         ranges: list[Range] = []
+        wanted: list[Entry] = []
         octets = 0
         for seq_id, item in nsmallest(256, self.returned, key=_first):
             if type(item) is Entry and item.message is None:
                 octets += item.size
                 if octets > self.pager.load_octets and ranges:
                     break
+                wanted.append(item)
                 if ranges and ranges[-1].stop == seq_id:
                     ranges[-1] = Range(self.qid, ranges[-1].first, seq_id + 1)
                 else:
                     ranges.append(Range(self.qid, seq_id, seq_id + 1))
-        return ranges
+        if ranges:
+            self._load(ranges, RETURNED, wanted)
 
-    def _load(self, ranges: Sequence[Range], what: str) -> None:
-        self._loading = request = LoadRequest(self, tuple(ranges), self.pager.load_octets, what)
+    def _load(self, ranges: Sequence[Range], what: str, entries: Sequence[Entry] = ()) -> None:
+        request = LoadRequest(self, tuple(ranges), self.pager.load_octets, what, entries, self.delta_stop)
+        self._loading = request
         self.pager.load(request)
 
     def loaded(self, request: LoadRequest, found: Loaded) -> None:
         """Take what was read. The caller owes a turn afterwards: messages may have become available."""
         if self._loading is not request:
-            return  # overtaken by a purge, say
+            return  # overtaken by a purge
         self._loading = None
-        if request.what == "delta":
-            self._take_delta(request.ranges[0], found)
+        if request.what == DELTA:
+            self._take_delta(request, found)
         else:
             self._take_bodies(request, found)
         self.on_loaded()
 
-    def _take_delta(self, wanted: Range, found: Loaded) -> None:
+    def _take_delta(self, request: LoadRequest, found: Loaded) -> None:
         """Append a part of the delta to q3."""
-        stop = found.stop if found.blocks else wanted.stop
+        first = self.delta_start
+        stop = min(found.stop, request.horizon)
         entries: list[Entry] = []
-        address = b""
-        octets = 0
         for raw in found.blocks:
             try:
                 header = read_header(raw.value)
@@ -886,50 +908,78 @@ class VariableQueue:
             dead = bits_of(raw.dead)
             slot = header.first * 2 + raw.paged
             block = self.blocks.get(slot)
+            is_new = block is None
             if block is None:
                 block = Block(self.qid, header.first, header.records, paged=raw.paged)
                 block.live = block.away = header.records - dead.bit_count()
                 block.bits = dead
                 block.home = self.blocks
                 self.blocks[slot] = block
-            for record in read_records(raw.value, header, dead):
-                if isinstance(record, int):
-                    self.damaged += 1
-                    continue
-                if not wanted.first <= record.seq_id < stop:
-                    continue
-                if record.address != address:
-                    address = record.address
-                message = _message(record, address, found)
-                block.away -= 1
-                entry = Entry(record.seq_id, message, record.size, durable=self.durable and not raw.paged)
-                entry.state = STORED
-                entry.block = block
-                entry.index = record.place
-                entry.msg_id = record.msg_id
-                if message is None:  # damaged: it cannot be served
-                    self.damaged += 1
-                    self._journal.dead(entry)
-                    continue
-                octets += record.size
-                entries.append(entry)
+            is_wholly_away = is_new and first <= header.first and header.last < stop
+            self._take_block(block, raw, header, range(first, stop), found, entries)
+            if is_wholly_away and block.away:
+                self._give_up_damaged(block, raw.value, header, dead)
         entries.sort(key=_seq_id)
         self._q3().extend(entries)
         self._ahead = 0
-        self.ram_octets += octets
+        self.ram_octets += sum([entry.size for entry in entries])
         self.delta_start = stop
         self.delta_count -= len(entries)
         self._moved("from_delta", len(entries))
+        lost = self.delta_count - (self.delta_stop - stop)
+        if lost > 0:  # damaged ones were counted; they are not there
+            self.delta_count -= lost
+            self.ready_count -= lost
         if self.delta_count <= 0 or stop >= self.delta_stop:
             self._delta_exhausted()
         if not entries and self.delta_count:
             self._prefetch()
 
+    def _take_block(
+        self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, entries: list[Entry]
+    ) -> None:
+        """Make entries of those records of a block that belong to a part of the delta."""
+        address = b""
+        for record in read_records(raw.value, header, bits_of(raw.dead)):
+            if isinstance(record, int):
+                self.damaged += 1
+                continue
+            if record.seq_id not in wanted:
+                continue
+            if record.address != address:
+                address = record.address
+            message = _message(record, address, found)
+            block.away -= 1
+            self.delta_octets -= record.size
+            self.delta_paged -= raw.paged
+            entry = Entry(record.seq_id, message, record.size, durable=self.durable and not raw.paged)
+            entry.state = STORED
+            entry.block = block
+            entry.index = record.place
+            entry.msg_id = record.msg_id
+            if message is None:  # damaged: it cannot be served
+                self.damaged += 1
+                self.delta_count -= 1
+                self.ready_count -= 1
+                self._journal.dead(entry)
+            else:
+                entries.append(entry)
+
+    def _give_up_damaged(self, block: Block, value: bytes, header: Header, dead: int) -> None:
+        """Note as dead what cannot be read of a block that nothing in memory stands for."""
+        for record in read_records(value, header, dead):
+            if isinstance(record, int):
+                block.away -= 1
+                entry = Entry(0, None, 0, durable=False)
+                entry.block = block
+                entry.index = record
+                self._journal.dead(entry)
+
     def _delta_exhausted(self) -> None:
         """All of the delta has been read: q2 follows q3."""
         if self.delta_count:  # damaged ones were counted; they are not there
             self.ready_count -= self.delta_count
-        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.delta_start = self.delta_count = self.delta_stop = self.delta_paged = self.delta_octets = 0
         if self.q2:
             self._q3().extend(self.q2)
             self.q2 = _NO_ENTRIES
@@ -938,18 +988,11 @@ class VariableQueue:
 
     def _take_bodies(self, request: LoadRequest, found: Loaded) -> None:
         """Give entries in q3, or returned ones, their bodies."""
-        waiting: dict[int, Entry] = {}
-        if request.what == "returned":
-            entries: Iterable[Entry] = (item for _, item in self.returned if type(item) is Entry)
-        else:
-            entries = self.q3
-        ranges = request.ranges
-        for entry in entries:
-            seq_id = entry.seq_id
-            if entry.message is None and any(each.first <= seq_id < each.stop for each in ranges):
-                waiting[seq_id] = entry
-            elif seq_id >= ranges[-1].stop and request.what != "returned":
-                break
+        waiting = {
+            entry.seq_id: entry
+            for entry in request.entries
+            if entry.message is None and entry.state == STORED
+        }
         address = b""
         for raw in found.blocks:
             try:
@@ -969,26 +1012,59 @@ class VariableQueue:
                     wanted.message = message
                     self.ram_octets += wanted.size
         for seq_id, entry in waiting.items():
-            if seq_id < found.stop or len(ranges) > 1:
-                self._lose(entry, returned=request.what == "returned")
+            if seq_id < found.stop:
+                self._lose(entry, returned=request.what == RETURNED)
 
     def _lose(self, entry: Entry, *, returned: bool) -> None:
         """A body cannot be read: its message is given up, and the damage counted."""
         self.damaged += 1
         self.ready_count -= 1
+        self._journal.dead(entry)
         if returned:
             self.returned = sorted(each for each in self.returned if each[1] is not entry)
-        else:
-            self.q3.remove(entry)
-        self._journal.dead(entry)
+            return
+        self.q3.remove(entry)
+        self._ahead = 0
+        if not self.q3 and not self.delta_count:
+            self._q1_to_q4()
 
     # -- restarts ---------------------------------------------------------------------------------------------------
 
-    def recover(self, count: int, first: int, stop: int, *, redelivered_below: int) -> None:
+    def recover(self, count: int, first: int, stop: int, *, redelivered_below: int, octets: int = 0) -> None:
         """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`."""
         self.ready_count = self.delta_count = count
         self.delta_start, self.delta_stop = (first, stop) if count else (0, 0)
+        self.delta_octets = octets
         self.redelivered_below = redelivered_below
+
+    def saved(self) -> tuple[int, int, int, int, int]:
+        """What `recover` needs at the next start: count, first, stop, octets, redelivered_below.
+
+        The caller owes: everything noted is on disk.
+        """
+        first_unfetched = self.next_seq
+        if self.q4:
+            first_unfetched = self._q4_first
+        elif self.q3:
+            first_unfetched = self.q3[0].seq_id
+        elif self.delta_count:
+            first_unfetched = self.delta_start
+        returned = [item for _, item in self.returned]
+        kept = [
+            item
+            for item in chain(returned, self._unacked.values(), self.q4, self.q3, self.q2, self.q1)
+            if type(item) is Entry and item.durable
+        ]
+        count = self.delta_count - self.delta_paged
+        octets = self.delta_octets if count else 0
+        seq_ids = [entry.seq_id for entry in kept]
+        if count:
+            seq_ids += [self.delta_start, self.delta_stop - 1]
+        if not seq_ids:
+            return 0, 0, 0, 0, 0
+        octets += sum([entry.size for entry in kept])
+        redelivered_below = max(first_unfetched, self.redelivered_below)
+        return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below
 
 
 def _first(pair: tuple[int, Item]) -> int:
