@@ -168,8 +168,8 @@ class _Order:
     def __init__(self) -> None:
         self.ever = 0
         self.run = self.in_run = 0
-        self.returning: list[int] = []
-        """Requeued, and the broker may not know yet."""
+        self.returning: dict[int, int] = {}
+        """Requeued, and the broker may not know yet: seq to the number of the requeue."""
         self.placed: list[int] = []
         """Requeued, and the broker knows; in order."""
 
@@ -182,6 +182,7 @@ class Ledger:
         self.violations: list[Violation] = []
         self.counts: Counter[str] = Counter()
         """Totals: confirmed, recovered, lost, duplicates, unmarked, disordered, violations, by oracle."""
+        self._requeues = 0
         self._channels: dict[tuple[int, int], _Channel] = {}
         self._queues: dict[str, dict[Id, Copy]] = {}
         self._orders: dict[str, dict[tuple[int, int], _Order]] = {}
@@ -191,6 +192,10 @@ class Ledger:
         self.counts[oracle] += 1
         if len(self.violations) < MANY:
             self.violations.append(Violation(oracle, text))
+
+    def broke(self, oracle: str, text: str) -> None:
+        """Something else went wrong that an oracle forbids."""
+        self._violate(oracle, text)
 
     # -- publishers -----------------------------------------------------------------------------------------------------
 
@@ -323,15 +328,14 @@ class Ledger:
         seq = ident.seq
         if order.run != self.run:
             order.run, order.in_run = self.run, 0
-            order.returning, order.placed = [], []
+            order.returning, order.placed = {}, []
         if order.placed:
             while order.placed and order.placed[0] < seq:
                 self._disorder(f"{queue}: {ident} before {order.placed.pop(0)}, which was requeued")
             if order.placed and order.placed[0] == seq:
                 order.placed.pop(0)
                 return
-        if seq in order.returning:
-            order.returning.remove(seq)
+        if order.returning.pop(seq, None) is not None:
             return
         if seq > order.in_run:
             order.in_run = seq
@@ -357,19 +361,23 @@ class Ledger:
             if copy.place is ACKED:
                 copy.place, copy.why = GONE, "its ack was on disk"
 
-    def requeued(self, copies: Iterable[Copy]) -> None:
-        """A consumer gave them back, or its channel is closed with them."""
+    def requeued(self, copies: Iterable[Copy]) -> int:
+        """A consumer gave them back, or its channel is closed with them; returns the number of this requeue."""
+        self._requeues += 1
         for copy in copies:
             copy.place = WAITING
             order = self._orders[copy.queue][copy.publication.id[:2]]
-            order.returning.append(copy.publication.id.seq)
+            order.returning[copy.publication.id.seq] = self._requeues
+        return self._requeues
 
-    def placed(self, queue: str) -> None:
-        """The broker has worked off every requeue of a queue that was sent so far, before what it sends from now on."""
+    def placed(self, queue: str, number: int) -> None:
+        """The broker has worked off a queue's requeues up to this number, before what it sends from now on."""
         for order in self._orders.get(queue, {}).values():
             if order.returning and order.run == self.run:
-                order.placed = sorted(order.placed + order.returning)
-                order.returning = []
+                known = [seq for seq, requeue in order.returning.items() if requeue <= number]
+                for seq in known:
+                    del order.returning[seq]
+                order.placed = sorted(order.placed + known)
 
     def disturbed(self, queue: str) -> None:
         """A connection that consumed from a queue was cut, with deliveries on their way that nobody saw."""
@@ -421,7 +429,7 @@ class Ledger:
             if copy.place in {WAITING, DOUBTFUL}:
                 copy.place, copy.why, copy.recovered = GONE, "its queue was empty meanwhile", False
         for order in self._orders.get(queue, {}).values():
-            order.returning, order.placed = [], []
+            order.returning, order.placed = {}, []
 
     def owed(self, queue: str | None = None) -> int:
         """How many persistent copies were confirmed and not acknowledged, in one queue or in all."""

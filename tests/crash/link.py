@@ -170,7 +170,7 @@ class Link(asyncio.Protocol):
                 break
             if kind == _METHOD:
                 (method,) = _method_at(data, at + 7)
-                if method == _ACK or method == _NACK:
+                if method in {_ACK, _NACK}:
                     number, bits = _settle_at(data, at + 11)
                     watcher = self.watchers[channel]
                     watcher.verdict(number, multiple=bool(bits & 1), ack=method == _ACK)

@@ -1,0 +1,184 @@
+"""Kill the broker at random moments under load, start it on the same data, and judge what comes back.
+
+Messages in the queues without consumers pile up over some cycles, so a cycle also shows that what an earlier one
+stored is still there; every few cycles everything is taken out and compared.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crash.ledger import Ledger, Violation
+from crash.link import Link
+from crash.load import QUEUES, Load, declare, drain
+from crash.site import Site, depths, until
+
+LEAST_OWED = 100
+"""A kill counts if so many confirmed messages are unacked,"""
+LEAST_OPEN = 1
+"""and so many wait for a commit."""
+DRAIN_EVERY = 4
+WARM_SECONDS = 20.0
+VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("as shipped", ()),
+    ("files", ("--set", "storage.blob_threshold=65536")),
+    ("paging", ("--set", "storage.target_ram_count=50", "--set", "msg_store_io_batch_size=16")),
+    ("stored", ("--set", "queue_index_embed_msgs_below=0")),
+)
+"""Settings that take turns: large bodies in files of their own; nearly nothing in memory; all bodies apart."""
+
+
+@dataclass
+class Totals:
+    """What a campaign did and found."""
+
+    name: str
+    cycles: int = 0
+    counted: int = 0
+    """Cycles that count: enough was at stake."""
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[Violation] = field(default_factory=list)
+    seconds: float = 0.0
+    slowest_start: float = 0.0
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, ledger: Ledger) -> None:
+        """Take over what a ledger found."""
+        self.counts.update(ledger.counts)
+        self.violations += ledger.violations
+
+    @property
+    def failed(self) -> bool:
+        """Whether an oracle objected."""
+        return self.counts["violations"] > 0
+
+    def lines(self) -> Iterator[str]:
+        """The report."""
+        yield (
+            f"{self.name}: {self.cycles} cycles, {self.counted} counted, in {self.seconds:.0f} s: {tally(self.counts)}, "
+            f"slowest start {self.slowest_start:.2f} s"
+        )
+        if self.notes:
+            yield f"{self.name}: " + ", ".join(f"{count} {what}" for what, count in self.notes.items())
+        yield from (f"VIOLATION {violation}" for violation in self.violations[:40])
+        yield f"{self.name}: {self.counts['violations']} violations"
+
+
+def tally(counts: Counter[str]) -> str:
+    """What the issue asks of every campaign."""
+    return (
+        f"{counts['confirmed']} confirmed, {counts['recovered']} recovered, {counts['lost']} lost, "
+        f"{counts['unmarked']} duplicates without redelivered, {counts['disordered']} out of order"
+    )
+
+
+def since(counts: Counter[str], before: Counter[str]) -> Counter[str]:
+    """What was counted after `before` was copied."""
+    return Counter({name: count - before[name] for name, count in counts.items()})
+
+
+class Cycles:
+    """Runs of one broker after another on the same data.
+
+    Args:
+        site: the data directory.
+        rng: what decides.
+        say: prints a line.
+
+    """
+
+    def __init__(self, site: Site, rng: random.Random, say: Callable[[str], object] = print) -> None:
+        self.site, self.rng, self.say = site, rng, say
+        self.declared = False
+        self.port = 0
+
+    async def begin(self, *arguments: str, drain_now: bool, **options: Any) -> dict[str, int]:
+        """Start, compare the depths, drain if wanted; returns the depths that were found."""
+        site = self.site
+        self.port = site.start(*arguments, **options)
+        ready: dict[str, int] = {}
+        if self.declared:
+            link = await Link.connect(self.port)
+            ready = await depths(site, link, QUEUES)
+            await link.close()
+            if drain_now:
+                await drain(site.ledger, self.port, ready)
+        if len(ready) < len(QUEUES):
+            await declare(self.port)
+            self.declared = True
+        return ready
+
+    async def load_until(self, window: int = 150, settle: float | None = None) -> tuple[Load, bool]:
+        """Put load on the broker and return at a random moment, and whether a fault now would count."""
+        load = Load(self.site.ledger, self.rng, window)
+        await load.open(self.port)
+        load.start()
+        await asyncio.sleep(self.rng.uniform(0.005, 0.5) if settle is None else settle)
+        ledger = self.site.ledger
+        enough = await until(lambda: ledger.owed() >= LEAST_OWED, WARM_SECONDS, 0.02)
+        return load, enough and load.outstanding >= LEAST_OPEN
+
+    async def finish(self, *arguments: str) -> None:
+        """Take everything out, stop the broker in good order, and look at its data."""
+        await self.begin(*arguments, drain_now=True)
+        await asyncio.sleep(0)
+        if (code := self.site.stop()) != 0:
+            self.site.ledger.broke("O10", f"exit code {code} after SIGTERM")
+        self.site.ledger.stopped()
+
+
+async def kills(
+    home: Path,
+    count: int,
+    seed: int,
+    *,
+    say: Callable[[str], object] = print,
+    settings: Sequence[str] = (),
+    variants: Sequence[tuple[str, Sequence[str]]] = VARIANTS,
+    **options: Any,
+) -> Totals:
+    """Kill a broker `count` times; kills that do not count come on top, a tenth of them at most."""
+    rng = random.Random(seed)
+    site = Site(home, *settings, **options)
+    cycles = Cycles(site, rng, say)
+    totals = Totals("crash")
+    began = time.monotonic()
+    try:
+        while totals.counted < count and totals.cycles < count + count // 10 + 5:
+            before = Counter(site.ledger.counts)
+            name, variant = variants[totals.cycles % len(variants)]
+            drain_now = totals.cycles % DRAIN_EVERY == 0
+            ready = await cycles.begin(*variant, drain_now=drain_now)
+            load, counts = await cycles.load_until()
+            owed, outstanding = site.ledger.owed(), load.outstanding
+            site.kill()
+            await load.died()
+            site.ledger.died()
+            totals.cycles += 1
+            totals.counted += counts
+            totals.slowest_start = max(totals.slowest_start, site.ready_after)
+            say(
+                f"kill {totals.cycles}{'' if counts else ' (does not count)'}, {name}: start {site.ready_after:.2f} s "
+                f"with {sum(ready.values())} ready, killed with {owed} owed and {outstanding} open: "
+                f"{tally(since(site.ledger.counts, before))}"
+            )
+            if site.ledger.counts["violations"] > 1000:
+                break
+        await cycles.finish()
+    finally:
+        site.close()
+    check_store(site)
+    totals.add(site.ledger)
+    totals.seconds = time.monotonic() - began
+    return totals
+
+
+def check_store(site: Site) -> None:
+    """`leveret store check` has to find nothing."""
+    if problem := site.check():
+        site.ledger.broke("store", problem[:2000])

@@ -1,0 +1,176 @@
+"""A data directory and the broker that runs on it, dies on it, and is started again."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from crash.ledger import Ledger
+from crash.link import Link, LostError
+from pamqp import commands
+from running import BROKER, Running, command, environment
+
+QUIET = ("--set", "log.connection.level=error")
+"""Nobody reads the log while clients come and go."""
+STOP_SECONDS = 30.0
+STORE_CHECK = ("store", "check", "--data-dir")
+
+
+class Site:
+    """One data directory with its ledger, and at most one broker at a time.
+
+    Args:
+        home: an existing folder; the data go below it.
+        arguments: more words for `leveret serve`, at every start.
+        program: what the interpreter runs instead of the broker as it is.
+        allowance: seconds that a start may take beside the recovery.
+
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *arguments: str,
+        program: Sequence[str] = BROKER,
+        allowance: float = 2.0,
+    ) -> None:
+        self.home, self.arguments, self.program, self.allowance = home, arguments, program, allowance
+        self.ledger = Ledger()
+        self.running: Running | None = None
+        self.exit_code: int | None = None
+        self.ready_after = 0.0
+        self.errors = ""
+        """What the last broker wrote to stderr."""
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the broker keeps its data."""
+        return self.home / "data"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process."""
+        return self.running.process.pid
+
+    def start(self, *arguments: str, before: Sequence[str] = (), judge: bool = True) -> int:
+        """Start a broker and wait until it takes connections; returns its port.
+
+        `before` are words of a tracer. The time is judged unless there is one, or `judge` says no: what counts is
+        how long the process took, less what it waited for a processor that others had.
+
+        Raises AssertionError if it ends instead.
+        """
+        recovered = self.ledger.owed()
+        began = time.monotonic()
+        self.running = Running(
+            self.home, *QUIET, *self.arguments, *arguments, before=before, program=self.program
+        )
+        try:
+            self.running.wait_for("Server startup complete")
+        except AssertionError:
+            self._collect()
+            raise
+        self.ready_after = time.monotonic() - began
+        if judge and not before:
+            self.ledger.ready(self.ready_after - waited_for_processor(self.pid), recovered, self.allowance)
+        return self.running.address[1]
+
+    def kill(self) -> None:
+        """Kill the broker; the ledger is not told."""
+        self.running.process.kill()
+        self._collect()
+
+    def stop(self) -> int:
+        """Stop the broker in good order; returns its exit code. The ledger is not told."""
+        self.running.process.terminate()
+        try:
+            self.running.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.ledger.broke("O10", f"the broker did not stop within {STOP_SECONDS} s")
+            self.running.process.kill()
+        return self._collect()
+
+    def ended(self, seconds: float = STOP_SECONDS) -> int:
+        """Wait until the broker has ended by itself; returns its exit code, negative for a signal.
+
+        Raises AssertionError if it does not.
+        """
+        try:
+            self.running.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the broker lives on after {seconds} s") from None
+        return self._collect()
+
+    def _collect(self) -> int:
+        _, self.errors = self.running.process.communicate()
+        self.exit_code = self.running.process.returncode
+        self.running = None
+        if "Traceback" in self.errors:
+            self.ledger.broke("O8", f"traceback on stderr: {self.errors[-2000:]}")
+        return self.exit_code
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self.running is not None:
+            self.kill()
+
+    def check(self) -> str:
+        """What `leveret store check` finds wrong with the data of the stopped broker; empty if nothing."""
+        done = subprocess.run(
+            command(*STORE_CHECK, str(self.data_dir)),
+            capture_output=True,
+            text=True,
+            cwd=self.home,
+            env=environment(),
+            check=False,
+        )
+        return "" if done.returncode == 0 else f"exit {done.returncode}: {done.stdout}{done.stderr}"
+
+
+def waited_for_processor(pid: int) -> float:
+    """Seconds in which the process could have run and did not."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except OSError:
+        return 0.0
+
+
+async def depths(site: Site, link: Link, queues: Sequence[str]) -> dict[str, int]:
+    """Ask how many messages are ready in each queue and tell the ledger; queues that are gone are left out."""
+    found = {}
+    for number, queue in enumerate(queues, 1000):
+        try:
+            await link.open(number)
+            ready = (await link.call(commands.Queue.Declare(queue=queue, passive=True), number)).message_count
+        except LostError:
+            if link.lost.done():
+                raise
+            site.ledger.missing(queue)
+            continue
+        await link.call(commands.Channel.Close(200, "", 0, 0), number)
+        found[queue] = ready
+        site.ledger.depth(queue, ready)
+    return found
+
+
+async def until(condition: Callable[[], bool], seconds: float, step: float = 0.002) -> bool:
+    """Whether a condition comes true in time."""
+    import asyncio
+
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(step)
+    return True
+
+
+def is_root() -> bool:
+    """Whether file systems can be mounted, as far as the user decides that."""
+    return os.geteuid() == 0
+
+
+__all__ = ["Site", "depths", "is_root", "signal", "until", "waited_for_processor"]
