@@ -12,11 +12,13 @@ import contextlib
 import faulthandler
 import json
 import multiprocessing
+import re
 import select
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +36,7 @@ NOTED = 0.005
 TRACED = 0.08
 STALL_MS = 100.0
 WINDOW = 20_000
+CALL = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
 # -- inside the broker's process ----------------------------------------------------------------------------------
@@ -187,6 +190,18 @@ def phases(port: int, options: argparse.Namespace, *, persistent: bool) -> Itera
     time.sleep(1.0)
 
 
+def summary(traces: str) -> str:
+    """Return where the loop's thread was when it was late, the most frequent places first."""
+    places: Counter[str] = Counter()
+    for stall in traces.split("Timeout (")[1:]:
+        for thread in stall.split("\nThread "):
+            if "_run_module_as_main" in thread:
+                calls = [f"{Path(file).name}:{line} {name}" for file, line, name in CALL.findall(thread)]
+                places[" < ".join(calls[:6])] += 1
+    rows = [f"  {count:>4}  {place}" for place, count in places.most_common(12)]
+    return "\n".join([f"  stalls of more than {1000 * (TICK + TRACED):.0f} ms, innermost call first", *rows])
+
+
 def measure(options: argparse.Namespace, *, persistent: bool) -> int:
     """Run all phases against one broker and print the longest stall of each; return how many were too long."""
     kind = "persistent" if persistent else "transient"
@@ -210,7 +225,7 @@ def measure(options: argparse.Namespace, *, persistent: bool) -> int:
             broker.stop()
             late = [json.loads(line) for line in notes.read_text().splitlines()]
             if options.trace:
-                print(notes.with_suffix(".trace").read_text()[-20_000:])
+                print(summary(notes.with_suffix(".trace").read_text()))
     print(f"  RssAnon between phases, most: {anonymous / 2**20:,.0f} MB")
     print(f"  {'phase':<24}{'s':>8}{'longest ms':>12}{'computing':>12}{'> 20 ms':>9}{'> 100 ms':>9}")
     longest = 0.0
