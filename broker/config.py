@@ -102,6 +102,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     paging_ratio: float = 0.5
     target_ram_count: int | None = None
     check_invariants: bool = False
+    garbage_fraction: float = 0.5
 
 
 def _node_name() -> str:

@@ -11,7 +11,18 @@ from typing import Final, Literal
 import msgspec
 
 Kind = Literal[
-    "bool", "int", "limit", "duration", "seconds", "size", "string", "choice", "listener", "path", "fraction"
+    "bool",
+    "int",
+    "limit",
+    "duration",
+    "seconds",
+    "size",
+    "amount",
+    "string",
+    "choice",
+    "listener",
+    "path",
+    "fraction",
 ]
 
 LEVELS: Final = (
@@ -126,16 +137,16 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="vm_memory_high_watermark.relative", kind="fraction", default="0.4", attribute="memory_relative",
         doc="Share of the machine's (or the container's) memory that the broker may use before it blocks "
         "publishers; 0 blocks them at once."),
-    Key(name="vm_memory_high_watermark.absolute", kind="size", default="", unit="bytes", low=0,
+    Key(name="vm_memory_high_watermark.absolute", kind="amount", default="", unit="bytes", low=0,
         attribute="memory_absolute", doc="The same as a number of bytes; it goes before the share."),
     Key(name="vm_memory_high_watermark_paging_ratio", kind="fraction", default="0.5",
         attribute="storage.paging_ratio",
         doc="Share of the memory limit that messages may take before queues are asked to page to disk."),
-    Key(name="disk_free_limit.absolute", kind="size", default="50MB", unit="bytes", low=0,
+    Key(name="disk_free_limit.absolute", kind="amount", default="50MB", unit="bytes", low=0,
         attribute="disk_free_limit",
         doc="Free room on the disk of the data directory below which publishers are blocked. Room that deleted "
         "messages have left in the files counts as free."),
-    Key(name="disk_free_limit.relative", kind="fraction", default="", attribute="disk_free_relative",
+    Key(name="disk_free_limit.relative", kind="fraction", default="", high=1000, attribute="disk_free_relative",
         doc="The same in relation to the machine's memory; it goes before the number of bytes."),
     # The disk.
     Key(name="queue_index_embed_msgs_below", kind="size", default="4096", unit="bytes", low=0,
@@ -164,6 +175,10 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="Messages that each queue may have in memory; for tests and measurements of paging."),
     Key(name="storage.check_invariants", kind="bool", default="false", attribute="storage.check_invariants",
         origin="Leveret", doc="Check every queue after every step, which is slow; for tests."),
+    Key(name="storage.garbage_fraction", kind="fraction", default="0.5", attribute="storage.garbage_fraction",
+        origin="Leveret",
+        doc="Share of the data file that holds nothing any more above which a start makes it small again, if it "
+        "has more than 64 MiB; 1 for never."),
     Key(name="storage.sync", kind="bool", default="true", attribute="storage.sync", origin="Leveret",
         doc="`false`: do not flush commits. A power failure then loses confirmed messages and may destroy all "
         "data; for measurements only."),
@@ -271,7 +286,8 @@ UNSUPPORTED: Final[tuple[str, ...]] = (
     # memory, disk and other resources
     "vm_memory_calculation_strategy", "total_memory_available_override_value", "memory_monitor_interval",
     "disk_free_limit", "disk_monitor*", "background_gc_*", "socket_writer.*",
-    "message_store_shutdown_timeout", "msg_store_*", "queue_index_*", "classic_queue.*",
+    "message_store_shutdown_timeout", "msg_store_file_*", "msg_store_credit_*", "msg_store_shutdown_*",
+    "msg_store_gc_*", "queue_index_max_*", "classic_queue.*",
     "default_queue_type", "node_queue_limit", "default_limits.*", "default_policies.*", "node_tags.*",
     "deprecated_features.*", "feature_flags.*", "message_interceptors.*",
     # what the Erlang runtime or the logger has and we do not

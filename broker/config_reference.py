@@ -6,13 +6,13 @@ from broker.config_keys import KEYS, UNSUPPORTED, Key
 from broker.config_sources import RABBITMQ_VARIABLES
 
 _KINDS = {
-    "fraction": "number from 0 to 1",
     "bool": "`true` or `false`",
     "int": "whole number",
     "limit": "whole number or `infinity`",
     "duration": "duration",
     "seconds": "duration, whole seconds",
     "size": "size",
+    "amount": "amount",
     "string": "text",
     "path": "path",
     "listener": "address",
@@ -39,7 +39,9 @@ your choice.
 
 A **duration** is a number with a unit: `200ms`, `5s`, `1m`, `1h`, `1d`; a bare number is in the unit the
 key names. A **size** is a number of bytes, or takes a unit: `64KiB`, `64kB`, `128MB`, `1GiB`; all units
-are powers of 1024, as RabbitMQ reads them for these keys. An **address** is `port` (all interfaces),
+are powers of 1024, as RabbitMQ reads them for these keys. An **amount** is the same for the limits of memory
+and disk, where RabbitMQ reads `kB`, `MB` and `GB` as powers of 1000 and `K`, `KiB` and so on as powers of
+1024. An **address** is `port` (all interfaces),
 `host:port` or `[ipv6]:port`.
 
 An unknown key stops the start with exit code 78 and the name of the closest known key, all problems at
@@ -82,6 +84,8 @@ def _lines() -> Iterator[str]:
 
 
 def _value(key: Key) -> str:
+    if key.kind == "fraction":
+        return f"number from 0 to {key.high or 1}"
     kind = ", ".join(f"`{choice}`" for choice in key.choices) if key.kind == "choice" else _KINDS[key.kind]
     bounds = "" if key.high is None and not key.low else _bounds(key)
     unit = f", bare number: {key.unit}" if key.unit and key.unit != "bytes" else ""

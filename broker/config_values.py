@@ -20,8 +20,7 @@ _REFERENCE = re.compile(r"\$\((?P<name>[^)]*)\)")
 _NUMBER_WITH_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)")
 _PORT_MAX: Final = 65535
 
-# RabbitMQ reads the sizes of this table's keys with KB = 1024; its memory limits (not here yet) with kB =
-# 1000.
+# RabbitMQ reads most sizes with KB = 1024, but its memory and disk limits with KB = 1000 and K = KiB = 1024.
 _SIZE_UNITS: Final = {
     unit: factor
     for factor, units in (
@@ -33,6 +32,7 @@ _SIZE_UNITS: Final = {
     )
     for unit in units
 }
+_AMOUNT_UNITS: Final = _SIZE_UNITS | {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -146,8 +146,17 @@ def parse_limit(text: str, key: Key) -> int | None:
 
 def parse_size(text: str, key: Key) -> int:
     """A number of bytes: ``131072``, ``128KiB``, ``64MB``; all units are powers of 1024."""
+    return _octets(text, key, _SIZE_UNITS)
+
+
+def parse_amount(text: str, key: Key) -> int:
+    """A number of bytes: ``131072``, ``128KiB`` or ``128K``, powers of 1024, but ``64MB``, powers of 1000."""
+    return _octets(text, key, _AMOUNT_UNITS)
+
+
+def _octets(text: str, key: Key, units: Mapping[str, int]) -> int:
     match = _NUMBER_WITH_UNIT.fullmatch(text)
-    if match is None or (factor := _SIZE_UNITS.get(match["unit"].lower())) is None:
+    if match is None or (factor := units.get(match["unit"].lower())) is None:
         raise ValueError("must be a size such as 131072, 128KiB or 64MB")
     size = float(match["number"]) * factor if "." in match["number"] else int(match["number"]) * factor
     if size != int(size):
@@ -208,15 +217,14 @@ def parse_listener(text: str, _key: Key) -> Listener:
 
 
 def parse_fraction(text: str, key: Key) -> float:
-    """A number from 0 to 1."""
-    del key
+    """A number from 0 to 1, or to what the key allows."""
+    highest = key.high or 1
     try:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number <= 1:
-        message = "is not a number from 0 to 1"
-        raise ValueError(message)
+    if not 0 <= number <= highest:
+        raise ValueError(f"must be a number from 0 to {highest}")
     return number
 
 
@@ -225,6 +233,7 @@ PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "int": parse_int,
     "limit": parse_limit,
     "size": parse_size,
+    "amount": parse_amount,
     "duration": parse_duration,
     "seconds": parse_seconds,
     "string": parse_string,

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.amqp.tables import Table
 from broker.commit_task import CommitTask, Reader, StorageHost
@@ -23,6 +23,17 @@ from storage.recovery import recover, saved_rows
 from storage.variable_queue import Pager, VariableQueue
 
 log = logging.getLogger("leveret.storage")
+
+
+class Room(NamedTuple):
+    """What there is of the disk, in octets."""
+
+    free: int
+    """What can still be written: free on the file system, and unused in the data file."""
+    file: int
+    """Size of the data file."""
+    unused: int
+    """Those of the file that hold nothing and will be used again."""
 
 
 class CheckedQueue(VariableQueue):
@@ -105,6 +116,16 @@ class Disk:
 
     def _load(self, request: LoadRequest) -> None:
         self._reader.load(request)
+
+    def room(self) -> Room:
+        """Look at the disk, in the thread that may read."""
+        environment = self.environment
+        size = (environment.store.path / "data.mdb").stat().st_size
+        return Room(environment.disk_free(), size, environment.store.free_octets())
+
+    def measure(self, done: Callable[[Room | None, BaseException | None], None]) -> None:
+        """Have `room` called by the reader; `done` is called in the loop with what it found or raised."""
+        self._reader.submit(self.room, done)
 
     def recover(self, backings: Iterable[BackingQueue]) -> int:
         """Give queues their messages back; returns how many there are."""

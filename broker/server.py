@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker import __version__
-from broker.alarms import MemoryAlarm, resident_memory, total_memory
+from broker.alarms import total_memory
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
@@ -31,6 +31,7 @@ from broker.ticks import TICK_SECONDS, Ticks
 from broker.transport import SocketDriver
 from broker.turn import Turn
 from broker.vhost import VHost, make_in_memory
+from broker.watch import Watch
 from storage.memory_monitor import INTERVAL as PAGING_SECONDS
 
 log = logging.getLogger("leveret.connection")
@@ -38,7 +39,6 @@ storage_log = logging.getLogger("leveret.storage")
 
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
 WRITE_HIGH = 1024 * 1024
-MEMORY_SECONDS = 1.0
 STOP_SECONDS = 5.0
 RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
 COMPATIBLE_VERSION = "3.13.7"
@@ -105,9 +105,12 @@ class Server:
         properties = typed(server_properties(config.cluster_name))
         offered = mechanisms(config.auth_mechanisms)
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
-        absolute = config.memory_absolute
-        self.memory = MemoryAlarm(
-            int(config.memory_relative * total_memory()) if absolute is None else absolute
+        memory, relative = config.memory_absolute, config.disk_free_relative
+        self.watch = Watch(
+            self,
+            disk,
+            int(config.memory_relative * total_memory()) if memory is None else memory,
+            config.disk_free_limit if relative is None else int(relative * total_memory()),
         )
         self.alarm = ""
         self.blocked: set[Connection] = set()
@@ -122,7 +125,6 @@ class Server:
         self._stopping = False
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
-        self._memory_due = 0.0
         self._paging_due = 0.0
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
@@ -199,9 +201,9 @@ class Server:
     async def start(self) -> None:
         """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken."""
         self._loop = loop = asyncio.get_running_loop()
-        self._check_memory()
         if self.disk is not None:
             await self._start_disk(self.disk)
+        self.watch.start(loop)
         try:
             for listener in self.config.listeners:
                 server = await loop.create_server(
@@ -246,6 +248,7 @@ class Server:
         await self._wait_until_empty(1.0)
         if self._ticker is not None:
             self._ticker.cancel()
+        self.watch.stop()
         if self.disk is not None:
             await self.disk.stop(
                 queue.backing for vhost in self.vhosts.values() for queue in vhost.queues.values()
@@ -305,10 +308,11 @@ class Server:
 
     def disk_full(self, *, full: bool) -> None:
         """A commit found no room, or room again."""
-        storage_log.error("the disk is full: publishers are blocked") if full else storage_log.warning(
-            "the disk has room again"
-        )
-        self.set_alarm("low on disk" if full else "")
+        if full:
+            storage_log.error("the disk is full: what waits for it is kept in memory and tried again")
+        else:
+            storage_log.warning("the disk has taken what waited for it")
+        self.watch.found_full(full=full)
 
     def wait_for_disk(self, driver: SocketDriver) -> bool:
         """Whether so much waits for the disk that a publisher must too; it is resumed then."""
@@ -343,9 +347,7 @@ class Server:
         now = self.now()
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._ticks.run(now)
-        if now >= self._memory_due:
-            self._memory_due = now + MEMORY_SECONDS
-            self._check_memory()
+        self.watch.look_at_memory(now)
         if self.disk is not None and now >= self._paging_due:
             self._paging_due = now + PAGING_SECONDS
             self.disk.monitor.look(now)
@@ -353,14 +355,6 @@ class Server:
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
             self._refused = 0
-
-    def _check_memory(self) -> None:
-        """Raise or clear the memory alarm."""
-        memory = self.memory
-        if memory.check(resident_memory()):
-            state = "raised; publishers are blocked" if memory.raised else "cleared"
-            log.warning("memory alarm: %d octets used, limit %d: %s", memory.used, memory.limit, state)
-            self.set_alarm("low on memory" if memory.raised else "")
 
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""

@@ -21,7 +21,15 @@ NEVER_IMPORTED = {"analytics", "bench", "tests", "docs", "docker"}
 # The storeys of broker, from the ground up. A module imports from its own storey and from those below.
 STOREYS = (
     # foundations: values and errors, nothing above them
-    ("broker", "broker.errors", "broker.credentials", "broker.turn", "broker.ticks", "broker.alarms", "broker.hold"),
+    (
+        "broker",
+        "broker.errors",
+        "broker.credentials",
+        "broker.turn",
+        "broker.ticks",
+        "broker.alarms",
+        "broker.hold",
+    ),
     # the wire: octets and AMQP methods, no state of the broker
     ("broker.amqp", "broker.amqp.*"),
     # rules about single things
@@ -38,7 +46,15 @@ STOREYS = (
     ("broker.connection*",),
     # configuration and drivers: the loop, sockets, files, the process
     ("broker.config*", "broker.metrics*"),
-    ("broker.logs", "broker.transport", "broker.queue_task", "broker.commit_task", "broker.disk", "broker.http"),
+    (
+        "broker.logs",
+        "broker.transport",
+        "broker.queue_task",
+        "broker.commit_task",
+        "broker.disk",
+        "broker.watch",
+        "broker.http",
+    ),
     ("broker.server*",),
     ("broker.cli",),
     ("broker.__main__",),
@@ -51,6 +67,7 @@ DRIVERS = (
     "broker.queue_task",
     "broker.commit_task",
     "broker.disk",
+    "broker.watch",
     "broker.http",
     "broker.metrics_export",
     "broker.logs",

@@ -1,45 +1,134 @@
-"""How much memory there is, and when the alarm goes."""
+"""How much memory and disk there is, and when the alarms go."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given, strategies as st
 
 from broker import alarms
-from broker.alarms import MemoryAlarm, resident_memory, total_memory
+from broker.alarms import DiskAlarm, MemoryAlarm, anonymous_memory, reason, total_memory
 
 SIZES = st.integers(0, 2**40)
 
 
 @given(limit=SIZES, sizes=st.lists(SIZES))
-def test_the_alarm_is_raised_above_the_limit(limit, sizes):
-    """It is raised exactly while more than the limit is used, and each change is told once."""
+def test_the_memory_alarm_is_raised_above_the_limit(limit, sizes):
+    """It is raised above the limit, cleared below 95 % of it, as it was in between, and each change is told once."""
     alarm = MemoryAlarm(limit)
-    before = False
+    raised = False
     for used in sizes:
         told = alarm.check(used)
+        before, raised = raised, used > limit or (raised and used > 0.95 * limit)
 
-        assert (used > limit, used) == (alarm.raised, alarm.used)
-        assert (before != alarm.raised) == told
-        before = alarm.raised
+        assert (raised, used) == (alarm.raised, alarm.used)
+        assert (before != raised) == told
+
+
+def test_memory_at_the_limit_does_not_flutter():
+    """What goes up and down a little around the limit changes the alarm once."""
+    alarm = MemoryAlarm(1000)
+
+    assert [True, *[False] * 9] == [alarm.check(used) for used in (1001, 999) * 5]
+    assert (True, False) == (alarm.check(950), alarm.raised)
 
 
 def test_a_limit_of_nothing_is_always_passed():
     """The limit 0, which administrators set to stop publishers, is passed by any process there is."""
     alarm = MemoryAlarm(0)
 
-    assert alarm.check(resident_memory())
+    assert alarm.check(anonymous_memory())
     assert alarm.raised
 
 
-def test_resident_memory_is_the_kernels_figure():
-    """The octets in use are those the kernel calls VmRSS."""
+@given(limit=SIZES, sizes=st.lists(SIZES))
+def test_the_disk_alarm_is_raised_below_the_limit(limit, sizes):
+    """It is raised below the limit, cleared from 105 % of it on, and each change is told once."""
+    alarm = DiskAlarm(limit)
+    raised = False
+    for free in sizes:
+        told = alarm.check(free)
+        before, raised = raised, free < limit or (raised and free < 1.05 * limit)
+
+        assert (raised, free) == (alarm.raised, alarm.free)
+        assert (before != raised) == told
+
+
+def test_a_commit_without_room_raises_the_disk_alarm():
+    """It is raised at once, whatever the file system says is free, and goes with the look after a commit that had room."""
+    alarm = DiskAlarm(100)
+
+    assert (False, False) == (alarm.check(1000), alarm.raised)
+    assert (True, True) == (alarm.found_full(full=True), alarm.raised)
+    assert (False, True) == (alarm.check(1000), alarm.raised)
+    assert (False, True) == (alarm.found_full(full=False), alarm.raised)
+    assert (False, True) == (alarm.check(104), alarm.raised)
+    assert (True, False) == (alarm.check(105), alarm.raised)
+
+
+def test_a_disk_that_is_full_twice_is_told_once():
+    """Finding no room while the alarm is raised anyway is no news."""
+    alarm = DiskAlarm(100)
+    alarm.check(10)
+
+    assert (True, False) == (alarm.raised, alarm.found_full(full=True))
+    assert "a commit found no room, 10 octets free, limit 100" == str(alarm)
+
+
+@pytest.mark.parametrize(
+    ("free", "seconds"),
+    [
+        (50_000_000, 0.1),
+        (50_000_001, 0.1),
+        (175_000_000, 1.0),
+        (1_000_000_000, 7.6),
+        (2_000_000_000, 10.0),
+        (0, 0.4),
+    ],
+)
+def test_the_disk_is_looked_at_oftener_near_the_limit(free, seconds):
+    """RabbitMQ's rule: twice the time to fill what is left at 250 MB/s, between a tenth of a second and ten."""
+    alarm = DiskAlarm(50_000_000)
+    alarm.check(free)
+
+    assert seconds == pytest.approx(alarm.due)
+
+
+def test_publishers_that_are_blocked_wait_a_second_at_most():
+    """While the alarm is raised the disk is looked at every second, however far it is from its limit."""
+    alarm = DiskAlarm(10**12)
+    alarm.check(0)
+
+    assert 1.0 == alarm.due
+    assert 0.1 == DiskAlarm(10).due
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "text"),
+    [
+        (False, False, ""),
+        (True, False, "low on memory"),
+        (False, True, "low on disk"),
+        (True, True, "low on disk & memory"),
+    ],
+)
+def test_publishers_are_told_what_is_short(memory, disk, text):
+    """The words and their order are RabbitMQ's."""
+    in_use, on_disk = MemoryAlarm(10), DiskAlarm(10)
+    in_use.check(20 if memory else 0)
+    on_disk.check(0 if disk else 20)
+
+    assert text == reason(in_use, on_disk)
+
+
+def test_anonymous_memory_is_the_kernels_figure():
+    """The octets in use are those the kernel calls RssAnon."""
     program = (
-        "from pathlib import Path; from broker.alarms import resident_memory\n"
-        "kib = Path('/proc/self/status').read_text().partition('VmRSS:')[2].split()[0]\n"
-        "print(resident_memory(), kib)"
+        "from pathlib import Path; from broker.alarms import anonymous_memory\n"
+        "kib = Path('/proc/self/status').read_text().partition('RssAnon:')[2].split()[0]\n"
+        "print(anonymous_memory(), kib)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
     octets, kib = map(int, done.stdout.split())
@@ -49,10 +138,25 @@ def test_resident_memory_is_the_kernels_figure():
 
 def test_memory_in_use_is_seen_to_grow():
     """Octets that are written to count."""
-    before = resident_memory()
+    before = anonymous_memory()
     block = b"\x01" * (32 << 20)
 
-    assert resident_memory() - before >= len(block) // 2
+    assert anonymous_memory() - before >= len(block) // 2
+
+
+def test_files_that_are_read_are_no_memory_in_use(tmp_path):
+    """Pages of a mapped file, which the kernel can drop at any time, do not count."""
+    import mmap
+
+    path = tmp_path / "file"
+    path.write_bytes(b"\x01" * (32 << 20))
+    before = anonymous_memory()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        touched = sum(mapped[at] for at in range(0, len(mapped), 4096))
+        grown = anonymous_memory() - before
+
+    assert 32 << 20 >> 12 == touched
+    assert grown < 16 << 20
 
 
 def limited_to(monkeypatch, directory: Path, text: str | None) -> int:

@@ -191,8 +191,8 @@ def test_the_log_can_be_json(tmp_path):
 
 def test_warnings_about_the_configuration_are_logged(tmp_path):
     """A key that is not supported yet is a warning in the log, not an end."""
-    with Running(tmp_path, "--set", "disk_free_limit.absolute=1GB") as running:
-        line = running.wait_for("disk_free_limit")
+    with Running(tmp_path, "--set", "disk_monitor_failure_retries=1") as running:
+        line = running.wait_for("disk_monitor_failure_retries")
 
     assert "[warning]" in line
 

@@ -49,6 +49,17 @@ def test_nothing_configured_is_the_defaults():
     )
     assert (UserConfig("guest", "guest", ("administrator",), {"/": ALL}),) == config.users
     assert frozenset({"guest"}) == config.loopback_users
+    assert (0.4, None, 50_000_000, None) == (
+        config.memory_relative,
+        config.memory_absolute,
+        config.disk_free_limit,
+        config.disk_free_relative,
+    )
+    assert (4096, 2048, 0.5) == (
+        config.storage.embed_below,
+        config.storage.segment,
+        config.storage.paging_ratio,
+    )
     assert (None, None, None) == (
         config.connection_max,
         config.channel_max_per_node,
@@ -155,6 +166,16 @@ def test_any_value_is_parsed_or_refused(key, text):
         ("data_dir=/srv/hare", "data_dir", Path("/srv/hare")),
         ("auth_mechanisms.1=PLAIN", "auth_mechanisms", ("PLAIN",)),
         ("default_vhosts.1.name=a.b", "vhosts", ("/", "a.b")),
+        ("disk_free_limit.absolute=2GB", "disk_free_limit", 2_000_000_000),
+        ("disk_free_limit.absolute=50MiB", "disk_free_limit", 50 * 1024**2),
+        ("disk_free_limit.absolute=50M", "disk_free_limit", 50 * 1024**2),
+        ("disk_free_limit.absolute=1k", "disk_free_limit", 1024),
+        ("disk_free_limit.absolute=1kB", "disk_free_limit", 1000),
+        ("disk_free_limit.absolute=12345", "disk_free_limit", 12345),
+        ("disk_free_limit.relative=1.5", "disk_free_relative", 1.5),
+        ("vm_memory_high_watermark.absolute=1GB", "memory_absolute", 1_000_000_000),
+        ("vm_memory_high_watermark.absolute=1GiB", "memory_absolute", 1024**3),
+        ("vm_memory_high_watermark.relative=0.6", "memory_relative", 0.6),
     ],
 )
 def test_a_value_is_read_in_its_unit(setting, attribute, value):
@@ -163,8 +184,37 @@ def test_a_value_is_read_in_its_unit(setting, attribute, value):
 
 
 @pytest.mark.parametrize(
+    ("setting", "attribute", "value"),
+    [
+        ("queue_index_embed_msgs_below=1KB", "embed_below", 1024),
+        ("queue_index_segment_entry_count=512", "segment", 512),
+        ("msg_store_io_batch_size=4096", "io_batch", 4096),
+        ("vm_memory_high_watermark_paging_ratio=0.75", "paging_ratio", 0.75),
+        ("storage.blob_threshold=1MiB", "file_from", 1024**2),
+        ("storage.commit_interval=5ms", "commit_interval", 0.005),
+        ("storage.ram_limit=64MiB", "ram_limit", 64 * 1024**2),
+        ("storage.target_ram_count=1000", "target_ram_count", 1000),
+        ("storage.target_ram_count=infinity", "target_ram_count", None),
+        ("storage.garbage_fraction=1", "garbage_fraction", 1.0),
+        ("storage.check_invariants=true", "check_invariants", True),
+        ("storage.sync=false", "sync", False),
+    ],
+)
+def test_storage_is_configured(setting, attribute, value):
+    """RabbitMQ's keys about messages on disk, and ours, arrive in the part of the configuration that storage has."""
+    config = load(settings=[setting])
+
+    assert value == getattr(config.storage, attribute)
+    assert () == config.warnings
+
+
+@pytest.mark.parametrize(
     ("setting", "told"),
     [
+        ("disk_free_limit.absolute=much", "size"),
+        ("disk_free_limit.relative=-1", "from 0 to 1000"),
+        ("vm_memory_high_watermark.relative=1.5", "from 0 to 1"),
+        ("storage.garbage_fraction=half", "from 0 to 1"),
         ("heartbeat=200ms", "whole seconds"),
         ("heartbeat=70000", "at most 65535"),
         ("heartbeat=soon", "duration"),
@@ -240,10 +290,11 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
         "management.tcp.port",
         "prometheus.tcp.port",
         "cluster_formation.dns.hostname",
-        "vm_memory_high_watermark_paging_ratio",
-        "disk_free_limit.absolute",
+        "disk_monitor_failure_retries",
         "log.file.rotation.size",
-        "queue_index_embed_msgs_below",
+        "queue_index_max_journal_entries",
+        "msg_store_file_size_limit",
+        "classic_queue.default_version",
         "mqtt.vhost",
         "default_queue_type",
         "load_definitions",

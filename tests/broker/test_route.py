@@ -4,20 +4,46 @@ import pytest
 
 from broker.amqp.properties import build
 from broker.errors import AMQPError
-from broker.route import REPLY_TO, inspect
+from broker.route import PERSISTENT, REPLY_TO, inspect
 
 
 @pytest.mark.parametrize(
     "properties",
     [
         {},
-        {"delivery_mode": 2, "priority": 5, "content_type": "text/plain"},
+        {"delivery_mode": 1, "priority": 5, "content_type": "text/plain"},
+        {"delivery_mode": 0},
+        {"delivery_mode": 3},
         {"message_id": "x", "app_id": "y"},
     ],
 )
 def test_most_properties_ask_nothing(properties):
     """Properties that only the consumer reads need no second look."""
     assert inspect(build(0, **properties)) is None
+
+
+@pytest.mark.parametrize("more", [{}, {"priority": 5, "content_type": "text/plain", "timestamp": 1}])
+def test_to_be_kept_is_all_that_most_persistent_messages_ask(more):
+    """Delivery mode 2 with nothing else of interest is one and the same `Special`, which leaves a route plain."""
+    special = inspect(build(0, delivery_mode=2, **more))
+
+    assert PERSISTENT is special
+    assert (True, True, (), {}) == (
+        special.persistent,
+        special.plain_route,
+        special.extra_keys,
+        special.headers,
+    )
+    special.validate("me", impersonator=False)
+
+
+@pytest.mark.parametrize(("mode", "persistent"), [(None, False), (1, False), (2, True), (3, False)])
+def test_what_asks_for_more_may_ask_to_be_kept_too(mode, persistent):
+    """The delivery mode is seen beside headers and the rest."""
+    special = inspect(build(0, delivery_mode=mode, headers={"x": ("bool", True)}))
+
+    assert special is not None
+    assert persistent == special.persistent
 
 
 def test_headers_matter_to_headers_exchanges_only():

@@ -5,77 +5,79 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from confirm.standard import Confirmation, StandardConfirms
 
-OPEN, SETTLED, REFUSED, ACKED, NACKED = "open", "settled", "refused", "acked", "nacked"
+HELD, SETTLED, REFUSED, ACKED, NACKED = "held", "settled", "refused", "acked", "nacked"
 
 
 class ConfirmsAgainstADict(RuleBasedStateMachine):
-    """The model: the state of each number, and how many queues have still to answer."""
+    """The model: the state of each number."""
 
     def __init__(self) -> None:
         super().__init__()
         self.confirms = StandardConfirms()
         self.states: dict[int, str] = {}
-        self.copies: dict[int, int] = {}
 
     def numbers(self, *states: str) -> list[int]:
         return [number for number, state in self.states.items() if state in states]
 
+    def number(self, state: str, count: int = 1) -> int:
+        """Publish `count` numbers; the first of them."""
+        first = len(self.states) + 1
+        self.confirms.published(count)
+        self.states.update(dict.fromkeys(range(first, first + count), state))
+        return first
+
     @rule(count=st.integers(1, 4))
     def publish(self, count: int) -> None:
         """Publishes that every queue accepts at once, or that no queue gets."""
-        self.confirms.published(count)
-        for _ in range(count):
-            self.states[len(self.states) + 1] = SETTLED
+        self.number(SETTLED, count)
 
-    @rule(copies=st.integers(1, 3))
-    def publish_open(self, copies: int) -> None:
-        self.confirms.published()
-        number = len(self.states) + 1
-        self.confirms.open(number, copies)
-        self.states[number] = OPEN
-        self.copies[number] = copies
+    @rule(count=st.integers(1, 4))
+    def publish_held(self, count: int) -> None:
+        """Publishes that wait for the disk."""
+        self.confirms.hold(self.number(HELD, count), count)
 
     @rule()
     def publish_refused(self) -> None:
-        self.confirms.published()
-        number = len(self.states) + 1
-        self.confirms.refuse(number)
-        self.states[number] = REFUSED
+        """A publish that a queue refuses at once."""
+        self.confirms.refuse(self.number(REFUSED))
 
-    @precondition(lambda self: self.copies)
+    @precondition(lambda self: self.numbers(HELD))
     @rule(data=st.data())
     def accept(self, data: st.DataObject) -> None:
-        """One more queue accepts, perhaps after another has refused."""
-        number = data.draw(st.sampled_from(sorted(self.copies)))
+        """Some held number is safe, whatever was published before or after it."""
+        number = data.draw(st.sampled_from(self.numbers(HELD)))
         self.confirms.accepted(number)
-        self.copies[number] -= 1
-        if not self.copies[number]:
-            del self.copies[number]
-            if self.states[number] == OPEN:
-                self.states[number] = SETTLED
+        self.states[number] = SETTLED
 
-    @precondition(lambda self: self.numbers(OPEN))
+    @precondition(lambda self: self.numbers(HELD))
+    @rule(data=st.data())
+    def accept_a_run(self, data: st.DataObject) -> None:
+        """A commit makes many safe at once, mostly the oldest."""
+        held = self.numbers(HELD)
+        for number in held[: data.draw(st.integers(1, len(held)))]:
+            self.confirms.accepted(number)
+            self.states[number] = SETTLED
+
+    @precondition(lambda self: self.numbers(HELD))
     @rule(data=st.data())
     def refuse(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from(self.numbers(OPEN)))
+        """A commit has found no room."""
+        number = data.draw(st.sampled_from(self.numbers(HELD)))
         self.confirms.refuse(number)
         self.states[number] = REFUSED
 
     @rule()
     def take(self) -> None:
         due = self.numbers(SETTLED, REFUSED)
-        first = min(
-            self.numbers(OPEN, SETTLED, REFUSED), default=0
-        )  # what is below, the client has forgotten
+        # what is below, the client has forgotten
+        first = min(self.numbers(HELD, SETTLED, REFUSED), default=0)
         taken = self.confirms.take()
         for number, multiple, ack in taken:
             covered = range(first, number + 1) if multiple else (number,)
             for one in covered:
-                state = self.states[one]
+                told_before = ACKED if one != number else SETTLED
 
-                assert state in (
-                    (SETTLED, ACKED) if ack and one != number else (SETTLED if ack else REFUSED,)
-                )
+                assert self.states[one] in ((SETTLED, told_before) if ack else (REFUSED,))
                 self.states[one] = ACKED if ack else NACKED
 
         assert [] == self.numbers(SETTLED, REFUSED)
@@ -83,18 +85,19 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
         self.check_fewest(taken, due, first)
 
     def check_fewest(self, taken: list[Confirmation], due: list[int], first: int) -> None:
-        """A number takes a frame of its own only beyond the first open or refused one."""
-        held = [number for number in self.states if self.states[number] in (OPEN, NACKED) and number >= first]
-        free = [number for number in due if number < min(held, default=len(self.states) + 1)]
+        """A number takes a frame of its own only beyond the first held or refused one."""
+        stops = [
+            number for number in self.states if self.states[number] in (HELD, NACKED) and number >= first
+        ]
+        free = [number for number in due if number < min(stops, default=len(self.states) + 1)]
 
         assert len(due) - len(free) + bool(free) >= len(taken)
 
     @invariant()
     def counts_agree(self) -> None:
-        without_verdict = self.numbers(OPEN, SETTLED, REFUSED)
-
         assert len(self.states) == self.confirms.seq_no
-        assert len(without_verdict) == self.confirms.unconfirmed_count
+        assert self.numbers(HELD) == sorted(self.confirms.held)
+        assert len(self.numbers(HELD, SETTLED, REFUSED)) == self.confirms.unconfirmed_count
 
 
 TestConfirmsAgainstADict = ConfirmsAgainstADict.TestCase
@@ -102,7 +105,7 @@ TestConfirmsAgainstADict = ConfirmsAgainstADict.TestCase
 
 @given(st.lists(st.integers(1, 5), min_size=1))
 def test_a_turn_of_publishes_takes_one_frame(turns):
-    """While nothing is open, each turn is told in one frame, `multiple` if it has more than one number."""
+    """While nothing is held, each turn is told in one frame, `multiple` if it has more than one number."""
     confirms = StandardConfirms()
     for count in turns:
         confirms.published(count)
@@ -111,22 +114,50 @@ def test_a_turn_of_publishes_takes_one_frame(turns):
         assert [] == confirms.take()
 
 
-def test_what_an_open_number_held_back_is_told_singly():
-    """Numbers above an open one get acks of their own, and the open one its own once it is accepted."""
+def test_what_a_held_number_held_back_is_told_singly():
+    """Numbers above a held one get acks of their own, and the held one its own once it is accepted."""
     confirms = StandardConfirms()
     confirms.published(4)
-    confirms.open(2, 1)
+    confirms.hold(2)
 
     assert [(1, False, True), (3, False, True), (4, False, True)] == confirms.take()
+    assert [] == confirms.take()
     confirms.accepted(2)
     assert [(2, False, True)] == confirms.take()
+
+
+def test_what_is_safe_within_its_turn_was_never_held():
+    """A number that is held and accepted before anything is told costs no frame of its own."""
+    confirms = StandardConfirms()
+    confirms.published(3)
+    confirms.hold(1, 3)
+    for number in (2, 1, 3):
+        confirms.accepted(number)
+
+    assert [(3, True, True)] == confirms.take()
+
+
+def test_a_commit_is_told_in_one_frame():
+    """Numbers that were held together and accepted together are told by one `multiple` ack, also in part."""
+    confirms = StandardConfirms()
+    confirms.published(6)
+    confirms.hold(1, 6)
+    assert [] == confirms.take()
+    for number in (3, 1, 4, 2):
+        confirms.accepted(number)
+
+    assert [(4, True, True)] == confirms.take()
+    confirms.accepted(6)
+    assert [(6, False, True)] == confirms.take()
+    confirms.accepted(5)
+    assert [(5, False, True)] == confirms.take()
 
 
 def test_no_multiple_ack_covers_a_nacked_number():
     """A refused number is nacked alone, and acks stay clear of it until everything below has its verdict."""
     confirms = StandardConfirms()
     confirms.published(3)
-    confirms.open(1, 1)
+    confirms.hold(1)
     confirms.refuse(2)
 
     assert [(3, False, True), (2, False, False)] == confirms.take()
@@ -136,3 +167,67 @@ def test_no_multiple_ack_covers_a_nacked_number():
     assert [(1, False, True)] == confirms.take()
     confirms.published(2)
     assert [(7, True, True)] == confirms.take()
+
+
+def test_a_held_number_that_is_refused_later_is_nacked():
+    """A commit that finds no room nacks what it held, each number alone, and what follows goes on."""
+    confirms = StandardConfirms()
+    confirms.published(3)
+    confirms.hold(1, 3)
+    assert [] == confirms.take()
+    confirms.refuse(1)
+    confirms.refuse(3)
+
+    assert [(1, False, False), (3, False, False)] == confirms.take()
+    assert 1 == confirms.unconfirmed_count
+    confirms.accepted(2)
+    assert [(2, False, True)] == confirms.take()
+    confirms.published(1)
+    assert [(4, False, True)] == confirms.take()
+
+
+class CountingSet(set):
+    """A set that counts how often it is asked for a number."""
+
+    asked = 0
+
+    def __contains__(self, number: object) -> bool:
+        self.asked += 1
+        return super().__contains__(number)
+
+
+def test_a_million_held_numbers_cost_no_more_each_than_a_few():
+    """Held numbers that are accepted from the front are looked at a few times each, however many wait behind."""
+    count, commit = 1_000_000, 1000
+    confirms = StandardConfirms()
+    confirms.held = held = CountingSet()
+    confirms.published(count)
+    confirms.hold(1, count)
+
+    assert [] == confirms.take()
+    for first in range(1, count + 1, commit):
+        for number in range(first, first + commit):
+            confirms.accepted(number)
+
+        assert [(first + commit - 1, True, True)] == confirms.take()
+    assert 3 * count >= held.asked
+    assert (0, []) == (confirms.unconfirmed_count, confirms.take())
+
+
+def test_a_million_held_numbers_behind_one_are_told_once():
+    """While the first number is held the others get acks of their own, and none is looked at again."""
+    count, commit = 200_000, 1000
+    confirms = StandardConfirms()
+    confirms.held = held = CountingSet()
+    confirms.published(count)
+    confirms.hold(1, count)
+    confirms.take()
+    for first in range(2, count, commit):
+        numbers = range(first, min(first + commit, count + 1))
+        for number in numbers:
+            confirms.accepted(number)
+
+        assert [(number, False, True) for number in numbers] == confirms.take()
+    assert 3 * count >= held.asked
+    confirms.accepted(1)
+    assert [(1, False, True)] == confirms.take()

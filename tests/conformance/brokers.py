@@ -93,6 +93,18 @@ SET_UPS = {
             "memory alarm",
         ),
         SetUp(
+            "full",
+            ("disk_free_limit.absolute=1000TB",),
+            "{disk_free_limit,1000000000000000}",
+            "disk alarm",
+        ),
+        SetUp(
+            "strained",
+            ("vm_memory_high_watermark.absolute=1MiB", "disk_free_limit.absolute=1000TB"),
+            "{vm_memory_high_watermark,{absolute,1000000}},{disk_free_limit,1000000000000000}",
+            "disk alarm",
+        ),
+        SetUp(
             "switched",
             (
                 "compatibility.frame_min=8192",

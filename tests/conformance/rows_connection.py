@@ -183,6 +183,30 @@ def _(s: Session) -> tuple[bool, str]:
 
 
 @case(
+    "connection.blocked-disk",
+    "a publisher is told of a disk alarm",
+    ok("low on disk"),
+    setup="full",
+)
+def _(s: Session) -> str:
+    channel = s.channel()
+    channel.publish("amq.direct", "nowhere", b"x")
+    return str(channel.client.receive(0, "connection.blocked", timeout=1).reason)
+
+
+@case(
+    "connection.blocked-both",
+    "a publisher is told of all alarms there are, once",
+    ok(("low on disk & memory", True)),
+    setup="strained",
+)
+def _(s: Session) -> tuple[str, bool]:
+    channel = s.channel()
+    channel.publish("amq.direct", "nowhere", b"x")
+    return channel.client.receive(0, "connection.blocked", timeout=1).reason, channel.client.quiet(0)
+
+
+@case(
     "connection.blocked-silent",
     "a client without the capability is not told of an alarm",
     ok(True),

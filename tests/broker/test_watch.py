@@ -1,0 +1,193 @@
+"""What the broker does when memory or disk run short."""
+
+import logging
+
+import pytest
+from fakes import Clock
+
+from broker import watch
+from broker.disk import Room
+from broker.watch import Watch
+
+PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)
+
+
+class Host:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.alarm = ""
+        self.told: list[str] = []
+        self.failed: BaseException | None = None
+
+    def set_alarm(self, reason: str) -> None:
+        self.alarm = reason
+        self.told.append(reason)
+
+    def storage_failed(self, error: BaseException) -> None:
+        self.failed = error
+
+
+class Monitor:
+    used = 0
+
+
+class Store:
+    """A disk whose room a test says; its reader answers when asked to."""
+
+    def __init__(self) -> None:
+        self.found = PLENTY
+        self.monitor = Monitor()
+        self.asked = []
+
+    def room(self) -> Room:
+        return self.found
+
+    def measure(self, done) -> None:
+        self.asked.append(done)
+
+
+class Timer:
+    def cancel(self) -> None:
+        pass
+
+
+class Loop(Clock):
+    """A loop whose timers can be cancelled."""
+
+    def call_later(self, seconds, callback):
+        super().call_later(seconds, callback)
+        entry = self.later[-1]
+        timer = Timer()
+        timer.cancel = lambda: self.later.remove(entry) if entry in self.later else None
+        return timer
+
+    def due(self) -> None:
+        """Let the time of the next timer come."""
+        self.now, callback = self.later.pop(0)
+        callback()
+
+
+class Watched:
+    """A watch and all around it."""
+
+    def __init__(self) -> None:
+        self.host, self.store, self.loop = Host(), Store(), Loop()
+        self.watch = Watch(self.host, self.store, 1000, 50_000_000)
+        self.memory = 0
+
+    def look(self, room: Room) -> None:
+        """The next look at the disk finds this."""
+        self.loop.due()
+        self.store.asked.pop()(room, None)
+
+    def use(self, octets: int) -> None:
+        """That much memory is in use at the next look."""
+        self.memory = octets
+        self.watch.look_at_memory(0.0)
+
+
+@pytest.fixture
+def watched(monkeypatch, caplog) -> Watched:
+    caplog.set_level(logging.WARNING, "leveret")
+    found = Watched()
+    monkeypatch.setattr(watch, "anonymous_memory", lambda: found.memory)
+    found.watch.start(found.loop)
+    return found
+
+
+def test_publishers_go_on_when_all_is_there_again(watched, caplog):
+    """With two alarms raised publishers are blocked until both are gone, and every change is in the log."""
+    watched.use(1001)
+    watched.look(LITTLE)
+    watched.use(0)
+    watched.look(PLENTY)
+
+    assert ["low on memory", "low on disk & memory", "low on disk", ""] == watched.host.told
+    assert [
+        "memory alarm raised: 1001 octets used, limit 1000; publishers are blocked (low on memory)",
+        "disk alarm raised: 10 octets free, limit 50000000; publishers are blocked (low on disk & memory)",
+        "memory alarm cleared: 0 octets used, limit 1000; publishers are blocked (low on disk)",
+        "disk alarm cleared: 1000000000000 octets free, limit 50000000; publishers go on",
+    ] == caplog.messages
+
+
+def test_what_is_short_at_the_start_blocks_from_the_start(monkeypatch):
+    """The first look is before clients may connect."""
+    found = Watched()
+    found.store.found = LITTLE
+    monkeypatch.setattr(watch, "anonymous_memory", lambda: 2000)
+    found.watch.start(found.loop)
+
+    assert "low on disk & memory" == found.host.alarm
+
+
+def test_what_queues_count_is_in_use(watched):
+    """Memory that messages take counts even if the kernel does not see it."""
+    watched.store.monitor.used = 5000
+    watched.use(10)
+
+    assert "low on memory" == watched.host.alarm
+    assert 5000 == watched.watch.memory.used
+
+
+def test_memory_is_looked_at_once_a_second(watched):
+    """Looks that are asked for within a second of the last change nothing."""
+    watched.watch.look_at_memory(100.0)
+    watched.memory = 5000
+    watched.watch.look_at_memory(100.5)
+    before = watched.host.alarm
+    watched.watch.look_at_memory(101.0)
+
+    assert ("", "low on memory") == (before, watched.host.alarm)
+
+
+def test_a_full_disk_is_told_at_once_and_looked_at_soon(watched):
+    """The alarm does not wait for the next look, which comes within a second; it clears it once commits succeed."""
+    watched.watch.found_full(full=True)
+
+    assert ["low on disk"] == watched.host.told
+    assert [watched.loop.now + 1] == [at for at, _ in watched.loop.later]
+    watched.look(PLENTY)
+    assert ["low on disk"] == watched.host.told
+    watched.watch.found_full(full=False)
+    assert ["low on disk"] == watched.host.told
+    watched.look(PLENTY)
+    assert ["low on disk", ""] == watched.host.told
+
+
+def test_a_full_disk_during_a_look(watched):
+    """An alarm that comes while the reader looks does not make two series of looks."""
+    watched.loop.due()
+    watched.watch.found_full(full=True)
+    watched.store.asked.pop()(PLENTY, None)
+
+    assert 1 == len(watched.loop.later)
+    assert "low on disk" == watched.host.alarm
+
+
+def test_a_disk_that_cannot_be_looked_at_is_broken(watched):
+    """An error of the look is an error of the disk."""
+    watched.loop.due()
+    error = OSError(5, "Input/output error")
+    watched.store.asked.pop()(None, error)
+
+    assert error is watched.host.failed
+
+
+def test_nothing_is_looked_at_after_the_end(watched):
+    """A look that is under way when the broker stops is of no consequence."""
+    watched.loop.due()
+    watched.watch.stop()
+    watched.store.asked.pop()(LITTLE, None)
+
+    assert ("", []) == (watched.host.alarm, watched.loop.later)
+
+
+def test_a_broker_without_a_disk_watches_its_memory(monkeypatch):
+    """In memory only, there is nothing else to look at."""
+    host, loop = Host(), Loop()
+    monkeypatch.setattr(watch, "anonymous_memory", lambda: 11)
+    Watch(host, None, 10, 10).start(loop)
+
+    assert ("low on memory", []) == (host.alarm, loop.later)
