@@ -5,8 +5,8 @@ a queue and hand results back to the event loop, which alone touches the journal
 
 When to commit: at once when nothing is under way, so that an idle broker confirms after one flush; while a commit is
 under way the next batch gathers. Under load commits are spaced by `MIN_GAP`: each costs processor time whatever it
-carries, and a message that is consumed meanwhile need not be written at all. Deletions nobody waits for are put off
-up to `LAZY_SECONDS`.
+carries, and a message that is consumed meanwhile need not be written at all. What nobody waits for, deletions and
+messages published without confirms, is put off up to `LAZY_SECONDS`.
 """
 
 import asyncio
@@ -35,6 +35,8 @@ MIN_GAP = 0.002
 BUSY_OPERATIONS = 16
 """Messages in a batch from which the load counts as such."""
 LAZY_SECONDS = 0.1
+LAZY_OCTETS = 1024 * 1024
+"""Octets that are not put off any more."""
 RETRY_SECONDS = 1.0
 """How long to wait after a commit that found the disk full."""
 BACKLOG_HIGH = 8 * 1024 * 1024
@@ -142,7 +144,7 @@ class CommitTask:
         now = self._loop.time()
         if self._full:
             due = self._started + RETRY_SECONDS
-        elif journal.urgent or journal.octets:
+        elif journal.urgent or journal.octets > LAZY_OCTETS:
             due = self._started + self._min_gap if self._busy else now
         else:
             due = now + LAZY_SECONDS

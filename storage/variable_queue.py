@@ -336,6 +336,8 @@ class VariableQueue:
             if message.persistent:
                 size = len(message.content)
                 octets += size + OVERHEAD
+                if message.publisher is not None:  # type: ignore[attr-defined]
+                    journal.urgent = True
                 entry = Entry(seq_id, message, size, durable=True)
                 items.append(entry)
                 if size < file_from:
