@@ -385,7 +385,7 @@ class Environment:
                     paged._sweep(txn, sweep)
         except lmdb.Error as error:
             paged.unfinished = unfinished
-            if not self._no_room(changes.octets, error):
+            if not isinstance(error, lmdb.MapFullError) and not self._no_room(changes.octets, error):
                 raise
             done = self._commit_deletions(paged, changes) and self._commit_deletions(self.store, durable)
             raise DiskFullError(str(error), deletions_done=done) from error

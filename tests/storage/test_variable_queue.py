@@ -1,0 +1,721 @@
+"""The variable queue, its journal and its disk against a list of every message they were ever given.
+
+Everything is real but the threads: what a commit, a load or a file does happens when the machine says so, and a crash is
+opening the data directory again while whatever was not committed is forgotten. The model knows exactly what must be on
+disk at any time.
+"""
+
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from math import inf
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import lmdb
+from hypothesis import event, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from storage import environment as environment_module
+from storage.environment import Environment, pack_blob
+from storage.errors import DiskFullError
+from storage.invariants import check
+from storage.journal import Batch, Journal
+from storage.loading import Loaded, LoadRequest
+from storage.message import Message, Persistent
+from storage.recovery import recover, saved_rows
+from storage.variable_queue import Pager, VariableQueue
+
+SEGMENT, IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_BLOCKS = 16, 4, 1500, 300, 2000, 3
+MEMORY = Path("/dev/shm")
+
+READY, UNACKED, GONE = "ready", "unacked", "gone"
+NOWHERE, IN_FILE, NOTED, WRITING, WRITTEN = "nowhere", "file", "noted", "writing", "written"
+FAULTS = ("store", "paged", "deletions")
+TARGETS = [0, 1, 3, 8, 20, inf]
+LIMITS = [0, 300, 2000, 8000, 1 << 40]
+
+SEEN: Counter[str] = Counter()
+"""In how many examples something happened."""
+
+
+class Copy:
+    """What the model knows of one queue's copy of a message."""
+
+    def __init__(self, name: int, content: bytes, seq_id: int) -> None:
+        self.name = name
+        self.content = content
+        self.seq_id = seq_id
+        self.state = READY
+        self.redelivered = False
+        self.fetched = False
+        self.disk = NOWHERE
+        """Where it is on its way to the disk; NOWHERE for one that shall not get there."""
+        self.on_disk = False
+        """It would be found after a crash now."""
+        self.death = NOWHERE
+        """Where its end is on its way to the disk."""
+
+
+class ModelQueue:
+    """What the model knows of a queue."""
+
+    def __init__(self, queue: VariableQueue) -> None:
+        self.queue = queue
+        self.copies: dict[int, Copy] = {}
+        """By seq_id, all that are on disk or not gone."""
+
+    def having(self, state: str) -> list[Copy]:
+        return sorted((copy for copy in self.copies.values() if copy.state == state), key=lambda c: c.seq_id)
+
+
+class Publisher:
+    """Notes the verdicts."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, list[Copy]] = {}
+        """Copies in durable queues of messages without a verdict."""
+        self.accepts: list[int] = []
+        self.refusals: list[int] = []
+
+    def accepted(self, seq_no: int) -> None:
+        self.accepts.append(seq_no)
+
+    def refused(self, seq_no: int) -> None:
+        self.refusals.append(seq_no)
+
+
+def _ready(model: ModelQueue) -> int:
+    return model.queue.ready_count
+
+
+def _unacked(model: ModelQueue) -> int:
+    return model.queue.unacked_count
+
+
+def name_of(message: Message) -> int:
+    return int.from_bytes(message.content[3:7], "big")
+
+
+class Machine(RuleBasedStateMachine):
+    """A broker's storage without a broker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data_dir = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+        self.names = 0
+        self.publisher = Publisher()
+        self.queues: dict[int, ModelQueue] = {}
+        self.transient: ModelQueue | None = None
+        self.definitions: set[int] = set()
+        """Durable queues that would be found after a crash now."""
+        self.noted_definitions: list[tuple[int, bool]] = []
+        self.writing_definitions: list[tuple[int, bool]] = []
+        self.graves: dict[int, ModelQueue] = {}
+        """Deleted queues, whose end may not be on disk yet."""
+        self.seen: set[str] = set()
+        self.target, self.limit = inf, 1 << 40
+        self.open()
+
+    # -- the disk ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        self.environment = Environment(self.data_dir, sync=False)
+        boot = self.environment.boot
+        self.ids = iter(range((boot << 32) + 1, (boot + 1) << 32))
+        self.journal = Journal(boot << 40, EMBED_BELOW)
+        self.requests: list[LoadRequest] = []
+        self.reads: list[tuple[LoadRequest, Loaded]] = []
+        self.batch: Batch | None = None
+        self.committed = False
+        self.error: DiskFullError | None = None
+        self.unlink: list[int] = []
+        self.pager = Pager(
+            self.journal,
+            self.requests.append,
+            segment=SEGMENT,
+            io_batch=IO_BATCH,
+            load_octets=LOAD_OCTETS,
+            file_from=FILE_FROM,
+            ram_limit=self.limit,
+        )
+
+    @initialize(messages=st.sampled_from(TARGETS), octets=st.sampled_from(LIMITS))
+    def declare_all(self, messages: float, octets: int) -> None:
+        self.target = messages
+        self.pager.ram_limit = self.limit = octets
+        for _ in range(2):
+            self.declare()
+        self.declare_transient()
+
+    def declare(self) -> None:
+        queue = VariableQueue(self.pager, next(self.ids), durable=True, next_seq=self.environment.boot << 40)
+        self.queues[queue.qid] = ModelQueue(queue)
+        self.journal.put("defs", queue.qid.to_bytes(8, "big"), b"")
+        self.noted_definitions.append((queue.qid, True))
+
+    def declare_transient(self) -> None:
+        self.transient = ModelQueue(self.make(next(self.ids), durable=False))
+
+    def make(self, qid: int, *, durable: bool) -> VariableQueue:
+        first = self.environment.boot << 40 if durable else 0
+        queue = VariableQueue(self.pager, qid, durable=durable, next_seq=first)
+        queue.target_ram_count = self.target
+        return queue
+
+    @property
+    def all_queues(self) -> list[ModelQueue]:
+        assert self.transient is not None
+        return [*self.queues.values(), self.transient]
+
+    def pick(self, number: int, count: Callable[[ModelQueue], int] = lambda _: 1) -> ModelQueue:
+        """One of the queues, of those where `count` is not 0 if there are any."""
+        queues = self.all_queues
+        queues = [model for model in queues if count(model)] or queues
+        return queues[number % len(queues)]
+
+    def note(self, what: str) -> None:
+        self.seen.add(what)
+
+    # -- after each operation -------------------------------------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Every oracle that can be asked at any time."""
+        for model in self.all_queues:
+            queue = model.queue
+            check(queue)
+            assert len(model.having(READY)) == queue.ready_count
+            assert len(model.having(UNACKED)) == queue.unacked_count
+            if queue.delta_count:
+                self.note("delta")
+            if queue.q2:
+                self.note("q2")
+            if any(c.name for c in model.copies.values() if c.redelivered and c.state == READY):
+                self.note("redelivered ready")
+        publisher = self.publisher
+        for seq_no in publisher.refusals:
+            del publisher.open[seq_no]
+        for seq_no in publisher.accepts:
+            copies = publisher.open.pop(seq_no)
+            assert all(copy.disk == WRITTEN or copy.state == GONE for copy in copies)
+        publisher.accepts.clear()
+        publisher.refusals.clear()
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def new(self, targets: list[ModelQueue], size: int, *, persistent: bool) -> Message:
+        self.names += 1
+        name = self.names
+        content = b"\x02\x00\x01" + name.to_bytes(4, "big") + bytes(size)
+        address = b"\x01x" + bytes([1 + name % 3]) + b"k"
+        copies = sum(model.queue.durable for model in targets)
+        message: Message
+        if persistent and copies:
+            message = Persistent(address, content, 1, self.publisher, name, copies)
+            self.publisher.open[name] = []
+        else:
+            message = Message(address, content, 1)
+        return message
+
+    def add(self, model: ModelQueue, messages: list[Message], state: str) -> None:
+        first = model.queue.next_seq
+        for seq_id, message in enumerate(messages, first):
+            copy = Copy(name_of(message), message.content, seq_id)
+            copy.state = state
+            copy.fetched = state != READY
+            if message.persistent and model.queue.durable:
+                if state != GONE:
+                    copy.disk = NOTED if len(message.content) < FILE_FROM else IN_FILE
+                self.publisher.open[copy.name].append(copy)
+            model.copies[seq_id] = copy
+
+    @rule(
+        count=st.sampled_from([40, 25, 60, 10, 3, 1]),
+        mode=st.sampled_from(["persistent", "transient", "mixed"]),
+        sizes=st.lists(
+            st.one_of(st.integers(0, 200), st.integers(0, 200), st.integers(250, 700), st.just(2100)),
+            min_size=1,
+            max_size=4,
+        ),
+        chosen_queues=st.integers(1, 7),
+        fan_out=st.integers(0, 3),
+    )
+    def publish(self, count: int, mode: str, sizes: list[int], chosen_queues: int, fan_out: int) -> None:
+        models = [model for number, model in enumerate(self.all_queues) if chosen_queues >> (number % 3) & 1]
+        if not models:
+            return
+        runs: dict[int, list[Message]] = {id(model): [] for model in models}
+        for number in range(count):
+            chosen = models if fan_out else [models[number % len(models)]]
+            persistent = mode == "persistent" or (mode == "mixed" and number % 3 != fan_out % 3)
+            message = self.new(chosen, sizes[number % len(sizes)], persistent=persistent)
+            for model in chosen:
+                runs[id(model)].append(message)
+        if fan_out and len(models) > 1:
+            self.note("fan-out")
+        for model in models:
+            run = runs[id(model)]
+            self.add(model, run, READY)
+            saved = model.queue.durable and any(message.persistent for message in run)
+            model.queue.publish(run, persistent=saved)
+        self.verify()
+
+    @rule(
+        number=st.integers(0, 5),
+        count=st.integers(1, 6),
+        ack_required=st.booleans(),
+        persistent=st.booleans(),
+        size=st.sampled_from([0, 50, 400, 2100]),
+    )
+    def publish_delivered(
+        self, number: int, count: int, ack_required: bool, persistent: bool, size: int
+    ) -> None:
+        model = self.pick(number)
+        if model.queue.ready_count:
+            return
+        messages = [self.new([model], size, persistent=persistent) for _ in range(count)]
+        first = model.queue.next_seq
+        self.add(model, messages, UNACKED if ack_required else GONE)
+        seq_ids = model.queue.publish_delivered(
+            messages, ack_required=ack_required, persistent=persistent and model.queue.durable
+        )
+
+        assert list(range(first, first + count)) == list(seq_ids)
+        self.verify()
+
+    # -- fetching -----------------------------------------------------------------------------------------------------
+
+    def take(self, model: ModelQueue, batch: Any, state: str, *, flag: bool | None) -> None:
+        expected = model.having(READY)[: len(batch.messages)]
+        assert [copy.seq_id for copy in expected] == list(batch.seq_ids)
+        assert [copy.content for copy in expected] == [message.content for message in batch.messages]
+        assert [bytes([1 + copy.name % 3]) for copy in expected] == [m.address[2:3] for m in batch.messages]
+        for copy in expected:
+            assert flag is None or copy.redelivered is flag
+            copy.state = state
+            copy.fetched = True
+
+    def fetch_from(self, model: ModelQueue, count: int, *, ack_required: bool) -> int:
+        batch = model.queue.fetch(count, ack_required=ack_required)
+        assert len(batch.messages) <= count
+        if not batch.messages:
+            self.note("waited for a load")
+            assert model.queue.loading
+        self.take(model, batch, UNACKED if ack_required else GONE, flag=batch.redelivered)
+        return len(batch.messages)
+
+    @precondition(lambda self: any(map(_ready, self.all_queues)))
+    @rule(number=st.integers(0, 5), count=st.integers(1, 40), ack_required=st.booleans())
+    def fetch(self, number: int, count: int, ack_required: bool) -> None:
+        model = self.pick(number, _ready)
+        if model.queue.ready_count:
+            self.fetch_from(model, count, ack_required=ack_required)
+            self.verify()
+
+    def choose(self, copies: list[Copy], seed: int) -> list[Copy]:
+        chance = random.Random(seed)
+        if not copies:
+            return []
+        chosen = chance.sample(copies, chance.randint(1, len(copies)))
+        if seed % 2:
+            chosen.sort(key=lambda copy: copy.seq_id)
+        return chosen
+
+    @precondition(lambda self: any(model.queue.unacked_count for model in self.all_queues))
+    @rule(number=st.integers(0, 5), seed=st.integers(0, 999))
+    def ack(self, number: int, seed: int) -> None:
+        model = self.pick(number, _unacked)
+        chosen = self.choose(model.having(UNACKED), seed)
+        for copy in chosen:
+            copy.state = GONE
+        if any(copy.disk == WRITING for copy in chosen):
+            self.note("acked in flight")
+        model.queue.ack([copy.seq_id for copy in chosen])
+        self.verify()
+
+    @precondition(lambda self: any(model.queue.unacked_count for model in self.all_queues))
+    @rule(number=st.integers(0, 5), seed=st.integers(0, 999))
+    def requeue(self, number: int, seed: int) -> None:
+        model = self.pick(number, _unacked)
+        chosen = self.choose(model.having(UNACKED), seed)
+        for copy in chosen:
+            copy.state = READY
+            copy.redelivered = True
+        model.queue.requeue([copy.seq_id for copy in chosen])
+        self.verify()
+
+    def dropped(self, model: ModelQueue, expected: list[Copy], count: int) -> None:
+        assert count <= len(expected)
+        assert count == len(expected) or model.queue.loading
+        for copy in expected[:count]:
+            copy.state = GONE
+
+    @precondition(lambda self: any(map(_ready, self.all_queues)))
+    @rule(number=st.integers(0, 5), count=st.integers(1, 30))
+    def drop(self, number: int, count: int) -> None:
+        model = self.pick(number, _ready)
+        self.dropped(model, model.having(READY)[:count], model.queue.drop(count))
+        self.verify()
+
+    @precondition(lambda self: any(map(_ready, self.all_queues)))
+    @rule(number=st.integers(0, 5), modulus=st.integers(2, 30))
+    def dropwhile(self, number: int, modulus: int) -> None:
+        model = self.pick(number, _ready)
+        expected = list(takewhile(lambda copy: copy.name % modulus, model.having(READY)))
+        count = model.queue.dropwhile(lambda message: bool(name_of(message) % modulus))
+        self.dropped(model, expected, count)
+        self.verify()
+
+    @precondition(lambda self: any(map(_ready, self.all_queues)))
+    @rule(number=st.integers(0, 5), modulus=st.integers(2, 30))
+    def fetchwhile(self, number: int, modulus: int) -> None:
+        model = self.pick(number, _ready)
+        expected = list(takewhile(lambda copy: copy.name % modulus, model.having(READY)))
+        batch = model.queue.fetchwhile(lambda message: bool(name_of(message) % modulus))
+
+        assert len(batch.messages) <= len(expected)
+        assert len(batch.messages) == len(expected) or model.queue.loading
+        self.take(model, batch, UNACKED, flag=None)
+        self.verify()
+
+    def purge(self, number: int) -> None:
+        model = self.pick(number)
+        ready = model.having(READY)
+        if model.queue.delta_count:
+            self.note("purged a delta")
+        for copy in ready:
+            copy.state = GONE
+
+        assert len(ready) == model.queue.purge()
+        self.verify()
+
+    def delete(self, number: int, *, acks: bool) -> None:
+        model = self.pick(number)
+        unacked = model.having(UNACKED)
+        for copy in model.copies.values():
+            copy.state = GONE
+        model.queue.delete()
+        if model.queue.durable:
+            qid = model.queue.qid
+            self.journal.delete("defs", qid.to_bytes(8, "big"))
+            self.noted_definitions.append((qid, False))
+            self.graves[qid] = model
+            del self.queues[qid]
+            self.declare()
+        else:
+            self.declare_transient()
+        if acks:
+            model.queue.ack([copy.seq_id for copy in unacked])
+        self.note("deleted a queue")
+        self.verify()
+
+    # -- memory ---------------------------------------------------------------------------------------------------------
+
+    @rule(
+        number=st.integers(0, 5),
+        messages=st.sampled_from(TARGETS),
+        octets=st.sampled_from(LIMITS),
+        acks_first=st.booleans(),
+    )
+    def set_ram_target(self, number: int, messages: float, octets: int, acks_first: bool) -> None:
+        queue = self.pick(number).queue
+        queue.rates.fetched = 10.0 if acks_first else 0.0
+        queue.set_ram_target(messages, octets)
+        self.verify()
+
+    @rule(number=st.integers(0, 5), lazy=st.booleans())
+    def set_lazy(self, number: int, lazy: bool) -> None:
+        self.pick(number).queue.set_lazy(lazy=lazy)
+        self.verify()
+
+    @rule(number=st.integers(0, 5))
+    def reduce_memory_use(self, number: int) -> None:
+        self.pick(number).queue.reduce_memory_use()
+        self.verify()
+
+    # -- commits --------------------------------------------------------------------------------------------------------
+
+    def every_copy(self) -> Iterator[Copy]:
+        for model in (*self.all_queues, *self.graves.values()):
+            yield from model.copies.values()
+
+    @precondition(lambda self: self.batch is None and self.journal.has_work)
+    @rule()
+    def cut(self) -> None:
+        for copy in self.every_copy():
+            if copy.disk == NOTED:
+                copy.disk = WRITING if copy.state != GONE else NOWHERE
+            elif copy.disk == WRITTEN and copy.state == GONE and copy.death == NOWHERE:
+                copy.death = WRITING
+        self.writing_definitions, self.noted_definitions = self.noted_definitions, []
+        self.batch = self.journal.cut()
+        self.committed = False
+        self.verify()
+
+    @precondition(lambda self: self.batch is not None and not self.committed)
+    @rule(faults=st.sampled_from([(), (), (), ("store",), ("paged",), ("store", "deletions"), FAULTS]))
+    def commit(self, faults: tuple[str, ...] = ()) -> None:
+        assert self.batch is not None
+        self.committed = True
+        self.error = None
+        try:
+            with self.failing(faults):
+                self.unlink += self.environment.commit(self.batch)
+        except DiskFullError as error:
+            self.error = error
+            self.note("disk full, deletions done" if error.deletions_done else "disk full")
+        for copy in self.every_copy():
+            if copy.disk == WRITING and self.error is None:
+                copy.on_disk = True
+            if copy.death == WRITING and (self.error is None or self.error.deletions_done):
+                copy.on_disk = False
+        if self.error is None:
+            for qid, exists in self.writing_definitions:
+                (self.definitions.add if exists else self.definitions.discard)(qid)
+        self.verify()
+
+    @contextmanager
+    def failing(self, faults: Collection[str]) -> Iterator[None]:
+        """Let tables of the environment find no room, after they have done their work."""
+
+        def fail_after(operation: Callable[..., Any]) -> Callable[..., Any]:
+            def fail(*args: Any) -> None:
+                operation(*args)
+                raise lmdb.MapFullError("planted")
+
+            return fail
+
+        tables = self.environment.store, self.environment.paged
+        for table, name in zip(tables, ("store", "paged"), strict=True):
+            if name in faults:
+                table.apply = fail_after(table.apply)  # type: ignore[method-assign]
+            if "deletions" in faults:
+
+                def apply(txn: Any, changes: Any, table: Any = table) -> None:
+                    environment_module.Table.apply_deletions(table, txn, changes)
+                    raise lmdb.MapFullError("planted")
+
+                table.apply_deletions = apply  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for table in tables:
+                vars(table).pop("apply", None)
+                vars(table).pop("apply_deletions", None)
+
+    @precondition(lambda self: self.committed and self.batch is not None)
+    @rule()
+    def settle(self) -> None:
+        error = self.error
+        for copy in self.every_copy():
+            if copy.disk == WRITING:
+                if error is None:
+                    copy.disk = WRITTEN
+                else:
+                    copy.disk = NOTED if copy.state != GONE else NOWHERE
+            if copy.death == WRITING:
+                copy.death = WRITTEN if error is None or error.deletions_done else NOWHERE
+        if error is not None:
+            self.noted_definitions[:0] = self.writing_definitions
+        self.writing_definitions = []
+        self.batch = None
+        self.committed = False
+        self.journal.settled(error)
+        for msg_id in self.unlink:
+            self.environment.blob_path(msg_id).unlink(missing_ok=True)
+        self.unlink = []
+        self.verify()
+
+    @precondition(lambda self: self.batch is None and self.journal.has_work)
+    @rule()
+    def commit_at_once(self) -> None:
+        self.cut()
+        self.commit(())
+        self.settle()
+
+    @precondition(lambda self: self.journal.files)
+    @rule(room=st.sampled_from([True, True, True, False]))
+    def write_file(self, room: bool) -> None:
+        msg_id, (message, _) = next(iter(self.journal.files.items()))
+        if not room:
+            self.journal.file_failed(msg_id)
+        else:
+            self.note("file")
+            path = self.environment.blob_path(msg_id)
+            path.write_bytes(pack_blob(msg_id, message.content) + message.content)
+            for copy in self.every_copy():
+                if copy.disk == IN_FILE and copy.name == name_of(message):
+                    copy.disk = NOTED if copy.state != GONE else NOWHERE
+            if not self.journal.file_written(msg_id):
+                path.unlink()
+        self.verify()
+
+    # -- loads ----------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.requests)
+    @rule()
+    def read(self) -> None:
+        request = self.requests.pop(0)
+        self.reads.append((request, self.environment.read(request.ranges, request.limit)))
+
+    @precondition(lambda self: self.reads)
+    @rule()
+    def finish_load(self) -> None:
+        request, found = self.reads.pop(0)
+        if request.queue._loading is not request:  # type: ignore[attr-defined]
+            self.note("overtaken load")
+        else:
+            self.note("load of " + request.what)
+        request.queue.loaded(request, found)
+        for model in self.all_queues:
+            assert not model.queue.damaged
+        self.verify()
+
+    @precondition(lambda self: self.requests or self.reads)
+    @rule()
+    def load_at_once(self) -> None:
+        while self.requests:
+            self.read()
+        while self.reads:
+            self.finish_load()
+
+    # -- restarts ---------------------------------------------------------------------------------------------------------
+
+    def commit_all(self) -> None:
+        while self.journal.files:
+            self.write_file(room=True)
+        if self.batch is not None and not self.committed:
+            self.commit(())
+        if self.batch is not None:
+            self.settle()
+        while self.journal.has_work or self.environment.has_unfinished:
+            self.cut() if self.journal.has_work else self.cut_nothing()
+            self.commit(())
+            self.settle()
+
+    def cut_nothing(self) -> None:
+        self.batch = self.journal.cut()
+
+    def stop_and_start(self) -> None:
+        self.commit_all()
+        assert not self.publisher.open
+        self.environment.save(saved_rows([model.queue for model in self.queues.values()]))
+        self.note("clean restart")
+        self.start(clean=True)
+
+    @rule(
+        what=st.sampled_from(["purge", "purge", "delete", "stop", "crash", "crash"]),
+        number=st.integers(0, 5),
+        twice=st.booleans(),
+    )
+    def disaster(self, what: str, number: int, twice: bool) -> None:
+        if what == "purge":
+            self.purge(number)
+        elif what == "delete":
+            self.delete(number, acks=twice)
+        elif what == "stop":
+            self.stop_and_start()
+        else:
+            self.crash(recovering=twice)
+
+    def crash(self, *, recovering: bool) -> None:
+        self.publisher.open.clear()
+        if self.batch is not None:
+            self.note("crash in flight" if not self.committed else "crash before settling")
+        self.note("crash")
+        if recovering:  # and again before anything was written
+            self.environment.close()
+            Environment(self.data_dir, sync=False).close()
+        self.start(clean=False)
+
+    def start(self, *, clean: bool) -> None:
+        self.environment.close()
+        before = self.graves | self.queues
+        self.queues = {}
+        self.graves = {}
+        self.noted_definitions = []
+        self.writing_definitions = []
+        self.open()
+        qids = {int.from_bytes(key, "big") for key, _ in self.environment.rows("defs")}
+        assert self.definitions == qids
+        assert clean is self.environment.was_clean
+        found = recover(self.environment, qids)
+        for qid in sorted(qids):
+            queue = self.make(qid, durable=True)
+            model = ModelQueue(queue)
+            model.copies = {c.seq_id: c for c in before[qid].copies.values() if c.on_disk}
+            for copy in model.copies.values():
+                copy.redelivered = not clean or copy.redelivered or copy.fetched
+                copy.state = READY
+                copy.disk = WRITTEN
+                copy.death = NOWHERE
+            assert len(model.copies) == (found[qid].messages if qid in found else 0)
+            if qid in found:
+                count, first, stop, octets, below = found[qid]
+                if model.copies:
+                    assert first <= min(model.copies)
+                    assert max(model.copies) < stop
+                queue.recover(count, first, stop, redelivered_below=below, octets=octets)
+            self.queues[qid] = model
+        self.declare_transient()
+        while len(self.queues) < 2:
+            self.declare()
+        self.verify()
+
+    # -- the end ----------------------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        try:
+            self.drain()
+        finally:
+            self.environment.close()
+            shutil.rmtree(self.data_dir)
+            for what in self.seen:
+                event(what)
+                SEEN[what] += 1
+            SEEN["examples"] += 1
+
+    def drain(self) -> None:
+        """Consume everything: nothing may be left on disk then."""
+        if self.transient is None:
+            return
+        self.commit_all()
+        assert not self.publisher.open
+        for model in self.all_queues:
+            model.queue.ack([copy.seq_id for copy in model.having(UNACKED)])
+            for copy in model.having(UNACKED):
+                copy.state = GONE
+            while model.queue.ready_count:
+                if not self.fetch_from(model, 50, ack_required=False):
+                    self.load_at_once()
+            self.verify()
+        self.commit_all()
+        for table in (self.environment.store, self.environment.paged):
+            with table.env.begin() as txn:
+                for name in ("blocks", "acks", "bodies", "refs", "sweeps"):
+                    assert not list(txn.cursor(table.db[name])), name
+        assert not list(self.environment.blobs.iterdir())
+
+
+def run(examples: int, steps: int) -> None:
+    with patch.object(environment_module, "SWEEP_BLOCKS", SWEEP_BLOCKS):
+        run_state_machine_as_test(
+            Machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
+        )
+
+
+def test_variable_queue_does_what_a_list_would() -> None:
+    """Whatever is done to queues, their content, order and flags and what a crash leaves are those of a plain list."""
+    run(int(os.environ.get("MODEL_EXAMPLES", "200")), int(os.environ.get("MODEL_STEPS", "50")))
