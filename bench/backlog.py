@@ -3,7 +3,8 @@
 For each backlog (how many messages, their size, persistent or transient): the publish rate into the long queue beside
 that into an empty one, by turns; the memory of the broker; how long a restart takes after a clean stop and after
 SIGKILL, until a client is connected; the rate of draining it all, with every message's number and mark checked, beside
-draining a backlog that never left memory. `--against REF` takes that last figure from another git revision.
+draining a backlog that never left memory. `--against REF` takes that last figure from another git revision. The client
+costs a fraction of a microsecond a message; `--client perf-test` drains as ordinary clients do.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from statistics import median
 
 from pamqp import commands
 
-from bench import brokers
+from bench import brokers, perftest
 from bench.bulk import Bulk, BulkError
 from bench.results import Report
 from bench.revision import revision
@@ -119,6 +120,27 @@ def ram_drain(subject: Broker, backlog: Backlog, count: int, times: int = 10) ->
     return median(rates)
 
 
+def perf_test_drain(subject: Broker, queue: str, count: int) -> float:
+    """Return the rate at which PerfTest takes all messages out of a queue, its first second not counted.
+
+    Raises:
+        PerfTestError: it failed.
+
+    """
+    flags = ["-x0", "-y1", "-q200", "-p", "-u", queue, "-D", str(count)]
+    return perftest.run_all(perftest.fetch(), subject.running.port, [flags], 600, 1).received
+
+
+def ram_perf_test_drain(subject: Broker, backlog: Backlog) -> float:
+    """Return the rate at which PerfTest drains a backlog of a broker that keeps everything in memory."""
+    client = subject.connect()
+    client.declare("ram")
+    count = min(backlog.messages, 1_000_000)
+    client.fill("ram", 0, count, backlog.size, persistent=backlog.persistent)
+    client.close()
+    return perf_test_drain(subject, "ram", count)
+
+
 def filled(subject: Broker, backlog: Backlog, report: Report) -> None:
     """Fill the queue, and tell how fast and how much memory it took at most."""
     peak = 0
@@ -186,9 +208,24 @@ def restarts(subject: Broker, backlog: Backlog, held: int, report: Report) -> bo
     return True
 
 
-def drained(subject: Broker, held: int, reference: float, report: Report, *, redelivered: bool) -> None:
+def drained(
+    subject: Broker,
+    held: int,
+    reference: float,
+    report: Report,
+    options: argparse.Namespace,
+    *,
+    redelivered: bool,
+) -> None:
     """Drain the queue and check what comes."""
     client = subject.connect()
+    if options.client == "perf-test":
+        rate = perf_test_drain(subject, "long", held)
+        report.line("drained by PerfTest at", rate, "msg/s")
+        report.line("  beside a backlog in memory", rate / reference, "x", least=DRAIN_RATIO)
+        report.fact("the queue is empty", holds=client.ready_messages("long") == 0)
+        client.close()
+        return
     try:
         rate = client.drain("long", 0, held, redelivered=redelivered)
     except BulkError as error:
@@ -215,7 +252,10 @@ def measure(backlog: Backlog, options: argparse.Namespace, other: Path | None) -
     in_memory = max(1000, RAM_BACKLOG // (backlog.size + 400))
     if other is not None:
         with broker(options.broker, options, other) as earlier:
-            reference = ram_drain(earlier, backlog, max(in_memory, backlog.messages // 10), 3)
+            if options.client == "perf-test":
+                reference = ram_perf_test_drain(earlier, backlog)
+            else:
+                reference = ram_drain(earlier, backlog, max(in_memory, backlog.messages // 10), 3)
         report.line(f"in memory, {options.against}: drained at", reference, "msg/s")
     with broker(options.broker, options) as subject:
         small = ram_drain(subject, backlog, in_memory)
@@ -233,7 +273,7 @@ def measure(backlog: Backlog, options: argparse.Namespace, other: Path | None) -
         redelivered = False
         if backlog.persistent and not options.no_restart:
             redelivered = restarts(subject, backlog, held, report)
-        drained(subject, held, reference, report, redelivered=redelivered)
+        drained(subject, held, reference, report, options, redelivered=redelivered)
         octets = sum(path.stat().st_blocks * 512 for path in subject.folder.rglob("*") if path.is_file())
         report.line("data directory afterwards", octets / 2**20, "MB")
     return report.missed
@@ -250,10 +290,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a hundredth of the usual ones")
     parser.add_argument("--no-restart", action="store_true", help="drain what was never restarted")
     parser.add_argument("--against", metavar="REF", help="a git revision that keeps everything in memory")
+    parser.add_argument(
+        "--client",
+        choices=("raw", "perf-test"),
+        default="raw",
+        help="who drains: a client that costs nearly nothing and checks the order, or PerfTest (needs --against)",
+    )
     parser.add_argument("--broker", choices=("leveret", "rabbitmq"), default="leveret")
     parser.add_argument("--dir", type=Path, help="a folder on the disk to be used (default: the system's)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
+    if options.client == "perf-test" and not options.against:
+        parser.error("--client perf-test needs --against, a revision that keeps everything in memory")
     chosen: Sequence[Backlog] = ALL
     if options.messages:
         chosen = (Backlog(options.messages, options.size, not options.transient),)
@@ -270,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 except BulkError as error:
                     print(f"  FAIL: {error}", flush=True)
                     missed += 1
-    except (brokers.BrokerError, BulkError, OSError) as error:
+    except (brokers.BrokerError, perftest.PerfTestError, BulkError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     return 1 if missed else 0

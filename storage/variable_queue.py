@@ -303,7 +303,7 @@ class VariableQueue:
             self.ram_octets + OVERHEAD * self.ready_count > self.ram_limit
             or self.ready_count > self.target_ram_count
         ):
-            self.reduce_memory_use()
+            self.reduce_memory_use(count)
         self.pager.active.add(self)
 
     def publish_delivered(
@@ -657,14 +657,18 @@ class VariableQueue:
         self.ram_limit = 0 if self.lazy else octets
         self.reduce_memory_use()
 
-    def reduce_memory_use(self) -> None:
-        """Move messages out of memory, as far as its targets ask for and one step may go."""
+    def reduce_memory_use(self, published: int = 0) -> None:
+        """Move messages out of memory, as far as its targets ask for and one step may go.
+
+        `published` is how many have just come: at least twice as many may go.
+        """
+        at_once = max(PAGE_AT_ONCE, 2 * published)
         target = self._effective_target()
         if target == inf:
             return
         excess = self.ram_msg_count + self.ram_ack_count - int(target)
         if excess > 0:
-            quota = min(excess, PAGE_AT_ONCE)
+            quota = min(excess, at_once)
             if self.rates.acks_grow_faster:
                 quota -= self._limit_ram_acks(quota)
                 self._push_alphas_to_betas(quota, target)
@@ -673,7 +677,7 @@ class VariableQueue:
                 self._limit_ram_acks(quota)
         betas = len(self.q2) + len(self.q3) - self._permitted_beta_count(target)
         if betas >= self.pager.io_batch:
-            self._push_betas_to_deltas(int(min(betas, PAGE_AT_ONCE)))
+            self._push_betas_to_deltas(int(min(betas, at_once)))
 
     def _effective_target(self) -> float:
         """The target as a number of messages, of their present size on average."""
@@ -791,6 +795,7 @@ class VariableQueue:
             self._loading is None or self._loading.what == RETURNED
         ):  # else the delta's start may not move
             boundary = (q3[0].seq_id // self.segment + 1) * self.segment
+            young = self._take_unwritten(boundary)
             while pushed < quota and q3[-1].seq_id >= boundary and q3[-1].state == STORED:
                 entry = q3.pop()
                 self._to_delta(entry, blocks)
@@ -799,6 +804,10 @@ class VariableQueue:
                     self.delta_stop = entry.seq_id + 1
                 self.delta_count += 1
                 pushed += 1
+            if young and self.delta_count:
+                q2 = self.q2 = deque(young)
+            else:
+                q3.extend(young)
             self._ahead = min(self._ahead, len(q3))
         if self.delta_count:
             while pushed < quota and q2 and q2[0].state == STORED:
@@ -809,6 +818,19 @@ class VariableQueue:
                 pushed += 1
         if pushed:
             self._moved("to_delta", pushed)
+
+    def _take_unwritten(self, boundary: int) -> list[Entry]:
+        """Take those entries off q3's tail that are not on disk yet, if a delta could begin before them.
+
+        While a publisher goes on the youngest ones never are; they belong into q2 as soon as there is a delta.
+        """
+        q3 = self.q3
+        young: list[Entry] = []
+        if not self.delta_count and len(q3) > self.segment and q3[self.segment].state == STORED:
+            while q3[-1].state != STORED and q3[-1].seq_id >= boundary:
+                young.append(q3.pop())
+            young.reverse()
+        return young
 
     def _to_delta(self, entry: Entry, blocks: dict[int, Block]) -> None:
         if entry.message is not None:  # read ahead

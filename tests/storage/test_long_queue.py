@@ -1,0 +1,53 @@
+"""A queue that gets far more messages than memory has room for, and no pause in which all of them are on disk."""
+
+from storage.invariants import check
+from storage.journal import Journal
+from storage.message import Persistent
+from storage.variable_queue import Pager, VariableQueue
+
+CONTENT = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + bytes(7) + b"\x08\x00\x00\xce" + b"x" * 100
+SEGMENT = 64
+
+
+def queue() -> VariableQueue:
+    """A durable queue of small segments that may keep about a hundred messages in memory."""
+    pager = Pager(Journal(), lambda _: None, segment=SEGMENT, io_batch=16, ram_limit=100 * 350)
+    return VariableQueue(pager, 1, durable=True)
+
+
+def publish(made: VariableQueue, count: int) -> None:
+    """Publish persistent messages in one call."""
+    made.publish([Persistent(b"\x00\x01q", CONTENT, 1, None, 0, 1) for _ in range(count)], persistent=True)
+
+
+def in_memory(made: VariableQueue) -> int:
+    """How many ready messages have anything in memory."""
+    return made.ready_count - made.delta_count
+
+
+def test_a_delta_forms_though_the_youngest_messages_are_never_on_disk() -> None:
+    """While a publisher goes on there are always some under way, and the older ones leave memory all the same."""
+    made = queue()
+    journal = made.pager.journal
+    for _ in range(200):
+        publish(made, 20)
+        if journal.in_flight is not None:
+            journal.settled()
+        publish(made, 20)
+        journal.cut()
+        check(made)
+    assert made.ready_count == 8000
+    assert in_memory(made) < 500
+    assert made.q2, "what is not on disk yet stands behind the delta"
+
+
+def test_one_call_pages_as_much_as_it_brought() -> None:
+    """A call with more messages than one step pages does not leave them in memory for good."""
+    made = queue()
+    journal = made.pager.journal
+    for _ in range(10):
+        publish(made, 5000)
+        journal.cut()
+        journal.settled()
+        check(made)
+    assert in_memory(made) < 11_000
