@@ -262,7 +262,7 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
             yield index
             continue
         stop = offset + 8 + length
-        if crc32(value[offset + 8 : stop], seed) != crc:
+        if stop > len(value) or crc32(value[offset + 8 : stop], seed) != crc:
             yield index
             continue
         at = offset + _RECORD_OCTETS

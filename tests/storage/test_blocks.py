@@ -1,0 +1,151 @@
+"""Blocks: what is written is what is read, and nothing else is."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from storage.blocks import (
+    BLOCK_RECORDS,
+    WRITING,
+    Entry,
+    Record,
+    bits_of,
+    encode_block,
+    pack_bits,
+    plan_blocks,
+    read_header,
+    read_records,
+)
+from storage.errors import DamagedError
+from storage.message import Message
+
+QID = 7 << 32 | 5
+SEGMENT = 64
+
+
+def entry(seq_id: int, address: bytes = b"\x01x\x01k", content: bytes = b"content", msg_id: int = 0) -> Entry:
+    made = Entry(seq_id, Message(address, content, 1), len(content), durable=True)
+    made.msg_id = msg_id
+    return made
+
+
+messages = st.tuples(
+    st.binary(min_size=2, max_size=20), st.binary(max_size=300), st.sampled_from([0, 0, 0, 9])
+)
+
+
+@given(
+    contents=st.lists(messages, min_size=1, max_size=40),
+    gaps=st.lists(st.integers(1, 30), min_size=40, max_size=40),
+    limit=st.integers(1, 2000),
+)
+def test_what_is_written_is_read(
+    contents: list[tuple[bytes, bytes, int]], gaps: list[int], limit: int
+) -> None:
+    """Every record comes back in order with its seq_id, address and content or reference."""
+    seq_ids = [sum(gaps[: at + 1]) for at in range(len(contents))]
+    entries = [entry(seq_id, *content) for seq_id, content in zip(seq_ids, contents, strict=True)]
+    found = []
+    for plan in plan_blocks(QID, entries, SEGMENT, paged=False, limit=limit):
+        value = encode_block(plan)
+        header = read_header(value)
+        first, last = plan.entries[0].seq_id, plan.entries[-1].seq_id
+
+        assert (QID, first, last, len(plan.entries)) == header[:4]
+        assert sum(each.size for each in plan.entries) == header.octets
+        assert any(each.msg_id for each in plan.entries) is header.has_references
+        assert first // SEGMENT == last // SEGMENT
+        for record in read_records(value, header):
+            assert isinstance(record, Record)
+            assert plan.entries[record.place].seq_id == record.seq_id
+            found.append(record)
+    expected = [
+        (seq_id, address, None if msg_id else content, msg_id, len(content))
+        for seq_id, (address, content, msg_id) in zip(seq_ids, contents, strict=True)
+    ]
+
+    assert expected == [(each.seq_id, each.address, each.content, each.msg_id, each.size) for each in found]
+
+
+def test_entries_know_where_they_lie() -> None:
+    """Planning tells each entry its block and its place there, and that it is being written."""
+    entries = [entry(seq_id) for seq_id in range(60, 70)]
+    plans = plan_blocks(QID, entries, SEGMENT, paged=True)
+
+    assert [(60, 4), (64, 6)] == [(plan.block.first, plan.block.count) for plan in plans]
+    assert [*range(4), *range(6)] == [each.index for each in entries]
+    assert {WRITING} == {each.state for each in entries}
+    assert all(plan.block.paged and plan.block.live == plan.block.count for plan in plans)
+
+
+def test_a_block_of_references_stays_readable() -> None:
+    """What one block refers to is bounded, because whoever reads it may need all of that in memory."""
+    entries = [entry(seq_id, content=bytes(500), msg_id=1 + seq_id) for seq_id in range(60)]
+    plans = plan_blocks(QID, entries, SEGMENT, paged=False, limit=100)
+
+    assert all(sum(each.size for each in plan.entries) <= 1600 for plan in plans)
+
+
+def test_a_block_has_a_bounded_number_of_records() -> None:
+    """However small the messages are."""
+    entries = [entry(seq_id, content=b"") for seq_id in range(BLOCK_RECORDS + 1)]
+    plans = plan_blocks(QID, entries, 1 << 20, paged=False, limit=1 << 30)
+
+    assert [BLOCK_RECORDS, 1] == [len(plan.entries) for plan in plans]
+
+
+def test_dead_records_are_left_out() -> None:
+    """Records whose bit is set are not read."""
+    (plan,) = plan_blocks(QID, [entry(seq_id) for seq_id in range(10)], SEGMENT, paged=False)
+    value = encode_block(plan)
+    left = read_records(value, read_header(value), 0b1111011110)
+
+    assert [0, 5] == [each.place for each in left if isinstance(each, Record)]
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_every_damaged_octet_is_found(flip: int) -> None:
+    """An altered octet of a block makes its header damaged or just the record it belongs to, never a wrong message."""
+    (plan,) = plan_blocks(QID, [entry(seq_id, content=b"abc") for seq_id in range(3)], SEGMENT, paged=False)
+    value = encode_block(plan)
+    whole = list(read_records(value, read_header(value)))
+    for at in range(len(value)):
+        damaged = value[:at] + bytes([value[at] ^ flip]) + value[at + 1 :]
+        try:
+            header = read_header(damaged)
+        except DamagedError:
+            continue
+        found = list(read_records(damaged, header))
+
+        assert 2 == sum(isinstance(each, Record) for each in found), at
+        assert all(each in (place, whole[place]) for place, each in enumerate(found))
+
+
+def test_every_torn_block_is_found() -> None:
+    """A block that ends early has a damaged header or loses its last records, and says so."""
+    (plan,) = plan_blocks(QID, [entry(seq_id) for seq_id in range(3)], SEGMENT, paged=False)
+    value = encode_block(plan)
+    for length in range(len(value)):
+        try:
+            header = read_header(value[:length])
+        except DamagedError:
+            continue
+
+        assert any(isinstance(each, int) for each in read_records(value[:length], header))
+
+
+def test_a_record_of_another_queue_is_damaged() -> None:
+    """Records are bound to their queue: a block in the wrong place is not believed."""
+    (plan,) = plan_blocks(QID, [entry(1)], SEGMENT, paged=False)
+    value = encode_block(plan)
+
+    assert [0] == list(read_records(value, read_header(value)._replace(qid=QID + 1)))
+
+
+@given(st.sets(st.integers(0, 99)))
+def test_bitmaps(indexes: set[int]) -> None:
+    """A bitmap is as long as its block has records, and comes back as it was."""
+    bits = sum(1 << index for index in indexes)
+
+    assert 13 == len(pack_bits(100, bits))
+    assert bits == bits_of(pack_bits(100, bits))
+    assert 0 == bits_of(None)
