@@ -1,0 +1,380 @@
+"""The journal: what is written, what need not be, and who is told when."""
+
+import pytest
+
+from storage.blocks import GONE, NEW, STORED, WRITING, Entry
+from storage.errors import DiskFullError
+from storage.journal import Journal
+from storage.message import Persistent
+
+
+class Publisher:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def accepted(self, seq_no: int) -> None:
+        self.told.append(("accepted", seq_no))
+
+    def refused(self, seq_no: int) -> None:
+        self.told.append(("refused", seq_no))
+
+
+class FakeQueue:
+    """As much of a queue as the journal sees."""
+
+    def __init__(self, journal: Journal, qid: int = 1) -> None:
+        self.journal = journal
+        self.qid = qid
+        self.segment = 64
+        self.journal_fresh: list[Entry] = []
+        self.journal_paged: list[Entry] = []
+        self.journaled = False
+        self.deleted = False
+        self.evicted: list[Entry] = []
+
+    def stored(self, entry: Entry) -> None:
+        self.evicted.append(entry)
+
+    def take(self, message: Persistent, seq_id: int) -> Entry:
+        entry = Entry(seq_id, message, len(message.content), durable=True)
+        self.journal_fresh.append(entry)
+        self.journal.touch(self)
+        return entry
+
+    def settle(self, entry: Entry) -> None:
+        """As a variable queue does it."""
+        if entry.state == NEW:
+            entry.state = GONE
+        else:
+            self.journal.dead(entry)
+        message = entry.message
+        assert isinstance(message, Persistent)
+        message.accepted()
+
+
+@pytest.fixture
+def publisher() -> Publisher:
+    return Publisher()
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal(first_msg_id=100, embed_below=50)
+
+
+@pytest.fixture
+def queue(journal: Journal) -> FakeQueue:
+    return FakeQueue(journal)
+
+
+def message(publisher: Publisher, seq_no: int = 1, size: int = 10, copies: int = 1) -> Persistent:
+    return Persistent(b"\x00\x01q", bytes(size), 1, publisher, seq_no, copies)
+
+
+def test_nothing_is_confirmed_before_its_commit(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """Neither noting nor cutting confirms, settling does."""
+    entry = queue.take(message(publisher), 1)
+    batch = journal.cut()
+
+    assert WRITING == entry.state
+    assert 1 == len(batch.durable.blocks)
+    assert batch.needs_sync
+    assert [] == publisher.told
+
+    journal.settled()
+
+    assert STORED == entry.state
+    assert [("accepted", 1)] == publisher.told
+    assert not journal.has_work
+
+
+def test_what_is_acked_before_the_cut_is_never_written(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """The early confirm: told at once, and the batch has nothing of it."""
+    queue.settle(queue.take(message(publisher), 1))
+
+    assert [("accepted", 1)] == publisher.told
+
+    batch = journal.cut()
+
+    assert not batch.needs_sync
+    assert 0 == journal.written
+
+
+def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """It is confirmed at once; its record is written by this commit and deleted by the next, which is later."""
+    entry = queue.take(message(publisher), 1)
+    first = journal.cut()
+    queue.settle(entry)
+
+    assert [("accepted", 1)] == publisher.told
+
+    journal.settled()
+    second = journal.cut()
+
+    assert [("accepted", 1)] == publisher.told
+    assert [plan.block.key for plan in first.durable.blocks] == second.durable.deletes
+    assert [] == second.durable.blocks
+
+
+def test_part_of_a_block_is_marked(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
+    """Records that died are bits in the block's bitmap, which is written as a whole each time."""
+    entries = [queue.take(message(publisher, seq_id), seq_id) for seq_id in range(10)]
+    key = entries[0]
+    journal.cut()
+    journal.settled()
+    queue.settle(entries[3])
+
+    assert [(key.block.key, b"\x08\x00")] == journal.cut().durable.marks
+
+    journal.settled()
+    queue.settle(entries[9])
+
+    assert [(key.block.key, b"\x08\x02")] == journal.cut().durable.marks
+
+
+def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:
+    """All queues, rows, sweeps and waiters of a turn are in one batch."""
+    queues = [FakeQueue(journal, qid) for qid in (1, 2)]
+    for each in queues:
+        each.take(message(publisher, each.qid), 5)
+    told: list[bool] = []
+    journal.put("defs", b"k", b"v")
+    journal.delete("defs", b"l")
+    journal.sweep(3, 0, 9)
+    journal.when_safe(told.append)
+
+    assert journal.urgent
+
+    batch = journal.cut()
+
+    assert [1, 2] == [plan.block.qid for plan in batch.durable.blocks]
+    assert [("defs", b"k", b"v"), ("defs", b"l", None)] == batch.rows
+    assert [(3, 0, 9)] == batch.durable.sweeps == batch.paged.sweeps
+    assert not journal.has_work
+    assert [] == told
+
+    journal.settled()
+
+    assert [True] == told
+
+
+def test_waiting_for_nothing(journal: Journal) -> None:
+    """With nothing noted and nothing under way it is safe at once; with a commit under way, after that."""
+    told: list[bool] = []
+    journal.when_safe(told.append)
+
+    assert [True] == told
+
+    journal.put("defs", b"k", b"v")
+    journal.cut()
+    journal.when_safe(told.append)
+
+    assert [True] == told
+
+    journal.settled()
+
+    assert [True, True] == told
+
+
+def test_a_full_disk_refuses_and_notes_again(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """Publishers are refused once and never accepted afterwards; everything is in the next batch again."""
+    told: list[bool] = []
+    stored = queue.take(message(publisher, 1), 1)
+    queue.take(message(publisher, 2), 2)
+    journal.cut()
+    journal.settled()
+    queue.settle(stored)
+    entry = queue.take(message(publisher, 3), 3)
+    journal.put("defs", b"k", b"v")
+    journal.when_safe(told.append)
+    first = journal.cut()
+    journal.settled(DiskFullError("full"))
+
+    assert ("refused", 3) == publisher.told[-1]
+    assert [False] == told
+    assert NEW == entry.state
+
+    second = journal.cut()
+
+    assert first.durable.marks == second.durable.marks
+    assert first.rows == second.rows
+    assert [3] == [each.seq_id for each in second.durable.blocks[0].entries]
+
+    journal.settled()
+
+    assert ("refused", 3) == publisher.told[-1]
+    assert STORED == entry.state
+
+
+def test_deletions_that_were_done_are_not_noted_again(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """If a full disk took at least the deletions, the next batch has only what was to be written."""
+    stored = queue.take(message(publisher), 1)
+    journal.cut()
+    journal.settled()
+    queue.settle(stored)
+    journal.sweep(9, 0, 1)
+    queue.take(message(publisher, 2), 2)
+    journal.cut()
+    journal.settled(DiskFullError("full", deletions_done=True))
+    batch = journal.cut()
+
+    assert 1 == len(batch.durable.blocks)
+    assert not batch.durable.deletes
+    assert not batch.durable.sweeps
+
+
+def test_what_died_in_a_failed_batch_was_never_there(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """An entry that is settled while its commit fails is neither written again nor deleted."""
+    entry = queue.take(message(publisher), 1)
+    journal.cut()
+    queue.settle(entry)
+    journal.settled(DiskFullError("full"))
+    batch = journal.cut()
+
+    assert not batch.needs_sync
+    assert [("accepted", 1)] == publisher.told
+
+
+def test_large_and_shared_bodies_are_written_once(journal: Journal, publisher: Publisher) -> None:
+    """A body of size times copies at or above the limit has one row, and a count of those who refer to it."""
+    queues = [FakeQueue(journal, qid) for qid in (1, 2, 3)]
+    shared = message(publisher, size=17, copies=3)
+    entries = [each.take(shared, 1) for each in queues]
+    queues[0].take(message(publisher, 2, size=49), 2)
+    queues[2].settle(entries[2])
+    batch = journal.cut()
+
+    assert [(100, shared.content)] == batch.durable.bodies
+    assert [(100).to_bytes(8, "big")] == [key for key, _ in batch.durable.refs]
+    assert [(2).to_bytes(4, "big")] == [count for _, count in batch.durable.refs]
+    assert [100, 100] == [each.msg_id for each in entries[:2]]
+
+    journal.settled()
+
+    assert [("accepted", 2), ("accepted", 1)] == sorted(publisher.told, reverse=True)
+
+    queues[0].settle(entries[0])
+
+    assert [100] == journal.cut().durable.unrefs
+
+
+def test_numbers_of_bodies_never_repeat_after_a_failure(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """A body that was not written gets a new number when it is tried again."""
+    queue.take(message(publisher, size=60), 1)
+    first = journal.cut()
+    journal.settled(DiskFullError("full"))
+    second = journal.cut()
+
+    assert [100] == [msg_id for msg_id, _ in first.durable.bodies]
+    assert [101] == [msg_id for msg_id, _ in second.durable.bodies]
+
+
+def test_a_file_comes_before_its_record(journal: Journal, publisher: Publisher) -> None:
+    """Records of a body in a file are noted for all copies once the file is there; its row says it is in a file."""
+    queues = [FakeQueue(journal, qid) for qid in (1, 2)]
+    large = message(publisher, size=1000, copies=2)
+    entries = [Entry(1, large, 1000, durable=True) for _ in queues]
+    for each, entry in zip(queues, entries, strict=True):
+        journal.write_file(each, entry, large)
+
+    assert [100] == list(journal.files)
+    assert not journal.has_work
+    assert journal.file_written(100)
+
+    batch = journal.cut()
+
+    assert [(100, b"")] == batch.durable.bodies
+    assert 1 == len(batch.durable.refs)
+    assert 2 == len(batch.durable.blocks)
+
+
+def test_a_file_that_nobody_needs(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
+    """Settled before its file is there, a message has no record; settled before the cut, its file is removed."""
+    for settle_first in (True, False):
+        large = message(publisher, size=1000)
+        entry = Entry(1, large, 1000, durable=True)
+        journal.write_file(queue, entry, large)
+        msg_id = large.msg_id
+        if settle_first:
+            queue.settle(entry)
+
+        assert journal.file_written(msg_id) is not settle_first
+
+        if not settle_first:
+            queue.settle(entry)
+
+            assert [msg_id] == journal.cut().durable.unrefs
+
+
+def test_a_file_without_room(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
+    """The publisher is refused, and the file is still to be written."""
+    large = message(publisher, size=1000)
+    journal.write_file(queue, Entry(1, large, 1000, durable=True), large)
+    journal.file_failed(100)
+
+    assert [("refused", 1)] == publisher.told
+    assert [100] == list(journal.files)
+
+
+def test_a_copy_that_died_in_a_failed_batch_takes_nothing_from_the_others(
+    journal: Journal, publisher: Publisher
+) -> None:
+    """The body in the file keeps its number, so the end of the copy that was not written must not be counted."""
+    queues = [FakeQueue(journal, qid) for qid in (1, 2)]
+    large = message(publisher, size=1000, copies=2)
+    entries = [Entry(1, large, 1000, durable=True) for _ in queues]
+    for each, entry in zip(queues, entries, strict=True):
+        journal.write_file(each, entry, large)
+    journal.file_written(100)
+    journal.cut()
+    queues[0].settle(entries[0])
+    journal.settled(DiskFullError("full"))
+    batch = journal.cut()
+
+    assert [(100, b"")] == batch.durable.bodies
+    assert [] == batch.durable.refs
+    assert [] == batch.durable.unrefs
+
+
+def test_bodies_are_dropped_after_the_commit(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """An entry that shall be evicted is handed to its queue when it is on disk, not before."""
+    entry = queue.take(message(publisher), 1)
+    entry.evict = True
+    journal.cut()
+
+    assert [] == queue.evicted
+
+    journal.settled()
+
+    assert [entry] == queue.evicted
+
+
+def test_paged_entries_of_a_failed_batch(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
+    """If transient messages were paged before the durable part failed, they are not written twice."""
+    paged = Entry(1, message(publisher), 10, durable=False)
+    queue.journal_paged.append(paged)
+    entry = queue.take(message(publisher, 2), 2)
+    journal.cut()
+    journal.settled(DiskFullError("full", paged_done=True))
+
+    assert STORED == paged.state
+    assert NEW == entry.state
+    assert not journal.cut().paged
