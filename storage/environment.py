@@ -325,6 +325,8 @@ class Environment:
             boot = 1 if octets is None else _U64.unpack(octets)[0] + 1
             txn.put(b"boot", _U64.pack(boot), db=meta)
             clean = txn.delete(b"clean", db=meta)
+        with contextlib.suppress(PermissionError):  # somebody else made it, long ago
+            _sync_directory(self.data_dir.resolve().parent)
         _sync_directory(self.data_dir)
         _sync_directory(self.data_dir / "store")
         for key, value in self.rows("sweeps"):
@@ -347,9 +349,10 @@ class Environment:
         """
         if batch.paged or self.paged.unfinished:
             self._commit_paged(batch.paged, batch.durable)
-        if not batch.needs_sync and not self.store.unfinished:
-            return []
         store = self.store
+        if not batch.needs_sync and not store.unfinished:
+            unlink, store.unlink = store.unlink, []
+            return unlink
         unfinished, store.unfinished = store.unfinished, []
         unlink = store.unlink[:]
         try:
@@ -415,8 +418,8 @@ class Environment:
 
     @property
     def has_unfinished(self) -> bool:
-        """Whether a sweep waits to be carried on by the next commit."""
-        return bool(self.store.unfinished or self.paged.unfinished)
+        """Whether a sweep waits to be carried on by the next commit, or files to be named by it."""
+        return bool(self.store.unfinished or self.paged.unfinished or self.store.unlink)
 
     def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
         """Note that everything is written and what the next start needs to know. The last commit there is.

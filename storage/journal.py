@@ -383,8 +383,11 @@ class Journal:
                             message.msg_id = 0
                         message.in_table = False
                         message.refused()
-                elif entry.msg_id and isinstance(message, Persistent) and message.open_copies:
-                    not_written.add(entry.msg_id)
+                elif entry.msg_id and isinstance(message, Persistent):
+                    if message.open_copies:
+                        not_written.add(entry.msg_id)
+                    elif message.in_file:  # nobody needs the file any more
+                        self._unrefs.append((False, entry.msg_id))
             self.touch(queue)
         if not_written:  # other copies will be written under that number, and nobody may take theirs away
             self._unrefs = [each for each in self._unrefs if each[1] not in not_written]
