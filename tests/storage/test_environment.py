@@ -1,0 +1,419 @@
+"""The environment: what a commit leaves on disk and what is read back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import lmdb
+import pytest
+
+from storage import environment as environment_module
+from storage.blocks import Entry, Record, bits_of, read_header, read_records
+from storage.environment import Environment, pack_blob
+from storage.errors import DiskFullError, StorageError, UnknownFormatError
+from storage.journal import LAST_SEQ_ID, Journal
+from storage.loading import Loaded, Range
+from storage.message import Message, Persistent
+from storage.recovery import Recovered, recover
+
+SEGMENT = 64
+QID = 1 << 32 | 1
+ADDRESS = b"\x01x\x01k"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    made = Environment(tmp_path, sync=False)
+    yield made
+    made.close()
+
+
+class Writer:
+    """A queue's part of the journal, and commits."""
+
+    def __init__(self, environment: Environment, journal: Journal | None = None, qid: int = QID) -> None:
+        self.environment = environment
+        self.journal = journal or Journal(first_msg_id=environment.boot << 40, embed_below=300)
+        self.qid = qid
+        self.segment = SEGMENT
+        self.journal_fresh: list[Entry] = []
+        self.journal_paged: list[Entry] = []
+        self.journaled = False
+        self.deleted = False
+
+    def stored(self, entry: Entry) -> None:
+        raise AssertionError(entry)
+
+    def write(self, *seq_ids: int, size: int = 10, paged: bool = False, copies: int = 1) -> list[Entry]:
+        """Note messages and commit all that was noted."""
+        message = Persistent(ADDRESS, bytes(size), 1, None, 0, copies)
+        return self.commit([self.note(message, seq_id, paged=paged) for seq_id in seq_ids])
+
+    def note(self, message: Persistent, seq_id: int, *, paged: bool = False) -> Entry:
+        mine: Message = message if paged else Persistent(ADDRESS, message.content, 1, None, 0, 1)
+        if message.copies > 1:
+            mine = message
+        entry = Entry(seq_id, mine, len(message.content), durable=not paged)
+        (self.journal_paged if paged else self.journal_fresh).append(entry)
+        self.journal.touch(self)
+        return entry
+
+    def commit(self, entries: list[Entry] | None = None) -> list[Entry]:
+        self.environment.commit(self.journal.cut())
+        self.journal.settled()
+        return entries or []
+
+    def kill(self, *entries: Entry) -> None:
+        for entry in entries:
+            self.journal.dead(entry)
+        self.commit()
+
+
+def seq_ids(found: Loaded) -> list[int]:
+    """What was read, in the order of seq_ids."""
+    ids = []
+    for raw in found.blocks:
+        header = read_header(raw.value)
+        records = read_records(raw.value, header, bits_of(raw.dead))
+        ids += [each.seq_id for each in records if isinstance(each, Record)]
+    return sorted(ids)
+
+
+def rows(environment: Environment, *tables: str) -> int:
+    return sum(len(list(environment.rows(table))) for table in tables)
+
+
+# -- starting -----------------------------------------------------------------------------------------------------------
+
+
+def test_starts_are_counted(tmp_path: Path) -> None:
+    """Each start has a number of its own, also after one that did nothing."""
+    boots = []
+    for _ in range(3):
+        made = Environment(tmp_path, sync=False)
+        boots.append(made.boot)
+        made.close()
+
+    assert [1, 2, 3] == boots
+
+
+def test_a_stop_is_clean_only_if_it_says_so(tmp_path: Path) -> None:
+    """The first start is clean; after it only one that saved, and that counts once."""
+    clean = []
+    for save in (False, True, False, True):
+        made = Environment(tmp_path, sync=False)
+        clean.append(made.was_clean)
+        if save:
+            made.save([])
+        made.close()
+
+    assert [True, False, True, False] == clean
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    """Data that a later version wrote are left alone, with a text that says so."""
+    made = Environment(tmp_path, sync=False)
+    with made.store.env.begin(write=True) as txn:
+        txn.put(b"format", b"2", db=made.store.db["meta"])
+    made.close()
+    with pytest.raises(UnknownFormatError, match="format 2, this version knows 1"):
+        Environment(tmp_path, sync=False)
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    """Something that is no database is a StorageError."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "data.mdb").write_bytes(b"no database" * 1000)
+    with pytest.raises(StorageError, match="cannot open the data"):
+        Environment(tmp_path, sync=False)
+
+
+def test_paged_messages_are_gone_after_a_start(tmp_path: Path) -> None:
+    """The environment of paged transient messages is made anew."""
+    made = Environment(tmp_path, sync=False)
+    Writer(made).write(1, 2, 3, paged=True)
+
+    assert [1, 2, 3] == seq_ids(made.read([Range(QID, 0, 9)], 1 << 20))
+
+    made.close()
+    made = Environment(tmp_path, sync=False)
+
+    assert [] == seq_ids(made.read([Range(QID, 0, 9)], 1 << 20))
+
+    made.close()
+
+
+# -- reading ------------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_of_both_environments_are_read(environment: Environment) -> None:
+    """A range gets everything that lies in it, whichever environment has it and however blocks interleave."""
+    writer = Writer(environment)
+    writer.write(2, 5, 9)
+    writer.write(3, 4, 8, paged=True)
+    writer.write(6)
+    writer.write(1, 7, paged=True)
+
+    assert list(range(1, 10)) == seq_ids(environment.read([Range(QID, 1, 10)], 1 << 20))
+
+
+@pytest.mark.parametrize("first", range(64))
+def test_no_block_that_reaches_into_a_range_is_missed(environment: Environment, first: int) -> None:
+    """A block may begin long before the range, with others between, and still hold something of it."""
+    writer = Writer(environment)
+    writer.write(0, 63)
+    writer.write(20, 40)
+    for seq_id in (10, 30, 50):
+        writer.write(seq_id)
+    found = seq_ids(environment.read([Range(QID, first, 64)], 1 << 20))
+
+    assert {each for each in (0, 10, 20, 30, 40, 50, 63) if each >= first} <= set(found)
+
+
+def test_reading_ends_when_it_is_enough(environment: Environment) -> None:
+    """A range is cut where its blocks have enough octets; what is before the cut is complete, and there is some."""
+    writer = Writer(environment)
+    for first in (0, 10, 20):
+        writer.write(*range(first, first + 10), size=200)
+    writer.write(5, 40, paged=True)
+    at, found = 0, []
+    while at < 50:
+        part = environment.read([Range(QID, at, 50)], 1)
+
+        assert part.stop > at
+
+        found += [each for each in seq_ids(part) if at <= each < part.stop]
+        at = part.stop
+
+    assert sorted([*range(30), 5, 40]) == sorted(found)
+
+
+def test_gaps_are_skipped_at_once(environment: Environment) -> None:
+    """Where a queue has nothing for a long way, as between two starts, reading says where it goes on."""
+    writer = Writer(environment)
+    far = 3 << 40
+    writer.write(1, far)
+    Writer(environment, writer.journal, QID + 1).write(100)
+
+    assert far == environment.read([Range(QID, 0, 64)], 1 << 20).stop
+    assert far == environment.read([Range(QID, 64, 128)], 1 << 20).stop
+    assert LAST_SEQ_ID == environment.read([Range(QID, far, far + 1)], 1 << 20).stop
+
+
+def test_a_read_does_not_go_on_behind_a_block_that_crosses_its_end(environment: Environment) -> None:
+    """If a block holds more than the range, the next read begins at the range's end."""
+    Writer(environment).write(1, 2, 3, 4)
+
+    assert 3 == environment.read([Range(QID, 0, 3)], 1 << 20).stop
+
+
+def test_several_ranges_read_a_block_once(environment: Environment) -> None:
+    """Single messages of one block are wanted: the block comes once."""
+    Writer(environment).write(*range(10))
+    found = environment.read([Range(QID, each, each + 1) for each in (1, 4, 7)], 1)
+
+    assert 1 == len(found.blocks)
+
+
+def test_bodies_are_read_with_their_records(environment: Environment) -> None:
+    """Contents that lie apart come along, but only those of the range; missing ones are None."""
+    writer = Writer(environment)
+    entries = writer.write(1, 2, 3, size=400)
+    with environment.store.env.begin(write=True) as txn:
+        txn.delete(entries[1].msg_id.to_bytes(8, "big"), db=environment.store.db["bodies"])
+    found = environment.read([Range(QID, 1, 3)], 1 << 20)
+
+    assert {entries[0].msg_id: bytes(400), entries[1].msg_id: None} == found.bodies
+
+
+def test_damaged_bodies_are_missing(environment: Environment) -> None:
+    """A content whose checksum is wrong is as good as none, in the table and in a file."""
+    (entry,) = Writer(environment).write(1, size=400)
+    key = entry.msg_id.to_bytes(8, "big")
+    bodies = environment.store.db["bodies"]
+    with environment.store.env.begin(write=True) as txn:
+        value = txn.get(key, db=bodies)
+        txn.put(key, value[:-1] + b"x", db=bodies)
+
+    assert environment.read_body(entry.msg_id) is None
+
+    path = environment.blob_path(entry.msg_id)
+    with environment.store.env.begin(write=True) as txn:
+        txn.put(key, bytes(4), db=bodies)
+
+    assert environment.read_body(entry.msg_id) is None
+
+    path.write_bytes(pack_blob(entry.msg_id, b"large") + b"large")
+
+    assert b"large" == environment.read_body(entry.msg_id)
+
+    path.write_bytes(pack_blob(entry.msg_id, b"large") + b"largo")
+
+    assert environment.read_body(entry.msg_id) is None
+
+
+# -- deleting -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_goes_with_its_last_record(environment: Environment) -> None:
+    """Dead records are bits until all are dead; then neither block nor bitmap is left."""
+    writer = Writer(environment)
+    entries = writer.write(*range(10))
+    writer.kill(*entries[:9])
+
+    assert [9] == seq_ids(environment.read([Range(QID, 0, 64)], 1 << 20))
+    assert 2 == rows(environment, "blocks", "acks")
+
+    writer.kill(entries[9])
+
+    assert 0 == rows(environment, "blocks", "acks")
+
+
+def test_a_shared_body_goes_with_its_last_reference(environment: Environment) -> None:
+    """The row stays as long as one record refers to it."""
+    writers = [Writer(environment)]
+    writers += [Writer(environment, writers[0].journal, QID + number) for number in (1, 2)]
+    shared = Persistent(ADDRESS, bytes(200), 1, None, 0, 3)
+    entries = [writer.note(shared, 7) for writer in writers]
+    writers[0].commit()
+    for writer, entry, left in zip(writers, entries, ((1, 1), (1, 0), (0, 0)), strict=True):
+        assert bytes(200) == environment.read_body(shared.msg_id)
+        writer.kill(entry)
+
+        assert left == (rows(environment, "bodies"), rows(environment, "refs"))
+
+
+@pytest.mark.parametrize("between", ["commits", "restarts"])
+def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
+    """A sweep deletes so many blocks a commit; what is left is marked and goes on, also after a crash."""
+    environment = Environment(tmp_path, sync=False)
+    writer = Writer(environment)
+    shared = Writer(environment, writer.journal, QID + 1)
+    for number in range(20):
+        message = Persistent(ADDRESS, bytes(200), 1, None, 0, 2)
+        writer.note(message, 10 * number)
+        writer.note(message, 10 * number + 1)
+        writer.commit()
+    shared.write(5)
+    with patch.object(environment_module, "SWEEP_BLOCKS", 3):
+        writer.journal.sweep(QID, 11, 181)
+        writer.commit()
+        steps = 1
+
+        assert 1 == rows(environment, "sweeps")
+
+        while environment.has_unfinished:
+            steps += 1
+            if between == "restarts":
+                environment.close()
+                environment = Environment(tmp_path, sync=False)
+                writer = Writer(environment)
+            writer.commit()
+
+    assert 17 == pytest.approx(3 * steps, abs=3)
+    assert 0 == rows(environment, "sweeps")
+    assert [0, 1, 10, 181, 190, 191] == seq_ids(environment.read([Range(QID, 0, 500)], 1 << 20))
+    assert [5] == seq_ids(environment.read([Range(QID + 1, 0, 500)], 1 << 20))
+    assert 4 == rows(environment, "bodies")
+
+    environment.close()
+
+
+# -- a full disk ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_takes_at_least_the_deletions(environment: Environment) -> None:
+    """Nothing new is written, what is deleted is, and the environment goes on."""
+    writer = Writer(environment)
+    entries = writer.write(1, 2)
+    writer.journal.dead(entries[0])
+    writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 3)
+    batch = writer.journal.cut()
+    with (
+        patch.object(environment.store, "_widen", side_effect=lmdb.MapFullError("planted")),
+        pytest.raises(DiskFullError) as caught,
+    ):
+        environment.commit(batch)
+
+    assert caught.value.deletions_done
+    assert [2] == seq_ids(environment.read([Range(QID, 0, 9)], 1 << 20))
+
+    writer.journal.settled(caught.value)
+    writer.commit()
+
+    assert [2, 3] == seq_ids(environment.read([Range(QID, 0, 9)], 1 << 20))
+
+
+def test_another_error_is_not_taken_for_a_full_disk(environment: Environment) -> None:
+    """What is not known to be want of room is passed on, for the broker to end."""
+    writer = Writer(environment)
+    writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 3)
+    with (
+        patch.object(environment.store, "_widen", side_effect=lmdb.DiskError("Input/output error")),
+        pytest.raises(lmdb.DiskError),
+    ):
+        environment.commit(writer.journal.cut())
+
+
+# -- recovery -----------------------------------------------------------------------------------------------------------
+
+
+def crash(environment: Environment) -> Environment:
+    environment.close()
+    return Environment(environment.data_dir, sync=False)
+
+
+def test_a_crash_is_recovered_from_the_blocks(tmp_path: Path) -> None:
+    """Counts and ranges are those of the records that are not dead; everything may have been delivered before."""
+    environment = Environment(tmp_path, sync=False)
+    writer = Writer(environment)
+    entries = writer.write(*range(10, 20))
+    writer.write(70, 71)
+    writer.kill(*entries[:4])
+    environment = crash(environment)
+
+    assert {QID: Recovered(8, 10, 72, 120, 72)} == recover(environment, {QID, QID + 1})
+
+    environment.close()
+
+
+def test_what_belongs_to_no_queue_is_removed(tmp_path: Path) -> None:
+    """Blocks, bodies and files that nothing refers to are gone after a dirty start, counts are right again."""
+    environment = Environment(tmp_path, sync=False)
+    writer = Writer(environment)
+    Writer(environment, writer.journal, QID + 1).write(1, 2, size=400)
+    kept = writer.write(5, size=400)[0]
+    with environment.store.env.begin(write=True) as txn:
+        txn.put((999).to_bytes(8, "big"), b"crc,orphan", db=environment.store.db["bodies"])
+        txn.put((999).to_bytes(8, "big"), (2).to_bytes(4, "big"), db=environment.store.db["refs"])
+        txn.put(kept.msg_id.to_bytes(8, "big"), (7).to_bytes(4, "big"), db=environment.store.db["refs"])
+    (environment.blobs / f"{77:016x}").write_bytes(b"orphan")
+    (environment.blobs / f"{78:016x}.part").write_bytes(b"half")
+    environment = crash(environment)
+
+    assert [QID] == list(recover(environment, {QID}))
+    assert 1 == rows(environment, "blocks")
+    assert [kept.msg_id.to_bytes(8, "big")] == [key for key, _ in environment.rows("bodies")]
+    assert 0 == rows(environment, "refs")
+    assert [] == list(environment.blobs.iterdir())
+
+    environment.close()
+
+
+def test_damage_is_reported_and_the_rest_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged block costs its own messages, and the log says so."""
+    environment = Environment(tmp_path, sync=False)
+    writer = Writer(environment)
+    damaged = writer.write(1, 2)[0]
+    writer.write(3, 4)
+    blocks = environment.store.db["blocks"]
+    with environment.store.env.begin(write=True) as txn:
+        value = txn.get(damaged.block.key, db=blocks)
+        txn.put(damaged.block.key, value[:20] + b"\xff" + value[21:], db=blocks)
+    environment = crash(environment)
+    found = recover(environment, {QID})
+
+    assert (2, 3) == found[QID][:2]
+    assert "1 blocks are damaged" in caplog.text
+
+    environment.close()
