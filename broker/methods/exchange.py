@@ -24,7 +24,7 @@ def exchange_declare(channel: Channel, method: Wire.Declare) -> None:
     else:
         exchange = _declare(channel, name, method)
     if not method.nowait:
-        channel.reply(Wire.DeclareOk(), durable=exchange.durable)
+        channel.reply(Wire.DeclareOk(), durable=exchange.durable and not method.passive)
 
 
 def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:

@@ -24,7 +24,7 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
     channel.last_queue = queue.name
     if not method.nowait:
         reply = make(Wire.DeclareOk, queue.name, queue.ready_count, queue.consumer_count)
-        channel.reply(reply, durable=queue.durable)
+        channel.reply(reply, durable=queue.durable and not method.passive)
 
 
 def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
