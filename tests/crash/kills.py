@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crash.ledger import Ledger, Violation
+from crash.ledger import MANY, Ledger, Violation
 from crash.link import Link
 from crash.load import QUEUES, Load, declare, drain
+from crash.loopdisk import LoopDisk
 from crash.site import Site, depths, until
 
 LEAST_OWED = 100
@@ -140,39 +141,59 @@ async def kills(
     say: Callable[[str], object] = print,
     settings: Sequence[str] = (),
     variants: Sequence[tuple[str, Sequence[str]]] = VARIANTS,
+    disk: LoopDisk | None = None,
+    enough: int = MANY,
     **options: Any,
 ) -> Totals:
-    """Kill a broker `count` times; kills that do not count come on top, a tenth of them at most."""
+    """Kill a broker `count` times; kills that do not count come on top, a tenth of them at most.
+
+    Args:
+        home: where its data go.
+        count: how many kills.
+        seed: what decides over all that is random.
+        say: prints a line.
+        settings: words for every start.
+        variants: more words, which take turns.
+        disk: cut this disk's power first; `home` is on it.
+        enough: give up after so many violations.
+        options: for `Site`.
+
+    """
     rng = random.Random(seed)
     site = Site(home, *settings, **options)
     cycles = Cycles(site, rng, say)
-    totals = Totals("crash")
+    totals = Totals("crash" if disk is None else "powercut")
     began = time.monotonic()
     try:
         while totals.counted < count and totals.cycles < count + count // 10 + 5:
             before = Counter(site.ledger.counts)
             name, variant = variants[totals.cycles % len(variants)]
-            drain_now = totals.cycles % DRAIN_EVERY == 0
-            ready = await cycles.begin(*variant, drain_now=drain_now)
+            ready = await cycles.begin(*variant, drain_now=totals.cycles % DRAIN_EVERY == 0)
             load, counts = await cycles.load_until()
             owed, outstanding = site.ledger.owed(), load.outstanding
+            if disk is not None:
+                disk.cut()
             site.kill()
             await load.died()
             site.ledger.died()
+            if disk is not None:
+                disk.restore()
             totals.cycles += 1
             totals.counted += counts
             totals.slowest_start = max(totals.slowest_start, site.ready_after)
             say(
-                f"kill {totals.cycles}{'' if counts else ' (does not count)'}, {name}: start {site.ready_after:.2f} s "
-                f"with {sum(ready.values())} ready, killed with {owed} owed and {outstanding} open: "
-                f"{tally(since(site.ledger.counts, before))}"
+                f"{'kill' if disk is None else 'cut'} {totals.cycles}{'' if counts else ' (does not count)'}, {name}: "
+                f"start {site.ready_after:.2f} s with {sum(ready.values())} ready, "
+                f"ended with {owed} owed and {outstanding} open: {tally(since(site.ledger.counts, before))}"
             )
-            if site.ledger.counts["violations"] > 1000:
+            if site.ledger.counts["violations"] >= enough:
                 break
         await cycles.finish()
+        check_store(site)
+    except AssertionError as error:
+        site.ledger.broke("O1", f"the broker does not start any more: {error}")
     finally:
         site.close()
-    check_store(site)
     totals.add(site.ledger)
     totals.seconds = time.monotonic() - began
     return totals

@@ -440,6 +440,10 @@ class Ledger:
             for copy in self._queues.get(name, {}).values()
         )
 
+    def copies(self, ident: Id) -> list[Copy]:
+        """A message in all its queues."""
+        return [copies[ident] for copies in self._queues.values() if ident in copies]
+
     def forget(self) -> None:
         """Drop the lines of copies that are GONE; should one come back, it is still a violation."""
         for copies in self._queues.values():

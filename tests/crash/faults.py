@@ -1,0 +1,254 @@
+"""A disk that fails: killed inside a system call, EIO, and no room, injected by strace or on a small file system.
+
+    kind             what happens                                 what is demanded beside the ledger's oracles
+    kill-fdatasync   killed on entering a thread's k-th call      -
+    kill-pwrite      the same, anywhere in writing pages          -
+    eio-fdatasync    the call fails with EIO                      the broker exits with 74, or does not start
+    eio-pwrite       the same for a page of the data file         the same
+    eio-fsync        the same for a body in a file of its own     the same
+    enospc           pages find no room for a while               the broker lives, and confirms again afterwards
+    full             a file system of 48 MB is filled             nacks; consumers drain it; publishing resumes
+    alarm            the same with a limit above                  publishers are blocked; the same
+
+After each the broker is started as it is, nothing that was confirmed may be missing, and `store check` may find
+nothing.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from crash.kills import DRAIN_EVERY, Cycles, Totals, check_store, since, tally
+from crash.link import Link, LostError
+from crash.load import CONSUMED, KEPT, Load, Publisher, declare, drain
+from crash.loopdisk import MemoryDisk, why_no_small_disks
+from crash.site import Site, depths, until
+from crash.tracer import EIO, ENOSPC, KILL, inject, injected, why_not
+
+FILES = ("--set", "storage.blob_threshold=65536")
+INJECTED = ("kill-fdatasync", "eio-fdatasync", "kill-pwrite", "eio-pwrite", "enospc", "eio-fsync")
+ON_SMALL_DISKS = ("full", "alarm")
+SMALL_MEGABYTES = 48
+LIVES_SECONDS = 30.0
+RESUME_SECONDS = 20.0
+STARTUP_CALLS = 12
+"""More than the calls of the main thread before the writer's thread begins."""
+
+
+class _Injection:
+    """What strace does in one cycle."""
+
+    def __init__(self, kind: str, rng: random.Random, data_file: Path, log: Path) -> None:
+        self.kind, self.log = kind, log
+        self.deadly = kind != "enospc"
+        self.fails = kind.startswith("eio")
+        late = rng.random() < 0.9  # else it may strike while the broker starts
+        if kind.endswith("fdatasync"):
+            when = rng.randint(STARTUP_CALLS, 40) if late else rng.randint(1, STARTUP_CALLS)
+            self.words = inject("fdatasync", KILL if kind[0] == "k" else EIO, str(when), log=log)
+        elif kind == "eio-fsync":
+            self.words = inject("fsync", EIO, str(rng.randint(3, 8)), log=log)
+        elif kind == "enospc":
+            first = rng.randint(40, 200)
+            when = f"{first}..{first + rng.randint(0, 40)}"
+            self.words = inject("pwrite64,writev", ENOSPC, when, log=log, path=data_file)
+        else:
+            when = rng.randint(40, 400) if late else rng.randint(1, 20)
+            self.words = inject(
+                "pwrite64,writev", KILL if kind[0] == "k" else EIO, str(when), log=log, path=data_file
+            )
+
+
+async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
+    """One cycle on data that exist; the fault, and whether it struck."""
+    site, rng = cycles.site, cycles.rng
+    fault = _Injection(kind, rng, site.data_dir / "store" / "data.mdb", site.home / "strace.out")
+    fault.log.unlink(missing_ok=True)
+    try:
+        cycles.port = site.start(*FILES, before=fault.words)
+    except AssertionError as error:
+        site.ledger.died()
+        if fault.deadly and site.exit_code:
+            return f"did not start, exit {site.exit_code}", True
+        site.ledger.broke("O10", f"{kind}: {error}")
+        return "did not start", False
+    load = Load(site.ledger, rng)
+    try:
+        await load.open(cycles.port)
+    except (LostError, OSError):
+        pass
+    else:
+        load.start()
+        ended = await until(lambda: site.running.process.poll() is not None, 8.0 if fault.deadly else 1.0)
+        if not ended and not fault.deadly:
+            await _goes_on(site, load, kind, fault)
+    struck = site.running.process.poll() is not None
+    if struck:
+        code = site.ended()
+    else:
+        site.kill()
+        code = 0
+    await _lost(load)
+    site.ledger.died()
+    if not struck:
+        return ("went on" if injected(fault.log) else "was not reached"), bool(injected(fault.log))
+    if fault.fails and code != os.EX_IOERR:
+        site.ledger.broke("O8", f"{kind}: exit {code} instead of {os.EX_IOERR}: {site.errors[-500:]}")
+    return f"exit {code}", True
+
+
+async def _lost(load: Load) -> None:
+    """Wait for the connections that were made."""
+    for publisher in load.publishers:
+        publisher.stop()
+    for each in (*load.publishers, *load.consumers):
+        if hasattr(each, "link"):
+            await each.link.lost
+    for consumer in load.consumers:
+        await asyncio.gather(*consumer.tasks)
+
+
+async def _goes_on(site: Site, load: Load, kind: str, fault: _Injection) -> None:
+    """After a disk that was full for a while everything goes on, in the same process."""
+    if not await until(lambda: injected(fault.log) > 0, 2.0):
+        return
+    confirmed = site.ledger.counts["confirmed"]
+    if not await until(lambda: site.ledger.counts["confirmed"] >= confirmed + 500, RESUME_SECONDS):
+        site.ledger.broke("O10", f"{kind}: publishing does not resume")
+
+
+async def _fill(home: Path, kind: str, rng: random.Random) -> tuple[Site, str]:
+    """Fill a small disk, drain it, publish again, all in one process; then kill and compare."""
+    limit = "12MB" if kind == "alarm" else "0"
+    with MemoryDisk(home, SMALL_MEGABYTES) as disk:
+        site = Site(disk.mount_point, "--set", f"disk_free_limit.absolute={limit}")
+        try:
+            what = await _fill_and_drain(site, kind, rng)
+            site.kill()
+            site.ledger.died()
+            cycles = Cycles(site, rng)
+            cycles.declared = True
+            await cycles.finish()
+            check_store(site)
+        except (AssertionError, LostError) as error:
+            site.ledger.broke("O10", f"{kind}: {error}")
+            what = "failed"
+        finally:
+            site.close()
+    return site, what
+
+
+class _Filler(Publisher):
+    """Publishes to the queues without consumers, persistent, 1 to 4 KB."""
+
+    def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
+        """Where and what."""
+        queue = KEPT[int(self.rng.random() * 4)]
+        return "", queue, (queue,), 1000 + int(self.rng.random() * 3000), True
+
+
+async def _fill_and_drain(site: Site, kind: str, rng: random.Random) -> str:
+    port = site.start()
+    await declare(port)
+    ledger = site.ledger
+    fillers = [_Filler(ledger, random.Random(rng.random()), 100) for _ in range(4)]
+    for filler in fillers:
+        await filler.open(port)
+        filler.start()
+
+    def is_full() -> bool:
+        return all(filler.link.blocked or filler.link.lost.done() for filler in fillers)
+
+    if not await until(is_full, LIVES_SECONDS, 0.02):
+        ledger.broke("O10", f"{kind}: publishers are not blocked")
+    nacked = sum(filler.nacked for filler in fillers)
+    if kind == "full" and not nacked:
+        ledger.broke("O4", f"{kind}: nothing was nacked")
+    for filler in fillers:
+        filler.stop()
+    await asyncio.sleep(0.1)
+    stored = ledger.counts["confirmed"]
+    link = await Link.connect(port)
+    await _drain_while_blocked(site, port, link)
+    if not await until(lambda: not any(filler.link.blocked for filler in fillers), RESUME_SECONDS, 0.02):
+        ledger.broke("O10", f"{kind}: the alarm does not clear")
+    for filler in fillers:
+        filler.start()
+    if not await until(lambda: ledger.counts["confirmed"] >= stored + 1000, RESUME_SECONDS, 0.02):
+        ledger.broke("O10", f"{kind}: publishing does not resume")
+    for filler in fillers:
+        await filler.quiet()
+        await filler.link.close()
+    await link.close()
+    return f"{stored} stored, {nacked} nacked, resumed"
+
+
+async def _drain_while_blocked(site: Site, port: int, link: Link) -> None:
+    """Take out everything but what the broker was sent and does not read."""
+    deadline = time.monotonic() + LIVES_SECONDS
+    while time.monotonic() < deadline:
+        ready = await depths(site, link, [*KEPT, *CONSUMED])
+        if sum(ready.values()) == 0:
+            return
+        await drain(site.ledger, port, ready, receipts="", whole=False)
+    site.ledger.broke("O10", "a blocked broker cannot be drained")
+
+
+async def faults(
+    home: Path,
+    count: int,
+    seed: int,
+    *,
+    kinds: Sequence[str] | None = None,
+    say: Callable[[str], object] = print,
+) -> Totals:
+    """Let the disk fail `count` times; `kinds` take turns, by default all that are possible here."""
+    rng = random.Random(seed)
+    if kinds is None:
+        kinds = [*(() if why_not() else INJECTED), *(() if why_no_small_disks() else ON_SMALL_DISKS)]
+    totals = Totals("faults")
+    began = time.monotonic()
+    site = Site(home)
+    cycles = Cycles(site, rng, say)
+    try:
+        if any(kind in INJECTED for kind in kinds):
+            await cycles.begin(drain_now=False)
+            site.stop()
+            site.ledger.stopped()
+        while totals.counted < count and totals.cycles < 3 * count + 5:
+            kind = kinds[totals.cycles % len(kinds)]
+            totals.cycles += 1
+            if kind in INJECTED:
+                before = Counter(site.ledger.counts)
+                what, struck = await _strike(cycles, kind)
+                drain_now = totals.cycles % DRAIN_EVERY == 0
+                ready = await cycles.begin(drain_now=drain_now)
+                if site.stop() != 0:
+                    site.ledger.broke("O10", f"exit code {site.exit_code} after SIGTERM")
+                site.ledger.stopped()
+                check_store(site)
+                counts = since(site.ledger.counts, before)
+                what += f", {sum(ready.values())} ready"
+            else:
+                other, what = await _fill(home, kind, rng)
+                totals.add(other.ledger)
+                counts, struck = other.ledger.counts, what != "failed"
+            totals.counted += struck
+            totals.notes[kind] += struck
+            say(f"fault {totals.cycles}, {kind}: {what}: {tally(counts)}")
+            if totals.counts["violations"] + site.ledger.counts["violations"] > 100:
+                break
+        if cycles.declared:
+            await cycles.finish()
+            check_store(site)
+    except AssertionError as error:
+        site.ledger.broke("O1", f"the broker does not start any more: {error}")
+    finally:
+        site.close()
+    totals.add(site.ledger)
+    totals.seconds = time.monotonic() - began
+    return totals

@@ -1,0 +1,132 @@
+"""A disk whose power can be cut: ext4 in a file, mounted through a loop device.
+
+The cut is ext4's own shutdown: the file system stops at once, its journal is not flushed, and what lies in the page
+cache never gets to the disk. What was flushed is there after the next mount, as after a real power failure; what a
+disk does to a sector that was being written is not imitated.
+"""
+
+import fcntl
+import functools
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+_NO_LOG_FLUSH = 2
+_OPTIONS = "loop,commit=300"
+UMOUNT_SECONDS = 10.0
+
+
+class LoopDisk:
+    """One file system below `home`; needs root.
+
+    Args:
+        home: an existing folder, on a file system that stays.
+        megabytes: its size.
+
+    """
+
+    def __init__(self, home: Path, megabytes: int = 512) -> None:
+        self.image, self.mount_point = home / "disk.img", home / "disk"
+        self.mount_point.mkdir()
+        with self.image.open("wb") as image:
+            image.truncate(megabytes << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True, capture_output=True)
+        self.mounted = False
+        self.mount()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.umount()
+
+    def mount(self) -> None:
+        """Mount; ext4 replays its journal."""
+        subprocess.run(
+            ["mount", "-o", _OPTIONS, str(self.image), str(self.mount_point)], check=True, capture_output=True
+        )
+        self.mounted = True
+
+    def cut(self) -> None:
+        """Cut the power. Whoever has files open there gets errors from now on."""
+        folder = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(folder, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+        finally:
+            os.close(folder)
+
+    def restore(self) -> None:
+        """Give it power again; nobody may have files open."""
+        self.umount()
+        self.mount()
+
+    def umount(self) -> None:
+        """Unmount; a process that was just killed may still hold it for a moment."""
+        deadline = time.monotonic() + UMOUNT_SECONDS
+        while self.mounted:
+            done = subprocess.run(
+                ["umount", str(self.mount_point)], capture_output=True, text=True, check=False
+            )
+            if done.returncode == 0:
+                self.mounted = False
+            elif time.monotonic() > deadline:
+                raise OSError(done.stderr)
+            else:
+                time.sleep(0.01)
+
+
+class MemoryDisk:
+    """A small file system in memory that can be filled; needs root."""
+
+    def __init__(self, home: Path, megabytes: int = 64) -> None:
+        self.mount_point = home / "small"
+        self.mount_point.mkdir(exist_ok=True)
+        words = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(self.mount_point)]
+        subprocess.run(words, check=True, capture_output=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        subprocess.run(["umount", "-l", str(self.mount_point)], check=True, capture_output=True)
+
+
+@functools.cache
+def why_no_power_cuts() -> str:
+    """Why there are no power cuts here; empty if there are."""
+    if os.geteuid() != 0:
+        return "mounting needs root"
+    for program in ("mkfs.ext4", "mount", "umount"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    home = Path(tempfile.mkdtemp(prefix="leveret-loop-"))
+    try:
+        with LoopDisk(home, 8) as disk:
+            disk.cut()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no loop-mounted ext4 that can be shut down: {error}"
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    return ""
+
+
+@functools.cache
+def why_no_small_disks() -> str:
+    """Why no small file system can be mounted here; empty if one can."""
+    if os.geteuid() != 0:
+        return "mounting needs root"
+    home = Path(tempfile.mkdtemp(prefix="leveret-small-"))
+    try:
+        with MemoryDisk(home, 1):
+            pass
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no tmpfs: {error}"
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    return ""
