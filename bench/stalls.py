@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import json
 import multiprocessing
 import re
@@ -42,18 +43,38 @@ CALL = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 # -- inside the broker's process ----------------------------------------------------------------------------------
 
 
+class Collector:
+    """Adds up how long the garbage collector has run, in whichever thread."""
+
+    def __init__(self) -> None:
+        self.seconds = self.began = 0.0
+        gc.callbacks.append(self.called)
+
+    def called(self, phase: str, _info: object) -> None:
+        """A collection begins or has ended."""
+        if phase == "start":
+            self.began = time.monotonic()
+        else:
+            self.seconds += time.monotonic() - self.began
+
+
 async def tick(notes: Path, *, trace: bool) -> None:
-    """Note when the loop was late, until cancelled: a line each of time, lateness and computing time, in seconds."""
+    """Note when the loop was late, until cancelled.
+
+    A line each of time, lateness, computing time and what of it the garbage collector took, in seconds.
+    """
+    collector = Collector()
     with notes.open("w") as sink, notes.with_suffix(".trace").open("w") as traces:
         try:
             while True:
-                began, cpu = time.monotonic(), time.thread_time()
+                began, cpu, collected = time.monotonic(), time.thread_time(), collector.seconds
                 if trace:
                     faulthandler.dump_traceback_later(TICK + TRACED, file=traces)
                 await asyncio.sleep(TICK)
                 late = time.monotonic() - began - TICK
                 if late > NOTED:
-                    sink.write(json.dumps([began, late, time.thread_time() - cpu]) + "\n")
+                    computed = time.thread_time() - cpu
+                    sink.write(json.dumps([began, late, computed, collector.seconds - collected]) + "\n")
                     sink.flush()
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -221,22 +242,29 @@ def measure(options: argparse.Namespace, *, persistent: bool) -> int:
                 marks.append((time.monotonic(), phase))
                 anonymous = max(anonymous, broker.anonymous_rss())
             marks.append((time.monotonic(), "end"))
+        except (BulkError, OSError):
+            print(f"  during {marks[-1][1]!r}; the broker's last lines:")
+            print("\n".join(broker.log.read_text(errors="replace").splitlines()[-12:]))
+            raise
         finally:
             broker.stop()
             late = [json.loads(line) for line in notes.read_text().splitlines()]
             if options.trace:
                 print(summary(notes.with_suffix(".trace").read_text()))
     print(f"  RssAnon between phases, most: {anonymous / 2**20:,.0f} MB")
-    print(f"  {'phase':<24}{'s':>8}{'longest ms':>12}{'computing':>12}{'> 20 ms':>9}{'> 100 ms':>9}")
+    print(
+        f"  {'phase':<24}{'s':>8}{'longest ms':>12}{'computing':>12}{'collecting':>12}{'> 20 ms':>9}{'> 100 ms':>9}"
+    )
     longest = 0.0
     for (began, phase), (ended, _) in pairwise(marks):
         inside = [note for note in late if began <= note[0] < ended]
-        worst = max(inside, key=lambda note: note[1], default=[0.0, 0.0, 0.0])
+        worst = max(inside, key=lambda note: note[1], default=[0.0] * 4)
         longest = max(longest, worst[1] * 1000)
         counts = [sum(note[1] > limit for note in inside) for limit in (0.02, 0.1)]
         print(
-            f"  {phase:<24}{ended - began:>8.1f}{worst[1] * 1000:>12.1f}{worst[2] * 1000:>12.1f}"
-            f"{counts[0]:>9}{counts[1]:>9}",
+            f"  {phase:<24}{ended - began:>8.1f}"
+            + "".join(f"{part * 1000:>12.1f}" for part in worst[1:])
+            + f"{counts[0]:>9}{counts[1]:>9}",
             flush=True,
         )
     report.line("longest stall of the event loop", longest, "ms", most=STALL_MS)
@@ -249,7 +277,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=30_000, help="per queue (default 30,000)")
     parser.add_argument("--size", type=int, default=1500, help="octets of each body (default 1500)")
     parser.add_argument("--kind", choices=("persistent", "transient", "both"), default="both")
-    parser.add_argument("--trace", action="store_true", help="print where the longest stalls were")
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="print where the longest stalls were (looking at a running thread may crash the broker)",
+    )
     parser.add_argument("--dir", type=Path, help="a folder on the disk to be used (default: the system's)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)

@@ -14,6 +14,7 @@ import logging
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -280,7 +281,9 @@ class Reader:
     def __init__(self, environment: Environment, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
         self._environment = environment
         self._host = host
+        self._loop = loop
         self._worker = _Worker("leveret-reader", loop)
+        self._found: deque[tuple[LoadRequest, Loaded]] = deque()
 
     def load(self, request: LoadRequest) -> None:
         """Read what a queue asks for; it is given what was found, in the loop."""
@@ -289,10 +292,25 @@ class Reader:
             if error is not None or found is None:
                 self._host.storage_failed(error or RuntimeError("nothing was read"))
                 return
-            request.queue.loaded(request, found)
-            self._host.run_turn()
+            self._found.append((request, found))
+            if len(self._found) == 1:
+                self._loop.call_soon(self._hand_over)
 
         self._worker.submit(lambda: self._environment.read(request.ranges, request.limit), done)
+
+    def _hand_over(self) -> None:
+        """Give one queue what was found for it.
+
+        One in each round of the loop: it takes milliseconds, and many queues may have asked at once.
+        """
+        request, found = self._found[0]
+        try:
+            request.queue.loaded(request, found)
+            self._host.run_turn()
+        finally:
+            self._found.popleft()
+            if self._found:
+                self._loop.call_soon(self._hand_over)
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Have `job`, which reads, run in the thread; `done` is called in the loop with what it returned or raised."""
