@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
-	bench-store bench-backlog bench-stalls conformance fuzz fuzz-long clean
+	bench-store bench-backlog bench-stalls conformance fuzz fuzz-long model clean
 
 help:
 	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
@@ -26,6 +26,7 @@ help:
 	@echo "                  -store, -backlog, -stalls"
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
+	@echo "make model        the queue on disk beside a list, 50,000 times 100 operations"
 	@echo "make clean        remove the environment and what tools left behind"
 
 # Stamps make both installs idempotent: the second 'make run' needs no network.
@@ -111,6 +112,9 @@ fuzz: $(VENV)/.installed-test
 
 fuzz-long: $(VENV)/.installed-test
 	$(BIN)/python tests/fuzz/run.py --cases 2000000 $(ARGS)
+
+model: $(VENV)/.installed-test
+	PYTHONPATH=. $(BIN)/python tests/storage/test_variable_queue.py $(or $(EXAMPLES),50000) $(or $(STEPS),100)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,9 +5,10 @@ opening the data directory again while whatever was not committed is forgotten. 
 disk at any time.
 """
 
-import os
+import logging
 import random
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -38,13 +39,14 @@ from storage.message import Message, Persistent
 from storage.recovery import recover, saved_rows
 from storage.variable_queue import Pager, VariableQueue
 
-SEGMENT, IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_BLOCKS = 16, 4, 1500, 300, 2000, 3
+IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_BLOCKS = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")
 
 READY, UNACKED, GONE = "ready", "unacked", "gone"
 NOWHERE, IN_FILE, NOTED, WRITING, WRITTEN = "nowhere", "file", "noted", "writing", "written"
 FAULTS = ("store", "paged", "deletions")
 TARGETS = [0, 1, 3, 8, 20, inf]
+MODES = ["persistent", "transient", "mixed"]
 LIMITS = [0, 300, 2000, 8000, 1 << 40]
 
 SEEN: Counter[str] = Counter()
@@ -126,7 +128,7 @@ class Machine(RuleBasedStateMachine):
         self.graves: dict[int, ModelQueue] = {}
         """Deleted queues, whose end may not be on disk yet."""
         self.seen: set[str] = set()
-        self.target, self.limit = inf, 1 << 40
+        self.target, self.limit, self.segment = inf, 1 << 40, 16
         self.open()
 
     # -- the disk ---------------------------------------------------------------------------------------------------
@@ -145,20 +147,29 @@ class Machine(RuleBasedStateMachine):
         self.pager = Pager(
             self.journal,
             self.requests.append,
-            segment=SEGMENT,
+            segment=self.segment,
             io_batch=IO_BATCH,
             load_octets=LOAD_OCTETS,
             file_from=FILE_FROM,
             ram_limit=self.limit,
         )
 
-    @initialize(messages=st.sampled_from(TARGETS), octets=st.sampled_from(LIMITS))
-    def declare_all(self, messages: float, octets: int) -> None:
+    @initialize(
+        messages=st.sampled_from(TARGETS),
+        octets=st.sampled_from(LIMITS),
+        segment=st.sampled_from([16, 4]),
+        mode=st.sampled_from(MODES),
+    )
+    def declare_all(self, messages: float, octets: int, segment: int, mode: str) -> None:
         self.target = messages
         self.pager.ram_limit = self.limit = octets
+        self.pager.segment = self.segment = segment
         for _ in range(2):
             self.declare()
         self.declare_transient()
+        self.publish(60, mode, [50], 1, 0)
+        self.commit_at_once()
+        self.reduce_memory_use(0)
 
     def declare(self) -> None:
         queue = VariableQueue(self.pager, next(self.ids), durable=True, next_seq=self.environment.boot << 40)
@@ -243,7 +254,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         count=st.sampled_from([40, 25, 60, 10, 3, 1]),
-        mode=st.sampled_from(["persistent", "transient", "mixed"]),
+        mode=st.sampled_from(MODES),
         sizes=st.lists(
             st.one_of(st.integers(0, 200), st.integers(0, 200), st.integers(250, 700), st.just(2100)),
             min_size=1,
@@ -709,13 +720,34 @@ class Machine(RuleBasedStateMachine):
         assert not list(self.environment.blobs.iterdir())
 
 
+ROUND = 1000
+"""Examples that hypothesis keeps in mind together; more only make it slow."""
+
+
 def run(examples: int, steps: int) -> None:
+    """Run the machine so often, with so many steps each at most."""
     with patch.object(environment_module, "SWEEP_BLOCKS", SWEEP_BLOCKS):
-        run_state_machine_as_test(
-            Machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
-        )
+        for done in range(0, examples, ROUND):
+            chosen = settings(
+                max_examples=min(ROUND, examples - done), stateful_step_count=steps, deadline=None
+            )
+            run_state_machine_as_test(Machine, settings=chosen)
 
 
 def test_variable_queue_does_what_a_list_would() -> None:
     """Whatever is done to queues, their content, order and flags and what a crash leaves are those of a plain list."""
-    run(int(os.environ.get("MODEL_EXAMPLES", "200")), int(os.environ.get("MODEL_STEPS", "50")))
+    run(200, 50)
+
+
+def main(examples: int, steps: int) -> None:
+    """Run it long, and print in how many examples what happened."""
+    logging.disable()
+    run(examples, steps)
+    count = SEEN.pop("examples")
+    for what, examples_with in SEEN.most_common():
+        print(f"{100 * examples_with / count:5.1f} %  {what}")
+    print(f"{count} examples of at most {steps} steps: no difference")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
