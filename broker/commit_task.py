@@ -140,7 +140,9 @@ class CommitTask:
         journal = self._journal
         if journal.files:
             self._write_files()
-        if journal.in_flight is not None or not (journal.has_work or self._environment.has_unfinished):
+        if journal.in_flight is not None:
+            return
+        if not (journal.has_work or self._environment.has_unfinished or self._full):
             return
         now = self._loop.time()
         if self._full:
@@ -174,6 +176,10 @@ class CommitTask:
         journal = self._journal
         if journal.in_flight is not None:
             return
+        if self._full and not journal.has_work:
+            # Nobody may publish, so nothing else would find out that there is room; and LMDB uses the pages that one
+            # commit has freed only after the next one.
+            journal.put("meta", b"room", b"")
         self._started = self._loop.time()
         batch = journal.cut()
         self._busy = sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS

@@ -51,7 +51,7 @@ _FIRST_AND_LAST = Struct(">QQ").unpack_from
 _HEADER_OCTETS = 28
 """Of a block, up to the last seq_id."""
 _TABLES = ("meta", "defs", "blocks", "acks", "bodies", "refs", "sweeps", "queues")
-_PAGED_TABLES = ("blocks", "acks", "bodies", "refs", "sweeps")
+_PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
 
 
 class Table:
@@ -394,11 +394,16 @@ class Environment:
             raise DiskFullError(str(error), deletions_done=done) from error
 
     def _commit_deletions(self, table: Table, changes: Changes) -> bool:
-        """Commit at least what frees room; not a row that says something was deleted, though: that is told later."""
+        """Commit at least what frees room; not a row that says something was deleted, though: that is told later.
+
+        A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without
+        it a batch that needs them would fail for ever.
+        """
         unfinished, unlink = table.unfinished[:], table.unlink[:]
         try:
             with table.env.begin(write=True) as txn:
                 table.apply_deletions(txn, changes)
+                txn.put(b"room", b"", db=table.db["meta"])
         except lmdb.Error:
             table.unfinished, table.unlink = unfinished, unlink
             return False
