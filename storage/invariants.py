@@ -28,7 +28,7 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
     delta = queue.delta_count
     on_disk = bool(q3) or bool(delta)
     returned = [item for _, item in queue.returned]
-    unacked = list(queue._unacked.items())
+    unacked = [*queue._unacked.items(), *queue._unacked_out.items()]
     seq_ids = _ready_seq_ids(queue)
     entries = [item for item in (*q4, *q3, *q2, *q1, *returned) if type(item) is Entry]
     in_memory: list[Item] = [
@@ -83,9 +83,15 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
             "the entries among the unacked are miscounted",
         ),
         (
-            sum(type(item) is Entry and item.message is None for _, item in unacked)
-            == queue._unacked_evicted,
-            "the bodiless among the unacked are miscounted",
+            all(
+                type(item) is not Entry or (item.message and not item.evict)
+                for item in queue._unacked.values()
+            ),
+            "an unacked message has lost its body",
+        ),
+        (
+            all((item.message is None) is not item.evict for item in queue._unacked_out.values()),
+            "an unacked message keeps its body",
         ),
         (
             sum(entry.size for entry in (*q3, *q2) if entry.evict) == queue._evicting,

@@ -35,7 +35,7 @@ Hot path: see docs/performance.md.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush, nsmallest
-from itertools import chain, islice
+from itertools import chain
 from math import inf
 from operator import attrgetter
 
@@ -138,7 +138,7 @@ class VariableQueue:
         "_run_entries",
         "_unacked",
         "_unacked_entries",
-        "_unacked_evicted",
+        "_unacked_out",
         "acked",
         "blocks",
         "damaged",
@@ -196,9 +196,10 @@ class VariableQueue:
         self.ready_count = 0
         # the unacked
         self._unacked: dict[int, Item] = {}
+        self._unacked_out: dict[int, Entry] = {}
+        """Those of them that need no body in memory; a few still have it, until their commit."""
         self._unacked_entries = 0
-        self._unacked_evicted = 0
-        """Entries without a body among them."""
+        """Entries in both."""
         self.redelivered_below = 0
         """Messages with a lower seq_id may have been delivered before the broker was started."""
         # disk
@@ -231,7 +232,7 @@ class VariableQueue:
     @property
     def unacked_count(self) -> int:
         """Messages fetched with `ack_required` and neither acked nor requeued yet."""
-        return len(self._unacked)
+        return len(self._unacked) + len(self._unacked_out)
 
     @property
     def ram_msg_count(self) -> int:
@@ -240,8 +241,8 @@ class VariableQueue:
 
     @property
     def ram_ack_count(self) -> int:
-        """Unacked messages whose body is in memory."""
-        return len(self._unacked) - self._unacked_evicted
+        """Unacked messages whose body is kept in memory."""
+        return len(self._unacked)
 
     @property
     def loading(self) -> bool:
@@ -476,17 +477,21 @@ class VariableQueue:
             for seq_id in seq_ids:
                 del unacked[seq_id]
             return
-        pop = unacked.pop
-        self._forget_unacked([pop(seq_id) for seq_id in seq_ids])
-
-    def _forget_unacked(self, items: Iterable[Item]) -> None:
+        if self._unacked_out:
+            items = [self._take_unacked(seq_id) for seq_id in seq_ids]
+        else:
+            pop = unacked.pop
+            items = [pop(seq_id) for seq_id in seq_ids]
         entries = [item for item in items if type(item) is Entry]
         self._unacked_entries -= len(entries)
-        if self._unacked_evicted:
-            self._unacked_evicted -= sum([entry.message is None for entry in entries])
-        for entry in entries:
-            entry.evict = False
         self._forget(entries)
+
+    def _take_unacked(self, seq_id: int) -> Item:
+        entry = self._unacked_out.pop(seq_id, None)
+        if entry is None:
+            return self._unacked.pop(seq_id)
+        entry.evict = False
+        return entry
 
     def _forget(self, items: Iterable[Item]) -> None:
         """Settled: the journal drops what it has not written and notes the end of what it has."""
@@ -512,16 +517,13 @@ class VariableQueue:
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
-        unacked, returned = self._unacked, self.returned
+        returned, take = self.returned, self._take_unacked
         for seq_id in seq_ids:
-            item = unacked.pop(seq_id)
+            item = take(seq_id)
             if type(item) is Entry:
                 self._unacked_entries -= 1
-                if item.message is None:
-                    self._unacked_evicted -= 1
-                else:
+                if item.message is not None:
                     self.ram_octets += item.size
-                    item.evict = False
             else:
                 self.ram_octets += len(item.content)  # type: ignore[union-attr]
             heappush(returned, (seq_id, item))
@@ -630,7 +632,8 @@ class VariableQueue:
         """The queue goes, with its unacked messages. Nothing but acks of those may be called afterwards."""
         journal = self._journal
         returned = [item for _, item in self.returned]
-        for item in chain(returned, self.q4, self.q3, self.q2, self.q1, self._unacked.values()):
+        unacked = chain(self._unacked.values(), self._unacked_out.values())
+        for item in chain(returned, self.q4, self.q3, self.q2, self.q1, unacked):
             if type(item) is Entry:
                 # what is on disk is swept, by what the disk says; so nothing of it may be noted as dead any more
                 if item.durable and item.state in {NEW, WRITING}:
@@ -701,23 +704,18 @@ class VariableQueue:
         """Drop bodies of unacked messages, the youngest first; returns of how many."""
         if quota <= 0 or not self.ram_ack_count:
             return 0
-        unacked = self._unacked
-        limited = 0
-        for seq_id in list(islice(reversed(unacked), 16 * PAGE_AT_ONCE)):
-            item = unacked[seq_id]
+        unacked, out = self._unacked, self._unacked_out
+        limited = min(quota, len(unacked))
+        for _ in range(limited):
+            seq_id, item = unacked.popitem()
             if type(item) is not Entry:
-                item = unacked[seq_id] = self._page(seq_id, item)  # type: ignore[arg-type]
+                item = self._page(seq_id, item)  # type: ignore[arg-type]
                 self._unacked_entries += 1
-            elif item.message is None or item.evict:
-                continue
             elif item.state == STORED:
                 item.message = None
-                self._unacked_evicted += 1
             else:
                 item.evict = True
-            limited += 1
-            if limited >= quota:
-                break
+            out[seq_id] = item
         if limited:
             self._moved("limit_ram_acks", limited)
         return limited
@@ -781,9 +779,7 @@ class VariableQueue:
         """An entry that shall be evicted is on disk now (the journal calls this)."""
         entry.evict = False
         entry.message = None
-        if entry.seq_id in self._unacked:
-            self._unacked_evicted += 1
-        else:
+        if entry.seq_id not in self._unacked_out:
             self.ram_octets -= entry.size
             self._evicting -= entry.size
 
@@ -1074,9 +1070,10 @@ class VariableQueue:
         elif self.delta_count:
             first_unfetched = self.delta_start
         returned = [item for _, item in self.returned]
+        unacked = chain(self._unacked.values(), self._unacked_out.values())
         kept = [
             item
-            for item in chain(returned, self._unacked.values(), self.q4, self.q3, self.q2, self.q1)
+            for item in chain(returned, unacked, self.q4, self.q3, self.q2, self.q1)
             if type(item) is Entry and item.durable
         ]
         count = self.delta_count - self.delta_paged
