@@ -7,7 +7,6 @@ failed, 78 the configuration is wrong.
 
 import asyncio
 import contextlib
-import fcntl
 import gc
 import importlib.metadata
 import logging
@@ -16,7 +15,7 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -24,6 +23,8 @@ import click
 
 from broker import __version__, logs
 from broker.config import Config, ConfigError, Listener, effective, load
+from broker.data_lock import DataDirError, locked
+from broker.store_command import store
 
 EXIT_DATA: Final = 65
 EXIT_UNAVAILABLE: Final = 69
@@ -76,6 +77,9 @@ def main() -> None:
     """Leveret, an AMQP 0-9-1 broker."""
 
 
+main.add_command(store)
+
+
 @main.command()
 @_config_options
 @click.option("--pid-file", metavar="FILE", help="Holds the process id while clients may connect.")
@@ -99,10 +103,12 @@ def serve(
     try:
         refuse_name_collisions(importlib.metadata.distributions())
         _raise_file_limit()
-        with _locked(config.data_dir), contextlib.closing(_configure_logs(config)) as outputs:
+        with locked(config.data_dir), contextlib.closing(_configure_logs(config)) as outputs:
             code = _run(config, outputs)
     except StartupError as error:
         _fail(str(error), error.code)
+    except DataDirError as error:
+        _fail(str(error), EXIT_CANNOT_CREATE)
     sys.exit(code)
 
 
@@ -170,31 +176,6 @@ def _raise_file_limit() -> None:
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-@contextlib.contextmanager
-def _locked(data_dir: Path) -> Iterator[None]:
-    """Make the data directory and hold its lock, so that no two brokers share it.
-
-    The lock is the kernel's and goes with the process, however that ends; the file stays and means nothing
-    by itself.
-    """
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(data_dir / "leveret.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StartupError(
-            f"cannot use data directory {data_dir}: {error.strerror}", EXIT_CANNOT_CREATE
-        ) from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            text = f"cannot use data directory {data_dir}: another broker is using it"
-            raise StartupError(text, EXIT_CANNOT_CREATE) from None
-        yield
-    finally:
-        os.close(lock)
 
 
 def _configure_logs(config: Config) -> logs.Logs:
@@ -267,13 +248,14 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if they cannot be used."""
     from broker.alarms import total_memory  # noqa: PLC0415
-    from broker.disk import Disk  # noqa: PLC0415
+    from broker.disk import Disk, compact_if_worth_it  # noqa: PLC0415
     from storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
 
     absolute = config.memory_absolute
     memory = int(config.memory_relative * total_memory()) if absolute is None else absolute
     ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
     try:
+        compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)
         return Disk(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
     except UnknownFormatError as error:
         raise StartupError(str(error), EXIT_DATA) from None

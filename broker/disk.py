@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -14,7 +15,9 @@ from broker.amqp.tables import Table
 from broker.commit_task import CommitTask, Reader, StorageHost
 from broker.config import StorageConfig
 from storage.backing_queue import BackingQueue
+from storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from storage.environment import Environment
+from storage.errors import StorageError
 from storage.invariants import check
 from storage.journal import Journal
 from storage.loading import LoadRequest
@@ -138,6 +141,7 @@ class Disk:
                 recovered.first,
                 recovered.stop,
                 redelivered_below=recovered.redelivered_below,
+                octets=recovered.octets,
             )
             total += recovered.messages
         return total
@@ -164,6 +168,32 @@ class Disk:
         if hasattr(self, "_reader"):
             self._reader.stop()
         self.environment.close()
+
+
+def compact_if_worth_it(data_dir: Path, garbage_fraction: float) -> None:
+    """Make a large data file small if more than that share of it is garbage; before the data are opened.
+
+    What cannot be compacted is left as it is: whoever opens it says what is wrong with it.
+    """
+    store = data_dir / "store"
+    try:
+        (store / LEFT_BEHIND).unlink(missing_ok=True)
+        if (store / "data.mdb").stat().st_size <= WORTH_OCTETS or garbage_fraction >= 1:
+            return
+        garbage = measure(data_dir)
+        if garbage.fraction <= garbage_fraction:
+            return
+        text = "storage: compacting: file=%d unused=%d dead=%d garbage_fraction=%.2f"
+        log.info(text, garbage.file, garbage.unused, garbage.dead, garbage.fraction)
+        began = time.monotonic()
+        done = compact(data_dir)
+    except FileNotFoundError:
+        return
+    except (StorageError, OSError) as error:
+        log.warning("storage: not compacted: %s", error)
+        return
+    text = "storage: compacted: before=%d after=%d dead_records=%d seconds=%.1f"
+    log.info(text, done.before, done.after, done.records, time.monotonic() - began)
 
 
 def _paging(backings: Iterable[BackingQueue]) -> Iterator[VariableQueue]:

@@ -55,6 +55,8 @@ STOREYS = (
         "broker.watch",
         "broker.http",
     ),
+    ("broker.data_lock",),
+    ("broker.store_command",),
     ("broker.server*",),
     ("broker.cli",),
     ("broker.__main__",),
@@ -62,6 +64,8 @@ STOREYS = (
 
 DRIVERS = (
     "broker.cli",
+    "broker.store_command",
+    "broker.data_lock",
     "broker.server*",
     "broker.transport",
     "broker.queue_task",
@@ -79,7 +83,7 @@ THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
     "re2": ("broker.auth*",),
     "msgspec": ("broker.*", "storage.definitions"),
-    "click": ("broker.cli",),
+    "click": ("broker.cli", "broker.store_command"),
     "uvloop": ("broker.cli",),
     "lmdb": ("storage.*",),
     "aiofiles": ("broker.metrics_export", "broker.commit_task"),
@@ -87,7 +91,15 @@ THIRD_PARTY = {
 }
 
 # Modules that only these import: everyone else receives values.
-ONLY_FOR = {"broker.config": ("broker.config_reference", "broker.cli", "broker.server*", "broker.disk")}
+ONLY_FOR = {
+    "broker.config": (
+        "broker.config_reference",
+        "broker.cli",
+        "broker.store_command",
+        "broker.server*",
+        "broker.disk",
+    )
+}
 
 
 def placed(module: str, patterns: tuple[str, ...]) -> bool:

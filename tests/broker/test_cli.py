@@ -96,7 +96,17 @@ def test_a_data_directory_without_permission_is_refused(tmp_path):
 
 
 def test_two_brokers_do_not_share_a_data_directory(tmp_path):
-    """A data directory whose lock is held stops the start with 73."""
+    """A data directory that a broker is using stops the start of another with 73 and the process that has it."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        told = refused(tmp_path, "--data-dir", str(running.data_dir))
+        who = f"process {running.process.pid} on {socket.gethostname()}"
+
+    assert (73, f"cannot use data directory {running.data_dir}: another broker is using it, {who}") == told
+
+
+def test_a_lock_that_somebody_else_holds_is_respected(tmp_path):
+    """A lock whose holder has left no name is respected all the same."""
     with (tmp_path / "leveret.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         told = refused(tmp_path, "--data-dir", str(tmp_path))

@@ -1,0 +1,166 @@
+"""The commands `leveret store ...` about the data of a broker that is not running (driver: processes).
+
+Data are read in a process of their own, because a damaged file may end whoever reads it: see `storage.check`.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+
+from broker.config import ConfigError, load
+from broker.data_lock import DataDirError, locked
+from storage.compact import compact
+from storage.errors import DiskFullError, StorageError
+
+EXIT_DATA: Final = 65
+EXIT_CANNOT_CREATE: Final = 73
+EXIT_CONFIG: Final = 78
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option(
+            "--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Where the data are kept."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def store() -> None:
+    """Look at the data of a broker that is not running."""
+
+
+@store.command()
+@_options
+def check(data_dir: Path | None, *, as_json: bool) -> None:
+    """Read everything and see whether it is whole: exit code 0 if so, 65 if something is damaged."""
+    with _in_use(data_dir) as found:
+        findings, stats = read(found)
+    damaged = [each for each in findings if each["damage"]]
+    if as_json:
+        click.echo(json.dumps({"clean": not damaged, "findings": findings, "stats": stats}))
+    else:
+        for each in findings:
+            kind = "damaged" if each["damage"] else "left over"
+            click.echo(f"{kind}: {each['where']}: {each['text']}")
+        if damaged:
+            click.echo(f"{len(damaged)} findings of damage in {found}")
+        elif stats is not None:
+            queues, messages = len(stats["queues"]), stats["messages"]
+            click.echo(f"clean: {queues} queues, {messages} messages, {stats['blocks']} blocks in {found}")
+    sys.exit(EXIT_DATA if damaged else 0)
+
+
+@store.command("stats")
+@_options
+def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
+    """Print what there is of each queue, and how much of the file is garbage."""
+    with _in_use(data_dir) as found:
+        findings, stats = read(found)
+    if stats is None:
+        _fail(f"cannot read the data in {found}: {_first(findings)}", EXIT_DATA)
+    if as_json:
+        click.echo(json.dumps(stats))
+        return
+    for row in _table(stats["queues"]):
+        click.echo(row)
+    for name, value in stats.items():
+        if name != "queues":
+            click.echo(f"{name}: {value}")
+
+
+def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each queue, and one above them."""
+    columns = ("messages", "octets", "blocks", "dead", "dead_octets")
+    names = [(each["vhost"] or "?", each["name"] or f"id {each['qid']}") for each in queues]
+    left = [len(max(column, key=len)) for column in zip(("vhost", "queue"), *names, strict=True)]
+    for (vhost, name), each in zip((("vhost", "queue"), *names), (None, *queues), strict=True):
+        cells = [f"{column if each is None else each[column]:>{len(column) + 4}}" for column in columns]
+        yield f"{vhost:{left[0]}}  {name:{left[1]}}{''.join(cells)}"
+
+
+@store.command("compact")
+@_options
+def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
+    """Write the data anew without what is not needed any more. An interrupted compaction changes nothing."""
+    with _in_use(data_dir) as found:
+        findings, stats = read(found)
+        if stats is None or any(each["damage"] for each in findings):
+            _fail(f"will not compact damaged data: {_first(findings)}", EXIT_DATA)
+        try:
+            done = compact(found)
+        except DiskFullError as error:
+            _fail(str(error), EXIT_CANNOT_CREATE)
+        except StorageError as error:
+            _fail(str(error), EXIT_DATA)
+    if as_json:
+        click.echo(json.dumps(done._asdict()))
+    else:
+        click.echo(f"before: {done.before} octets")
+        click.echo(f"after: {done.after} octets, without {done.records} records of settled messages")
+
+
+def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Have data read by another process: what it found, and the sum, None if it did not come that far."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])}
+    words = [sys.executable, "-m", "storage.check", str(data_dir)]
+    done = subprocess.run(words, capture_output=True, env=environment, check=False)  # noqa: S603 - our own program
+    findings: list[dict[str, Any]] = []
+    stats = None
+    reading = "the file"
+    for line in done.stdout.splitlines():
+        try:
+            ((kind, value),) = json.loads(line).items()
+        except ValueError:  # torn off by the end of the process
+            continue
+        if kind == "finding":
+            findings.append(value)
+        elif kind == "reading":
+            reading = value
+        else:
+            stats = value
+    if done.returncode:
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else last[0]
+        findings.append({"where": reading, "text": f"reading it ended with {how}", "damage": True})
+        stats = None
+    return findings, stats
+
+
+def _python_path() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
+@contextlib.contextmanager
+def _in_use(data_dir: Path | None) -> Iterator[Path]:
+    """Hold the lock of the data directory that is meant; ends the process if that cannot be done."""
+    try:
+        found = load(data_dir=data_dir, environ=os.environ).data_dir
+    except ConfigError as error:
+        _fail("; ".join(error.problems), EXIT_CONFIG)
+    try:
+        with locked(found, make=False):
+            yield found
+    except DataDirError as error:
+        _fail(str(error), EXIT_CANNOT_CREATE)
+
+
+def _first(findings: list[dict[str, Any]]) -> str:
+    return next((f"{each['where']}: {each['text']}" for each in findings if each["damage"]), "it is empty")
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    click.echo(f"leveret: {text}", err=True)
+    sys.exit(code)

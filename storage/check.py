@@ -1,0 +1,491 @@
+"""Reads all of a data directory that no broker is using: is it whole, and what is in it?
+
+Every row is read and held against the others: blocks against their bitmaps, references against bodies and these
+against files, everything against the ids that were given so far. What is wrong is a `Finding`; what is merely left
+over, and goes at the next start, is one that is no damage.
+
+LMDB has no checksums, so its own pages cannot be trusted here: a torn one may end the process (SIGBUS, SIGSEGV, an
+assertion of LMDB's) or lead in circles. So keys have to rise, and no more rows are read than a table claims to have;
+and whoever wants to outlive the rest runs this module as a program of its own, as `leveret store check` does: it
+writes a line of JSON for each finding and for each table it is about to read.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import lmdb
+
+from storage.blocks import IN_FILE, Header, Record, bits_of, pack_key, read_header, read_records
+from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
+from storage.environment import FORMAT, MAP_SIZE
+from storage.errors import DamagedError
+
+TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps")
+_U64 = Struct(">Q")
+_PAIR = Struct(">QQ")
+_COUNT = Struct(">I")
+_STATE = Struct(">QQQQQ")
+_DIRECTORY = 41
+"""Where a block's directory begins: behind its header."""
+_OPEN_FAILED = "cannot be opened"
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be."""
+
+    where: str
+    text: str
+    damage: bool = True
+    """False for what is left over and goes at the next start."""
+
+
+class QueueStats(NamedTuple):
+    """What one queue has on disk."""
+
+    qid: int
+    vhost: str
+    name: str
+    messages: int
+    octets: int
+    """Of content, the bodies that lie apart included."""
+    blocks: int
+    dead: int
+    """Records that are settled and still take room."""
+    dead_octets: int
+
+
+class Stats(NamedTuple):
+    """What a data directory has; sizes in octets."""
+
+    queues: list[QueueStats]
+    messages: int
+    octets: int
+    blocks: int
+    bodies: int
+    files: int
+    definitions: int
+    starts: int
+    clean: bool
+    file_size: int
+    unused: int
+    """Pages of the file that hold nothing."""
+    dead_octets: int
+    garbage_fraction: float
+
+
+class _Queue:
+    """What is counted of one queue."""
+
+    __slots__ = ("blocks", "dead", "dead_octets", "messages", "octets", "reach", "seen")
+
+    def __init__(self) -> None:
+        self.messages = self.octets = self.blocks = self.dead = self.dead_octets = 0
+        self.reach = -1
+        """The highest seq_id so far."""
+        self.seen: set[int] = set()
+        """seq_ids of blocks that overlap the one that reaches farthest."""
+
+
+class Check:
+    """One look at one data directory.
+
+    Args:
+        data_dir: where it is; nobody may be using it.
+        found: called with each finding.
+        reading: called with the name of each table before it is read.
+
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        found: Callable[[Finding], object],
+        reading: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._store = data_dir / "store"
+        self._blobs = data_dir / "blobs"
+        self._found = found
+        self._reading = reading
+        self._txn: Any = None
+        self._db: dict[str, Any] = {}
+        self._boot = 0
+        self._span = 0
+        self._rows: list[Row] = []
+        self._queues: dict[int, _Queue] = {}
+        self._references: Counter[int] = Counter()
+        self._in_files: set[int] = set()
+        self._sweeps: list[tuple[int, int, int]] = []
+        self._files = 0
+
+    def run(self) -> Stats | None:
+        """Look through everything; None if there is nothing that could be read."""
+        self._reading("the file")
+        if not (self._store / "data.mdb").is_file():
+            self._found(Finding("store", "there is no data"))
+            return None
+        try:
+            env = lmdb.open(
+                str(self._store), readonly=True, lock=False, create=False, max_dbs=16, map_size=MAP_SIZE
+            )
+        except lmdb.Error as error:
+            self._found(Finding("store", f"{_OPEN_FAILED}: {error}"))
+            return None
+        with env:
+            try:
+                self._open_tables(env)
+                with env.begin() as self._txn:
+                    self._check_tables()
+                    return self._stats(env)
+            except lmdb.Error as error:
+                self._found(Finding("store", f"cannot be read: {error}"))
+                return None
+
+    def _open_tables(self, env: Any) -> None:
+        for name in TABLES:
+            try:
+                self._db[name] = env.open_db(name.encode(), create=False)
+            except lmdb.Error as error:
+                self._found(Finding(name, f"{_OPEN_FAILED}: {error}"))
+
+    def _check_tables(self) -> None:
+        for name, check in (
+            ("meta", self._check_meta),
+            ("defs", self._check_definitions),
+            ("sweeps", self._check_sweeps),
+            ("blocks", self._check_blocks),
+            ("acks", self._check_acks),
+            ("queues", self._check_queues),
+            ("bodies", self._check_bodies),
+            ("refs", self._check_refs),
+        ):
+            self._reading(name)
+            if name in self._db:
+                check()
+        self._reading("blobs")
+        self._check_files()
+
+    def _table(self, name: str, key_octets: int = 0) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a table, as far as it is one; those with keys of another length are findings."""
+        left = int(self._txn.stat(self._db[name])["entries"])
+        before = b""
+        for key, value in self._txn.cursor(self._db[name]):
+            if key <= before and before:
+                self._found(Finding(name, f"key {key.hex()} is behind {before.hex()}: reading ends here"))
+                return
+            if not left:
+                self._found(Finding(name, "there are more rows than the table has: reading ends here"))
+                return
+            left -= 1
+            before = key
+            if key_octets and len(key) != key_octets:
+                self._found(Finding(name, f"key {key.hex()} has {len(key)} octets instead of {key_octets}"))
+                continue
+            yield key, value
+        if left:
+            self._found(Finding(name, f"{left} rows less than the table has"))
+
+    # -- one table each -----------------------------------------------------------------------------------------------
+
+    def _check_meta(self) -> None:
+        rows = dict(self._table("meta"))
+        written = rows.get(b"format")
+        if written != FORMAT:
+            shown = "none" if written is None else written.decode("ascii", "replace")
+            self._found(Finding("meta", f"the format is {shown}, this version knows {FORMAT.decode()}"))
+        for name in (b"boot", b"span"):
+            octets = rows.get(name)
+            if octets is not None and len(octets) != _U64.size:
+                self._found(Finding("meta", f"{name.decode()} is no number"))
+                del rows[name]
+        if b"boot" in rows:
+            self._boot = _U64.unpack(rows[b"boot"])[0]
+        else:
+            self._found(Finding("meta", "the number of starts is missing"))
+        if b"span" in rows:
+            self._span = _U64.unpack(rows[b"span"])[0]
+
+    def _check_definitions(self) -> None:
+        for key, value in self._table("defs"):
+            try:
+                self._rows.append(decode(key, value))
+            except DamagedError as error:
+                self._found(Finding("defs", str(error)))
+        vhosts = {row.id for row in self._rows if isinstance(row, VHostRow)}
+        exchanges = {row.id for row in self._rows if isinstance(row, ExchangeRow)}
+        queues = {row.id for row in self._rows if isinstance(row, QueueRow)}
+        for row in self._rows:
+            if isinstance(row, VHostRow | ExchangeRow | QueueRow):
+                self._not_ahead("defs", "the id of a definition", row.id, 32)
+            if isinstance(row, ExchangeRow | QueueRow) and row.vhost not in vhosts:
+                self._found(Finding("defs", f"{_text(row.name)} is in vhost {row.vhost}, which is not there"))
+            elif isinstance(row, BindingRow) and not (
+                row.source in exchanges and (row.destination in queues or row.destination in exchanges)
+            ):
+                ends = f"from {row.source} to {row.destination}"
+                self._found(Finding("defs", f"a binding {ends} has an end that is not there", damage=False))
+
+    def _not_ahead(self, where: str, what: str, number: int, bits: int) -> None:
+        """An id that a later start might give again."""
+        if number >> bits > self._boot:
+            self._found(Finding(where, f"{what}, {number}, is above those given so far"))
+
+    def _check_sweeps(self) -> None:
+        for key, value in self._table("sweeps", _PAIR.size):
+            qid, first = _PAIR.unpack(key)
+            if len(value) != _U64.size or _U64.unpack(value)[0] < first:
+                self._found(Finding("sweeps", f"a sweep of queue {qid} from {first} has no right end"))
+            else:
+                self._sweeps.append((qid, first, _U64.unpack(value)[0]))
+
+    def _check_blocks(self) -> None:
+        known = {row.id for row in self._rows if isinstance(row, QueueRow)}
+        acks = self._db.get("acks")
+        unknown = Counter[int]()
+        for key, value in self._table("blocks", _PAIR.size):
+            qid, first = _PAIR.unpack(key)
+            where = f"blocks {qid}/{first}"
+            try:
+                header = read_header(value)
+            except (DamagedError, StructError) as error:
+                self._found(Finding(where, str(error)))
+                continue
+            if key != pack_key(header.qid, header.first):
+                self._found(Finding(where, f"it is block {header.qid}/{header.first}"))
+                continue
+            bitmap = None if acks is None else self._txn.get(key, db=acks)
+            self._check_block(where, header, value, bits_of(bitmap))
+            if qid not in known and not any(
+                swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
+            ):
+                unknown[qid] += 1
+        for qid, count in unknown.items():
+            text = f"{count} blocks are left of queue {qid}, which is not there"
+            self._found(Finding("blocks", text, damage=False))
+
+    def _check_block(self, where: str, header: Header, value: bytes, dead: int) -> None:
+        if not header.records or header.last < header.first:
+            self._found(Finding(where, f"{header.records} records from {header.first} to {header.last}"))
+            return
+        self._not_ahead(where, "the queue's id", header.qid, 32)
+        self._not_ahead(where, "its last seq_id", header.last, 40)
+        if self._span and header.last - header.first >= self._span:
+            self._found(Finding(where, f"it spans more than the {self._span} seq_ids that a block may span"))
+        queue = self._queues.setdefault(header.qid, _Queue())
+        queue.blocks += 1
+        if header.first > queue.reach:
+            queue.seen.clear()
+        self._check_lengths(where, header, value)
+        before = header.first - 1
+        octets = 0
+        try:
+            for record in read_records(value, header):
+                if isinstance(record, int):
+                    self._found(Finding(where, f"record {record} is damaged"))
+                    continue
+                if not before < record.seq_id <= header.last:
+                    text = f"record {record.place} has seq_id {record.seq_id} behind {before}"
+                    self._found(Finding(where, text))
+                before = record.seq_id
+                octets += record.size
+                self._count(where, header, queue, record, is_dead=bool(dead >> record.place & 1))
+        except StructError:
+            self._found(Finding(where, "a record is shorter than what it says"))
+            return
+        if before != header.last or octets != header.octets:
+            text = f"its records end at {before} and have {octets} octets"
+            self._found(Finding(where, f"{text}, its header says {header.last} and {header.octets}"))
+        queue.reach = max(queue.reach, header.last)
+
+    def _check_lengths(self, where: str, header: Header, value: bytes) -> None:
+        """Each record ends where the next one begins: what a reader of records need not look at."""
+        offsets = Struct(f">{header.records}I").unpack_from(value, _DIRECTORY)
+        for place, (start, stop) in enumerate(pairwise((*offsets, len(value)))):
+            if start + 8 > stop or start + 8 + _COUNT.unpack_from(value, start + 4)[0] != stop:
+                self._found(Finding(where, f"record {place} does not reach from {start} to {stop}"))
+
+    def _count(self, where: str, header: Header, queue: _Queue, record: Record, *, is_dead: bool) -> None:
+        if is_dead:
+            queue.dead += 1
+            queue.dead_octets += len(record.address) + len(record.content or b"") + 32
+            return
+        queue.messages += 1
+        queue.octets += record.size
+        if record.seq_id in queue.seen:
+            self._found(Finding(where, f"seq_id {record.seq_id} is there twice"))
+        queue.seen.add(record.seq_id)
+        if record.msg_id:
+            self._references[record.msg_id] += 1
+            if record.kind == IN_FILE:
+                self._in_files.add(record.msg_id)
+            if not header.has_references:
+                self._found(Finding(where, "it has a reference, its header says that it has none"))
+
+    def _check_acks(self) -> None:
+        blocks = self._db.get("blocks")
+        for key, value in self._table("acks", _PAIR.size):
+            qid, first = _PAIR.unpack(key)
+            where = f"acks {qid}/{first}"
+            block = None if blocks is None else self._txn.get(key, db=blocks)
+            if block is None:
+                self._found(Finding(where, "a bitmap without a block"))
+                continue
+            try:
+                records = read_header(block).records
+            except (DamagedError, StructError):
+                continue  # told already
+            dead = bits_of(value)
+            if len(value) != (records + 7) // 8 or dead.bit_length() > records:
+                self._found(Finding(where, f"a bitmap of {len(value)} octets for {records} records"))
+            elif dead.bit_count() == records:
+                self._found(Finding(where, "all records are settled, and the block is still there"))
+
+    def _check_queues(self) -> None:
+        """What a clean stop has saved; it means nothing after any other."""
+        if "meta" not in self._db or self._txn.get(b"clean", db=self._db["meta"]) is None:
+            return
+        saved: dict[int, int] = {}
+        for key, value in self._table("queues", _U64.size):
+            qid = _U64.unpack(key)[0]
+            if len(value) != _STATE.size:
+                self._found(Finding(f"queues {qid}", "what was saved is not as long as it should be"))
+                continue
+            messages, first, stop, _, _ = _STATE.unpack(value)
+            saved[qid] = messages
+            if first > stop:
+                self._found(Finding(f"queues {qid}", f"it goes from {first} to {stop}"))
+        for qid in saved.keys() | self._queues.keys():
+            queue = self._queues.get(qid)
+            messages = 0 if queue is None else queue.messages
+            swept = any(qid == each for each, _, _ in self._sweeps)
+            if saved.get(qid, 0) != messages and not swept:
+                text = f"{messages} messages are there, {saved.get(qid, 0)} were saved"
+                self._found(Finding(f"queues {qid}", text))
+
+    def _check_bodies(self) -> None:
+        found = set()
+        for key, value in self._table("bodies", _U64.size):
+            msg_id = _U64.unpack(key)[0]
+            where = f"bodies {msg_id}"
+            found.add(msg_id)
+            self._not_ahead(where, "the id", msg_id, 40)
+            if len(value) < _COUNT.size:
+                self._found(Finding(where, "it is too short"))
+            elif _COUNT.unpack_from(value)[0] != crc32(value[_COUNT.size :], msg_id & 0xFFFFFFFF):
+                self._found(Finding(where, "it is damaged"))
+            elif len(value) == _COUNT.size:
+                self._check_file(where, msg_id)
+            if not self._references[msg_id]:
+                self._found(Finding(where, "no record refers to it"))
+        for msg_id in self._references:
+            if msg_id not in found:
+                text = f"missing, and {self._references[msg_id]} records refer to it"
+                self._found(Finding(f"bodies {msg_id}", text))
+        self._in_files &= found
+
+    def _check_file(self, where: str, msg_id: int) -> None:
+        try:
+            octets = (self._blobs / f"{msg_id:016x}").read_bytes()
+        except OSError as error:
+            self._found(Finding(where, f"its file cannot be read: {error.strerror}"))
+            return
+        if octets[:4] != _COUNT.pack(crc32(octets[4:], msg_id & 0xFFFFFFFF)):
+            self._found(Finding(where, "its file is damaged"))
+
+    def _check_refs(self) -> None:
+        counts = {}
+        for key, value in self._table("refs", _U64.size):
+            msg_id = _U64.unpack(key)[0]
+            if len(value) == _COUNT.size:
+                counts[msg_id] = _COUNT.unpack(value)[0]
+            else:
+                self._found(Finding(f"refs {msg_id}", "it is no number"))
+        for msg_id in counts.keys() | self._references.keys():
+            records, count = self._references[msg_id], counts.get(msg_id, 1)
+            if records and records != count:
+                self._found(Finding(f"refs {msg_id}", f"{records} records refer to it, {count} are counted"))
+            elif not records:
+                self._found(Finding(f"refs {msg_id}", "no record refers to it"))
+
+    def _check_files(self) -> None:
+        if not self._blobs.is_dir():
+            return
+        for path in sorted(self._blobs.iterdir()):
+            self._files += 1
+            try:
+                known = int(path.name, 16) in self._in_files
+            except ValueError:
+                known = False
+            if not known:
+                self._found(Finding(f"blobs/{path.name}", "it belongs to no message", damage=False))
+
+    # -- the sum ------------------------------------------------------------------------------------------------------
+
+    def _stats(self, env: Any) -> Stats:
+        vhosts = {row.id: _text(row.name) for row in self._rows if isinstance(row, VHostRow)}
+        names = {row.id: row for row in self._rows if isinstance(row, QueueRow)}
+        queues = []
+        for qid in sorted(self._queues.keys() | names.keys()):
+            row, queue = names.get(qid), self._queues.get(qid, _Queue())
+            vhost, name = ("", "") if row is None else (vhosts.get(row.vhost, ""), _text(row.name))
+            counted = (queue.messages, queue.octets, queue.blocks, queue.dead, queue.dead_octets)
+            queues.append(QueueStats(qid, vhost, name, *counted))
+        size = (self._store / "data.mdb").stat().st_size
+        unused = unused_octets(env, self._txn, self._db.values())
+        dead = sum(queue.dead_octets for queue in queues)
+        is_clean = "meta" in self._db and self._txn.get(b"clean", db=self._db["meta"]) is not None
+        return Stats(
+            queues,
+            sum(queue.messages for queue in queues),
+            sum(queue.octets for queue in queues),
+            sum(queue.blocks for queue in queues),
+            self._txn.stat(self._db["bodies"])["entries"] if "bodies" in self._db else 0,
+            self._files,
+            len(self._rows),
+            self._boot,
+            is_clean,
+            size,
+            unused,
+            dead,
+            round(min(1.0, (unused + dead) / size), 4) if size else 0.0,
+        )
+
+
+def unused_octets(env: Any, txn: Any, tables: Any) -> int:
+    """Octets of the file in pages that hold nothing and will be used again."""
+    used = 2  # LMDB's own two first pages
+    for stat in (env.stat(), *(txn.stat(db) for db in tables)):
+        used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return max(0, int(env.info()["last_pgno"]) + 1 - used) * int(env.stat()["psize"])
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
+def main(data_dir: str) -> None:
+    """Check a data directory and write what is found, a line of JSON each, to the standard output."""
+
+    def write(kind: str, value: object) -> None:
+        sys.stdout.write(json.dumps({kind: value}) + "\n")
+        sys.stdout.flush()
+
+    stats = Check(
+        Path(data_dir),
+        lambda finding: write("finding", finding._asdict()),
+        lambda name: write("reading", name),
+    ).run()
+    if stats is None:
+        write("stats", None)
+    else:
+        write("stats", stats._asdict() | {"queues": [queue._asdict() for queue in stats.queues]})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,274 @@
+"""Makes the data file small again, while no broker is using it.
+
+Theory. An LMDB file never shrinks: pages that hold nothing are used again, which is enough while a broker runs, but a
+backlog that has been drained leaves its size behind. Within blocks, dead records take room until their whole block is
+dead. So everything is written into a new file beside the old one, row by row in the order of keys, blocks without
+their dead records; that is flushed, and then takes the old one's name, in one step of the file system. Until then the
+old file is the data, afterwards the new one is; an interrupted compaction leaves a file that nobody reads and the next
+one removes. Why not LMDB's own copy: it takes no dead records away.
+
+Damage stays what it is: rows are copied as they are, and a block whose header is wrong is not touched. seq_ids, and so
+the order, do not change; a block's key may, when its first record was dead.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import lmdb
+
+from storage.blocks import Header, bits_of, pack_key, read_header
+from storage.check import TABLES, unused_octets
+from storage.environment import FORMAT, MAP_SIZE
+from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
+
+WORTH_OCTETS = 64 * 1024 * 1024
+"""Size of a file from which it may be worth the time at a start."""
+LEFT_BEHIND = "data.mdb.new"
+"""Name of the file that a compaction writes; one that was interrupted leaves it."""
+AT_ONCE = 32 * 1024 * 1024
+"""Octets that one transaction copies, about."""
+_HEADER = Struct(">IQQQIQB")
+_REST = Struct(">QQQIQB")
+_RECORD = Struct(">IIQQBBH")
+_SIZE_OF_REFERENCE = Struct(">Q")
+
+
+class Garbage(NamedTuple):
+    """How much of a data file holds nothing that is needed; sizes in octets."""
+
+    file: int
+    unused: int
+    """In pages that hold nothing."""
+    dead: int
+    """In records of settled messages."""
+
+    @property
+    def fraction(self) -> float:
+        """The share of the file."""
+        return min(1.0, (self.unused + self.dead) / self.file) if self.file else 0.0
+
+
+class Compacted(NamedTuple):
+    """What a compaction has done; sizes of the data file in octets."""
+
+    before: int
+    after: int
+    records: int
+    """Dead records that were left out."""
+
+
+def measure(data_dir: Path) -> Garbage:
+    """See how much garbage there is, without reading messages.
+
+    Raises StorageError if the data cannot be read, UnknownFormatError if another version wrote them.
+    """
+    with _opened(data_dir) as (env, txn, tables):
+        dead = 0
+        for key, value in txn.cursor(tables["acks"]) if "acks" in tables else ():
+            block = txn.get(key, db=tables["blocks"])
+            if block is not None:
+                with contextlib.suppress(DamagedError):
+                    header = read_header(block)
+                    dead += sum(
+                        stop - start for start, stop in _extents(block, header, bits_of(value), dead=True)
+                    )
+        return Garbage(_size(data_dir), unused_octets(env, txn, tables.values()), dead)
+
+
+def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -> Compacted:
+    """Write the data anew without what is not needed. Nobody else may be using them.
+
+    Args:
+        data_dir: where they are.
+        replacing: called before the new file takes the place of the old one.
+
+    Raises DiskFullError if there is no room beside the old file, StorageError if something cannot be read or written,
+    UnknownFormatError if another version wrote them; the data are as they were then.
+
+    """
+    store = data_dir / "store"
+    new = store / LEFT_BEHIND
+    new.unlink(missing_ok=True)
+    before = _size(data_dir)
+    try:
+        with _opened(data_dir) as (env, txn, tables):
+            needed = before - unused_octets(env, txn, tables.values())
+            stat = os.statvfs(store)
+            if stat.f_bavail * stat.f_frsize < needed + needed // 20:
+                raise DiskFullError(f"there is no room for {needed} octets beside the old file in {store}")
+            records = _Copy(txn, tables, new).run()
+        replacing()
+        new.replace(store / "data.mdb")
+        _sync(store)
+    except (lmdb.Error, OSError) as error:
+        raise StorageError(f"cannot compact the data in {data_dir}: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+    return Compacted(before, _size(data_dir), records)
+
+
+@contextlib.contextmanager
+def _opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """The environment, a read transaction and the tables there are."""
+    path = data_dir / "store"
+    if not (path / "data.mdb").is_file():
+        raise StorageError(f"there are no data in {data_dir}")
+    try:
+        with lmdb.open(
+            str(path), readonly=True, lock=False, create=False, max_dbs=16, map_size=MAP_SIZE, readahead=True
+        ) as env:
+            tables = {}
+            for name in TABLES:
+                with contextlib.suppress(lmdb.NotFoundError):
+                    tables[name] = env.open_db(name.encode(), create=False)
+            with env.begin() as txn:
+                written = txn.get(b"format", db=tables["meta"]) if "meta" in tables else None
+                if written != FORMAT:
+                    shown = "no format" if written is None else f"format {written.decode('ascii', 'replace')}"
+                    text = f"the data in {data_dir} have {shown}, this version knows {FORMAT.decode()}"
+                    raise UnknownFormatError(text)
+                yield env, txn, tables
+    except lmdb.Error as error:
+        raise StorageError(f"cannot read the data in {data_dir}: {error}") from error
+
+
+class _Copy:
+    """Copies all tables into a new file."""
+
+    def __init__(self, txn: Any, tables: dict[str, Any], path: Path) -> None:
+        self._txn = txn
+        self._tables = tables
+        self._path = path
+        self._left_out = 0
+        self._kept_marks: set[bytes] = set()
+
+    def run(self) -> int:
+        """Copy, flush and close; returns how many dead records were left out."""
+        with lmdb.open(
+            str(self._path),
+            subdir=False,
+            lock=False,
+            sync=False,
+            map_size=MAP_SIZE,
+            max_dbs=16,
+            meminit=False,
+        ) as env:
+            for name, table in self._tables.items():
+                if name == "blocks":
+                    rows: Iterator[tuple[bytes, bytes]] = self._blocks(table)
+                elif name == "acks":
+                    rows = ((key, value) for key, value in self._txn.cursor(table) if key in self._kept_marks)
+                else:
+                    rows = iter(self._txn.cursor(table))
+                _fill(env, env.open_db(name.encode()), rows)
+            env.sync(True)
+        descriptor = os.open(self._path, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return self._left_out
+
+    def _blocks(self, table: Any) -> Iterator[tuple[bytes, bytes]]:
+        """The blocks without their dead records. They come before the bitmaps: some of those are not needed then."""
+        acks = self._tables.get("acks")
+        for key, value in self._txn.cursor(table):
+            bitmap = None if acks is None else self._txn.get(key, db=acks)
+            if bitmap is None:
+                yield key, value
+                continue
+            try:
+                new = rewritten(value, bits_of(bitmap))
+            except DamagedError:
+                self._kept_marks.add(key)
+                yield key, value
+                continue
+            self._left_out += bits_of(bitmap).bit_count()
+            if new is not None:
+                yield new
+
+
+def _fill(env: Any, table: Any, rows: Iterator[tuple[bytes, bytes]]) -> None:
+    """Write rows, in a few transactions."""
+    octets = 0
+    some: list[tuple[bytes, bytes]] = []
+    for row in rows:
+        some.append(row)
+        octets += len(row[0]) + len(row[1])
+        if octets >= AT_ONCE:
+            _put(env, table, some)
+            some, octets = [], 0
+    _put(env, table, some)
+
+
+def _put(env: Any, table: Any, rows: list[tuple[bytes, bytes]]) -> None:
+    rows.sort()  # a block that begins later than it did may have to stand behind the next one
+    with env.begin(write=True) as txn:
+        cursor = txn.cursor(table)
+        if rows and cursor.last() and cursor.key() >= rows[0][0]:
+            cursor.putmulti(rows)
+        else:
+            cursor.putmulti(rows, append=True)
+
+
+def rewritten(value: bytes, dead: int) -> tuple[bytes, bytes] | None:
+    """A block without the records whose bit is set, and its key; None if nothing is left of it.
+
+    Raises DamagedError if it cannot be taken apart.
+    """
+    header = read_header(value)
+    extents = _extents(value, header, dead, dead=False)
+    if not extents:
+        return None
+    records = [value[start:stop] for start, stop in extents]
+    seq_ids = []
+    octets = 0
+    has_references = 0
+    for record in records:
+        if len(record) < _RECORD.size:
+            raise DamagedError(f"a record of a block of queue {header.qid} is too short")
+        _, length, seq_id, _, kind, _, address = _RECORD.unpack_from(record)
+        seq_ids.append(seq_id)
+        if kind:
+            has_references = 1
+            if len(record) < _RECORD.size + address + 2 * _SIZE_OF_REFERENCE.size:
+                raise DamagedError(f"a record of a block of queue {header.qid} is too short")
+            octets += _SIZE_OF_REFERENCE.unpack_from(record, _RECORD.size + address + 8)[0]
+        else:
+            octets += length - (_RECORD.size - 8) - address
+    if seq_ids != sorted(set(seq_ids)) or not header.first <= seq_ids[0] <= seq_ids[-1] <= header.last:
+        raise DamagedError(f"the records of a block of queue {header.qid} are out of order")
+    count = len(records)
+    offset = _HEADER.size + 4 * count
+    directory = b""
+    for record in records:
+        directory += offset.to_bytes(4, "big")
+        offset += len(record)
+    head = _REST.pack(header.qid, seq_ids[0], seq_ids[-1], count, octets, has_references)
+    crc = crc32(directory, crc32(head)).to_bytes(4, "big")
+    return pack_key(header.qid, seq_ids[0]), b"".join((crc, head, directory, *records))
+
+
+def _extents(value: bytes, header: Header, bits: int, *, dead: bool) -> list[tuple[int, int]]:
+    """From where to where the dead records of a block reach, or the others."""
+    count = header.records
+    offsets = [*Struct(f">{count}I").unpack_from(value, _HEADER.size), len(value)]
+    return [(offsets[at], offsets[at + 1]) for at in range(count) if bool(bits >> at & 1) == dead]
+
+
+def _size(data_dir: Path) -> int:
+    return (data_dir / "store" / "data.mdb").stat().st_size
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,228 @@
+"""`leveret store ...`: what it prints, its exit codes, and that it keeps away from a broker at work."""
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pika
+import pytest
+from click.testing import CliRunner, Result
+from running import Running
+from stored import Stored, example
+
+from broker import disk
+from broker.cli import main
+from broker.disk import compact_if_worth_it
+from storage.compact import LEFT_BEHIND, measure
+
+
+def store(*words: str) -> Result:
+    """Run `leveret store`."""
+    return CliRunner().invoke(main, ["store", *words])
+
+
+def size_of(data_dir: Path) -> int:
+    return (data_dir / "store" / "data.mdb").stat().st_size
+
+
+def spoil(data_dir: Path, octets: bytes) -> None:
+    """Damage whatever contains these octets."""
+    path = data_dir / "store" / "data.mdb"
+    path.write_bytes(path.read_bytes().replace(octets, octets.swapcase()))
+
+
+def test_whole_data(tmp_path):
+    """Data that are whole are clean, with exit code 0 and a line that says how much was looked at."""
+    example(tmp_path)
+    done = store("check", "--data-dir", str(tmp_path))
+
+    assert (0, "") == (done.exit_code, done.stderr)
+    assert f"clean: 3 queues, 189 messages, 6 blocks in {tmp_path}\n" == done.stdout
+
+
+def test_damaged_data(tmp_path):
+    """Each finding is a line; the exit code is 65."""
+    example(tmp_path)
+    spoil(tmp_path, b"message 150")
+    done = store("check", "--data-dir", str(tmp_path))
+    lines = done.stdout.splitlines()
+
+    assert 65 == done.exit_code
+    assert lines[0].startswith("damaged: blocks ")
+    assert lines[0].endswith("is damaged")
+    assert lines[-1] == f"{len(lines) - 1} findings of damage in {tmp_path}"
+
+
+def test_left_over_is_no_damage(tmp_path):
+    """What the next start removes is told, and is no reason for another exit code."""
+    example(tmp_path)
+    (tmp_path / "blobs" / "1.part").touch()
+    done = store("check", "--data-dir", str(tmp_path))
+
+    assert 0 == done.exit_code
+    assert "left over: blobs/1.part: it belongs to no message" == done.stdout.splitlines()[0]
+
+
+def test_json(tmp_path):
+    """With --json there is one object: whether it is clean, the findings, the sums."""
+    example(tmp_path)
+    told = json.loads(store("check", "--json", "--data-dir", str(tmp_path)).stdout)
+
+    assert (True, [], 189) == (told["clean"], told["findings"], told["stats"]["messages"])
+    spoil(tmp_path, b"message 150")
+    told = json.loads(store("check", "--json", "--data-dir", str(tmp_path)).stdout)
+    assert (False, True) == (told["clean"], told["findings"][0]["damage"])
+
+
+def test_a_file_that_ends_the_reader_is_damaged(tmp_path):
+    """A truncated file, whose reader the system kills, is a finding like any other."""
+    example(tmp_path, clean=True)
+    path = tmp_path / "store" / "data.mdb"
+    path.write_bytes(path.read_bytes()[: 3 * 4096])
+    done = store("check", "--data-dir", str(tmp_path))
+
+    assert 65 == done.exit_code
+    assert "SIGBUS" in done.stdout
+    assert "reading it ended with" in done.stdout
+    shown = store("stats", "--data-dir", str(tmp_path))
+    assert 65 == shown.exit_code
+    assert shown.stderr.startswith(f"leveret: cannot read the data in {tmp_path}: ")
+
+
+def test_stats(tmp_path):
+    """A line for each queue, then the sums; the same as JSON."""
+    example(tmp_path)
+    lines = store("stats", "--data-dir", str(tmp_path)).stdout.splitlines()
+    told = json.loads(store("stats", "--json", "--data-dir", str(tmp_path)).stdout)
+
+    assert ["vhost", "queue", "messages", "octets", "blocks", "dead", "dead_octets"] == lines[0].split()
+    assert ["/", "one", "180"] == lines[1].split()[:3]
+    assert f"file_size: {size_of(tmp_path)}" in lines
+    assert ("one", 180, 30) == tuple(told["queues"][0][name] for name in ("name", "messages", "dead"))
+
+
+def drained(data_dir: Path, messages: int = 2000) -> None:
+    """A file that is much larger than what is left in it."""
+    stored = Stored(data_dir, "q")
+    for number in range(messages):
+        stored.publish(f"{number % 10}" * 3000, "q")
+    stored.commit()
+    stored.take("q", messages - 10)
+    stored.commit()
+    stored.close()
+
+
+def test_compact(tmp_path):
+    """The sizes before and after are printed, and what is left is clean."""
+    drained(tmp_path)
+    before = size_of(tmp_path)
+    done = store("compact", "--data-dir", str(tmp_path))
+    after = size_of(tmp_path)
+
+    assert 0 == done.exit_code
+    assert [f"before: {before} octets", f"after: {after} octets"] == [
+        line.partition(",")[0] for line in done.stdout.splitlines()
+    ]
+    assert after < before / 10
+    assert 0 == store("check", "--data-dir", str(tmp_path)).exit_code
+    again = json.loads(store("compact", "--json", "--data-dir", str(tmp_path)).stdout)
+    assert {"before": after, "after": after, "records": 0} == again
+
+
+def test_damaged_data_are_not_compacted(tmp_path):
+    """Damage is looked for first, and then nothing is touched."""
+    example(tmp_path)
+    spoil(tmp_path, b"message 150")
+    before = (tmp_path / "store" / "data.mdb").read_bytes()
+    done = store("compact", "--data-dir", str(tmp_path))
+
+    assert 65 == done.exit_code
+    assert done.stderr.startswith("leveret: will not compact damaged data: blocks ")
+    assert before == (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+def test_no_data(tmp_path):
+    """A directory without data is 65, one that is not there 73, and neither is made into one."""
+    done = store("check", "--data-dir", str(tmp_path))
+    gone = store("check", "--data-dir", str(tmp_path / "gone"))
+
+    assert (65, "damaged: store: there is no data") == (done.exit_code, done.stdout.splitlines()[0])
+    assert 73 == gone.exit_code
+    assert (
+        f"leveret: cannot use data directory {tmp_path / 'gone'}: No such file or directory\n" == gone.stderr
+    )
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_running_broker_is_left_alone(tmp_path):
+    """While a broker uses the data each command says which process, with 73; when it has stopped they are clean."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+        told = {
+            store(word, "--data-dir", str(running.data_dir)).stderr for word in ("check", "stats", "compact")
+        }
+        connection.close()
+        running.stopped_by(signal.SIGTERM)
+        who = f"process {running.process.pid} on {socket.gethostname()}"
+        done = store("check", "--data-dir", str(running.data_dir))
+
+    text = f"cannot use data directory {running.data_dir}: another broker is using it, {who}"
+    assert {f"leveret: {text}\n"} == told
+    assert (0, "clean: 1 queues, 1 messages, 1 blocks") == (done.exit_code, done.stdout.partition(" in ")[0])
+
+
+@pytest.mark.parametrize("worth", [True, False])
+def test_garbage_is_taken_out_at_a_start(tmp_path, monkeypatch, caplog, worth):
+    """A large file with more garbage than it may have is compacted before it is opened, and the sizes are logged."""
+    caplog.set_level("INFO", "leveret")
+    monkeypatch.setattr(disk, "WORTH_OCTETS", 1024 * 1024)
+    drained(tmp_path)
+    before = size_of(tmp_path)
+    garbage = measure(tmp_path).fraction
+    compact_if_worth_it(tmp_path, garbage - 0.01 if worth else garbage + 0.01)
+
+    assert worth == (size_of(tmp_path) < before / 10)
+    assert worth == any(f"before={before} after={size_of(tmp_path)}" in line for line in caplog.messages)
+
+
+def test_small_files_are_not_worth_it(tmp_path, caplog):
+    """A file of less than 64 MiB is left alone, and so is every one if the fraction is 1; what was left behind goes."""
+    drained(tmp_path, 200)
+    before = size_of(tmp_path)
+    (tmp_path / "store" / LEFT_BEHIND).touch()
+    compact_if_worth_it(tmp_path, 0.0)
+
+    assert not (tmp_path / "store" / LEFT_BEHIND).exists()
+    assert (before, []) == (size_of(tmp_path), caplog.messages)
+
+
+def test_a_start_goes_on_without_compaction(tmp_path, monkeypatch, caplog):
+    """What cannot be compacted is a warning; what is not there is nothing."""
+    monkeypatch.setattr(disk, "WORTH_OCTETS", 0)
+    compact_if_worth_it(tmp_path, 0.5)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "data.mdb").write_bytes(b"x" * 10_000)
+    compact_if_worth_it(tmp_path, 0.5)
+
+    assert 1 == len(caplog.messages)
+    assert caplog.messages[0].startswith("storage: not compacted: cannot read the data in ")
+
+
+def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
+    """An error of the reading program is a finding that names where it was."""
+    output = b'{"reading": "blocks"}\n{"find'
+    done = subprocess.CompletedProcess([], 1, output, b"Traceback\nKeyError: 5\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_words, **_options: done)
+    told = store("check", "--data-dir", str(tmp_path))
+
+    assert (65, "damaged: blocks: reading it ended with KeyError: 5") == (
+        told.exit_code,
+        told.stdout.splitlines()[0],
+    )

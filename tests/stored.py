@@ -1,0 +1,100 @@
+"""A data directory with a bit of everything, made by the parts that make a real one, without threads or sockets."""
+
+from pathlib import Path
+
+from broker.amqp.properties import build
+from storage.definitions import ExchangeRow, QueueRow, VHostRow, encode
+from storage.environment import Environment, pack_blob
+from storage.journal import Journal
+from storage.message import Persistent
+from storage.recovery import saved_rows
+from storage.variable_queue import Pager, VariableQueue
+
+ADDRESS = b"\x00\x02k1"
+SEGMENT = 64
+
+
+def content_of(text: str) -> bytes:
+    """The frames of a message with this body."""
+    header, body = build(len(text), delivery_mode=2), text.encode()
+    frames = b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce"
+    return frames + b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
+
+
+class Stored:
+    """An open data directory and its queues.
+
+    Args:
+        data_dir: where it is.
+        names: of its durable queues, which are in the vhost `/`.
+
+    """
+
+    def __init__(self, data_dir: Path, *names: str) -> None:
+        self.environment = Environment(data_dir, sync=False)
+        boot = self.environment.boot
+        self.journal = Journal(boot << 40)
+        self.pager = Pager(self.journal, lambda _: None, segment=SEGMENT, file_from=20_000)
+        ids = iter(range((boot << 32) + 1, (boot << 32) + 1000))
+        vhost = VHostRow(next(ids), b"/")
+        rows = [vhost, ExchangeRow(next(ids), vhost.id, b"x", b"direct", False, False, b"")]
+        self.queues: dict[str, VariableQueue] = {}
+        for name in names:
+            row = QueueRow(next(ids), vhost.id, name.encode(), False, b"")
+            rows.append(row)
+            self.queues[name] = VariableQueue(self.pager, row.id, durable=True, next_seq=boot << 40)
+        for row in rows:
+            self.journal.put("defs", row.key(), encode(row))
+        self.commit()
+
+    def publish(self, text: str, *names: str) -> None:
+        """A persistent message to these queues."""
+        message = Persistent(ADDRESS, content_of(text), 1, None, 0, len(names))
+        for name in names:
+            self.queues[name].publish([message], persistent=True)
+
+    def take(self, name: str, count: int, *keep: int) -> None:
+        """Fetch and ack that many messages from the head, but not those with these places among them."""
+        seq_ids = []
+        while len(seq_ids) < count:
+            found = self.queues[name].fetch(count - len(seq_ids), ack_required=True).seq_ids
+            assert found, "it was paged to disk, and nothing is read here"
+            seq_ids += found
+        self.queues[name].ack([seq_id for place, seq_id in enumerate(seq_ids) if place not in keep])
+
+    def commit(self) -> None:
+        """Bring all that was noted to disk, files first."""
+        for msg_id, (message, _) in list(self.journal.files.items()):
+            octets = pack_blob(msg_id, message.content) + message.content
+            self.environment.blob_path(msg_id).write_bytes(octets)
+            self.journal.file_written(msg_id)
+        unlink = self.environment.commit(self.journal.cut())
+        self.journal.settled()
+        for msg_id in unlink:
+            self.environment.blob_path(msg_id).unlink()
+
+    def close(self, *, clean: bool = False) -> None:
+        """End, with or without what a clean stop saves."""
+        if clean:
+            self.environment.save(saved_rows(self.queues.values()))
+        self.environment.close()
+
+
+def example(data_dir: Path, *, clean: bool = False) -> None:
+    """Two queues with messages in rows, apart and in files, some of them settled.
+
+    `one` has 200 messages with a dead one among each three of the first 90, `two` shares ten of 5000 octets with
+    it, and one of 30,000.
+    """
+    stored = Stored(data_dir, "one", "two", "empty")
+    for number in range(200):
+        stored.publish(f"message {number}", "one")
+    stored.commit()
+    for number in range(10):
+        stored.publish(f"{number}" * 5000, "one", "two")
+    stored.publish("f" * 30_000, "two")
+    stored.commit()
+    stored.take("one", 90, *range(0, 90, 3), *range(1, 90, 3))
+    stored.take("two", 2)
+    stored.commit()
+    stored.close(clean=clean)
