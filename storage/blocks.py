@@ -275,6 +275,50 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
             yield Record(index, seq_id, expires, kind, priority, address, None, msg_id, size)
 
 
+def plain_entries(
+    value: bytes, header: Header, dead: int, block: Block, wanted: range, *, durable: bool
+) -> list[Entry] | None:
+    """Stored entries with their bodies, of those records of a block that are not dead and whose seq_id is in `wanted`.
+
+    The short way of `read_records` for long runs of small messages: None for a block with references or with damage,
+    which take the other.
+    """
+    if header.has_references:
+        return None
+    seed = crc32(header.qid.to_bytes(8, "big"))
+    unpack = _RECORD.unpack_from
+    first, end = wanted.start, wanted.stop
+    address = b""
+    octets_before = -1
+    entries = []
+    try:
+        offsets = Struct(f">{header.records}I").unpack_from(value, _HEADER_OCTETS)
+        for index, offset in enumerate(offsets):
+            if dead and dead >> index & 1:
+                continue
+            crc, length, seq_id, _, _, _, octets = unpack(value, offset)
+            stop = offset + 8 + length
+            if crc32(value[offset + 8 : stop], seed) != crc:
+                return None
+            if not first <= seq_id < end:
+                continue
+            at = offset + _RECORD_OCTETS
+            content_at = at + octets
+            if octets != octets_before or not value.startswith(address, at):
+                address = value[at:content_at]
+                octets_before = octets
+            content = value[content_at:stop]
+            channel_id = content[1] << 8 | content[2]
+            entry = Entry(seq_id, Message(address, content, channel_id), stop - content_at, durable=durable)
+            entry.state = STORED
+            entry.block = block
+            entry.index = index
+            entries.append(entry)
+    except (StructError, IndexError):
+        return None
+    return entries
+
+
 def pack_bits(count: int, bits: int) -> bytes:
     """A number as a bitmap of `count` bits."""
     return bits.to_bytes((count + 7) // 8, "little")

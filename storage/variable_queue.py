@@ -50,6 +50,7 @@ from storage.blocks import (
     Header,
     Record,
     bits_of,
+    plain_entries,
     read_header,
     read_records,
 )
@@ -171,6 +172,7 @@ class VariableQueue:
         "segment",
         "target_ram_count",
         "transitions",
+        "unacked_octets",
     )
 
     def __init__(self, pager: Pager, qid: int, *, durable: bool, next_seq: int = 0) -> None:
@@ -218,6 +220,8 @@ class VariableQueue:
         self.ram_limit = pager.ram_limit
         self.ram_octets = 0
         """Content of ready messages in memory."""
+        self.unacked_octets = 0
+        """About the content of unacked ones in memory: what is acked counts as the average does."""
         self._evicting = 0
         """How much of that is only waiting for its commit: entries of q3 and q2 that are to be evicted."""
         # counters
@@ -319,6 +323,7 @@ class VariableQueue:
                 items = self._journaled(messages, first)
                 self._unacked.update(zip(seq_ids, items, strict=True))
                 self._unacked_entries += sum([type(item) is Entry for item in items])
+                self._delivered(messages)
             else:
                 for message in messages:
                     if message.persistent:
@@ -326,7 +331,18 @@ class VariableQueue:
                         message.accepted()  # type: ignore[attr-defined]
         elif ack_required:
             self._unacked.update(zip(seq_ids, messages, strict=True))
+            self._delivered(messages)
         return seq_ids
+
+    def _delivered(self, messages: list[Message]) -> None:
+        """Messages went straight to the unacked, who may become too many."""
+        self.unacked_octets += len(messages[0].content) * len(messages)
+        self.pager.active.add(self)
+        if (
+            self.unacked_octets + OVERHEAD * len(self._unacked) > self.ram_limit
+            or len(self._unacked) > self.target_ram_count
+        ):
+            self.reduce_memory_use(len(messages))
 
     def _journaled(self, messages: Collection[Message], seq_id: int) -> list[Item]:
         """The messages, those that must be written as entries that the journal knows."""
@@ -392,7 +408,10 @@ class VariableQueue:
             messages = items  # type: ignore[assignment]
             if ack_required:
                 self._unacked.update(zip(seq_ids, items, strict=True))
-        self.ram_octets -= sum([len(message.content) for message in messages])
+        octets = sum([len(message.content) for message in messages])
+        self.ram_octets -= octets
+        if ack_required:
+            self.unacked_octets += octets
         return Batch(seq_ids, messages, redelivered=False)
 
     @staticmethod
@@ -434,6 +453,8 @@ class VariableQueue:
         batch = _NONE_FETCHED
         if taken:
             batch = self._take(taken, ack_required=ack_required, redelivered=redelivered)
+            if self.unacked_octets + OVERHEAD * len(self._unacked) > self.ram_limit:
+                self.reduce_memory_use(len(taken))
         if not q3 and not self.delta_count:
             self._q1_to_q4()
         elif self._ahead < self.segment // 2 and (self._ahead < len(q3) or self.delta_count):
@@ -446,8 +467,10 @@ class VariableQueue:
         self.fetched += count
         items = [item for _, item in taken]
         messages = self._bodies(items)
-        self.ram_octets -= sum([len(message.content) for message in messages])
+        octets = sum([len(message.content) for message in messages])
+        self.ram_octets -= octets
         if ack_required:
+            self.unacked_octets += octets
             self._unacked.update(taken)
             self._unacked_entries += sum([type(item) is Entry for item in items])
         else:
@@ -473,15 +496,20 @@ class VariableQueue:
         """Forget fetched messages for good."""
         unacked = self._unacked
         self.acked += len(seq_ids)
+        before = len(unacked)
         if not self._unacked_entries:
             for seq_id in seq_ids:
                 del unacked[seq_id]
+            if before:
+                self.unacked_octets = self.unacked_octets * len(unacked) // before
             return
         if self._unacked_out:
             items = [self._take_unacked(seq_id) for seq_id in seq_ids]
         else:
             pop = unacked.pop
             items = [pop(seq_id) for seq_id in seq_ids]
+        if before:
+            self.unacked_octets = self.unacked_octets * len(unacked) // before
         entries = [item for item in items if type(item) is Entry]
         self._unacked_entries -= len(entries)
         self._forget(entries)
@@ -518,6 +546,7 @@ class VariableQueue:
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
         returned, take = self.returned, self._take_unacked
+        before = len(self._unacked)
         for seq_id in seq_ids:
             item = take(seq_id)
             if type(item) is Entry:
@@ -527,6 +556,8 @@ class VariableQueue:
             else:
                 self.ram_octets += len(item.content)  # type: ignore[union-attr]
             heappush(returned, (seq_id, item))
+        if before:
+            self.unacked_octets = self.unacked_octets * len(self._unacked) // before
         self.ready_count += len(seq_ids)
         self.pager.active.add(self)
 
@@ -684,9 +715,9 @@ class VariableQueue:
 
     def _effective_target(self) -> float:
         """The target as a number of messages, of their present size on average."""
-        count = self.ram_msg_count
-        octets = self.ram_octets - self._evicting
-        if octets + OVERHEAD * (count + self.ram_ack_count) <= self.ram_limit:
+        count = self.ram_msg_count + self.ram_ack_count
+        octets = self.ram_octets - self._evicting + self.unacked_octets
+        if octets + OVERHEAD * count <= self.ram_limit:
             return self.target_ram_count
         average = OVERHEAD + octets / max(1, count)
         return min(self.target_ram_count, self.ram_limit / average)
@@ -705,7 +736,8 @@ class VariableQueue:
         if quota <= 0 or not self.ram_ack_count:
             return 0
         unacked, out = self._unacked, self._unacked_out
-        limited = min(quota, len(unacked))
+        before = len(unacked)
+        limited = min(quota, before)
         for _ in range(limited):
             seq_id, item = unacked.popitem()
             if type(item) is not Entry:
@@ -716,6 +748,7 @@ class VariableQueue:
             else:
                 item.evict = True
             out[seq_id] = item
+        self.unacked_octets = self.unacked_octets * len(unacked) // before
         if limited:
             self._moved("limit_ram_acks", limited)
         return limited
@@ -959,8 +992,17 @@ class VariableQueue:
         self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, entries: list[Entry]
     ) -> None:
         """Make entries of those records of a block that belong to a part of the delta."""
+        dead = bits_of(raw.dead)
+        durable = self.durable and not raw.paged
+        plain = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
+        if plain is not None:
+            block.away -= len(plain)
+            self.delta_octets -= sum([entry.size for entry in plain])
+            self.delta_paged -= raw.paged * len(plain)
+            entries += plain
+            return
         address = b""
-        for record in read_records(raw.value, header, bits_of(raw.dead)):
+        for record in read_records(raw.value, header, dead):
             if isinstance(record, int):
                 self.damaged += 1
                 continue
@@ -972,7 +1014,7 @@ class VariableQueue:
             block.away -= 1
             self.delta_octets -= record.size
             self.delta_paged -= raw.paged
-            entry = Entry(record.seq_id, message, record.size, durable=self.durable and not raw.paged)
+            entry = Entry(record.seq_id, message, record.size, durable=durable)
             entry.state = STORED
             entry.block = block
             entry.index = record.place
