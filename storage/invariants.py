@@ -79,6 +79,10 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
             "the entries among the alphas are miscounted",
         ),
         (
+            bool(queue._unacked) or not queue.unacked_octets,
+            f"{queue.unacked_octets} octets of no unacked message are counted",
+        ),
+        (
             sum(type(item) is Entry for _, item in unacked) == queue._unacked_entries,
             "the entries among the unacked are miscounted",
         ),

@@ -74,4 +74,5 @@ class MemoryMonitor:
 
 def memory_of(queue: VariableQueue) -> int:
     """Octets of memory that a queue's messages take, about."""
-    return queue.ram_octets + OVERHEAD * (queue.ram_msg_count + queue.ram_ack_count)
+    octets = queue.ram_octets + queue.unacked_octets
+    return octets + OVERHEAD * (queue.ram_msg_count + queue.ram_ack_count)
