@@ -221,6 +221,8 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
         raise StartupError(str(error), EXIT_DATA) from None
     except OSError as error:
         raise StartupError(_port_problem(error, config), EXIT_UNAVAILABLE) from None
+    except StartupError:
+        raise
     except Exception:
         _logger.exception("the broker failed to start")
         return EXIT_SOFTWARE

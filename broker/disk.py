@@ -38,6 +38,11 @@ class Room(NamedTuple):
     unused: int
     """Those of the file that hold nothing and will be used again."""
 
+    @property
+    def garbage_fraction(self) -> float:
+        """The share of the file that is unused. Dead records come on top: only a look at all blocks would tell."""
+        return self.unused / self.file if self.file else 0.0
+
 
 class CheckedQueue(VariableQueue):
     """A variable queue that checks its invariants after every operation (`storage.check_invariants`)."""
