@@ -53,9 +53,10 @@ class _Injection:
         elif kind == "eio-fsync":
             self.words = inject("fsync", EIO, str(rng.randint(3, 8)), log=log)
         elif kind == "enospc":
-            first = rng.randint(40, 200)
-            when = f"{first}..{first + rng.randint(0, 40)}"
-            self.words = inject("pwrite64,writev", ENOSPC, when, log=log, path=data_file)
+            # not pwrite64, which also writes the meta pages: these are there from the beginning
+            first = rng.randint(5, 40)
+            when = f"{first}..{first + rng.randint(0, 20)}"
+            self.words = inject("writev", ENOSPC, when, log=log, path=data_file)
         else:
             when = rng.randint(40, 400) if late else rng.randint(1, 20)
             self.words = inject(

@@ -10,6 +10,7 @@ With a disk whose power can be cut, the power goes at the same point, the proces
 """
 
 import asyncio
+import os
 import random
 import shutil
 import signal
@@ -317,6 +318,8 @@ async def one_point(
     """Kill workload `number` at its `when`-th `call`; False if it ended before it came to that."""
     place = home / "point"
     place.mkdir()
+    if disk is not None:
+        os.sync()  # the folder is ours, not the broker's to keep
     log = home.parent / f"{home.name}.strace" if disk is not None else home / "strace.out"
     log.unlink(missing_ok=True)
     site = Site(place, *FILES)

@@ -1,0 +1,123 @@
+"""Runs a campaign: `make crash`, `powercut`, `crash-points`, `faults`, `torn`, `mutants`; see docs/reliability.md.
+
+One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
+the seed. 2: the campaign cannot be run here, and why.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+
+import uvloop  # noqa: E402
+from crash import faults, kills, loopdisk, points, powercuts, torn, tracer  # noqa: E402
+from crash.kills import Totals  # noqa: E402
+from crash.mutants import run as mutants  # noqa: E402
+
+MEMORY = Path("/dev/shm")
+DEFAULTS = {"crash": 1000, "powercut": 1000, "points": 100, "faults": 200, "torn": 20_000, "control": 1}
+
+
+class Progress:
+    """Prints lines as they come, each with how far the campaign is."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.began, self.lines = total, time.monotonic(), 0
+
+    def __call__(self, line: str) -> None:
+        """Print a line."""
+        self.lines += 1
+        seconds = time.monotonic() - self.began
+        left = seconds / self.lines * (self.total - self.lines)
+        print(f"[{self.lines}/{self.total} {seconds:.0f} s, {max(0, left):.0f} s left] {line}", flush=True)
+
+
+def crash(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """`kill -9` at random."""
+    return uvloop.run(kills.kills(home, count, seed, say=say))
+
+
+def powercut(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Power cuts at random, after a control that must lose something."""
+    control = home / "control"
+    control.mkdir()
+    lost = uvloop.run(powercuts.control(control, seed, say=print))
+    shutil.rmtree(control)
+    if not lost.counts["O1"]:
+        print("the control lost nothing: the power cuts prove nothing")
+        lost.counts["violations"] += 1
+        return lost
+    print(f"control without flushing: {lost.counts['O1']} objections of O1, as it must be")
+    return uvloop.run(powercuts.powercuts(home, count, seed, say=say))
+
+
+def crash_points(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Every flush and every write of `count` workloads, then every flush with the power cut."""
+    totals = uvloop.run(points.points(home, range(seed, seed + count), say=say))
+    print("\n".join(totals.lines()))
+    if loopdisk.why_no_power_cuts():
+        print(f"no power cuts: {loopdisk.why_no_power_cuts()}")
+        return totals
+    with loopdisk.LoopDisk(home) as disk:
+        cut = uvloop.run(
+            points.points(
+                disk.mount_point, range(seed, seed + count), say=say, calls=("fdatasync",), disk=disk
+            )
+        )
+    cut.counts.update(totals.counts)
+    cut.violations += totals.violations
+    return cut
+
+
+def fail(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """A disk that fails."""
+    return uvloop.run(faults.faults(home, count, seed, say=say))
+
+
+def tear(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Damaged copies."""
+    return uvloop.run(torn.torn(home, count, seed, say=say, every=max(1, count // 100)))
+
+
+CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
+    "crash": (crash, str, ""),
+    "powercut": (powercut, loopdisk.why_no_power_cuts, ""),
+    "points": (crash_points, tracer.why_not, ""),
+    "faults": (fail, tracer.why_not, ""),
+    "torn": (tear, str, "memory"),
+}
+
+
+def main() -> int:
+    """Run one campaign."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("campaign", choices=[*CAMPAIGNS, "mutants"])
+    parser.add_argument("-n", "--number", type=int, help="how many cycles (workloads, copies)")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    parser.add_argument("--home", type=Path, help="an existing folder for the data, on the disk to be tested")
+    parser.add_argument("--only", help="one mutant")
+    arguments = parser.parse_args()
+    if arguments.campaign == "mutants":
+        return asyncio.run(mutants.run_all(arguments.only))
+    campaign, why_not, where = CAMPAIGNS[arguments.campaign]
+    if reason := why_not():
+        print(f"{arguments.campaign}: {reason}")
+        return 2
+    count = arguments.number or DEFAULTS[arguments.campaign]
+    print(f"{arguments.campaign}: {count}, seed {arguments.seed}", flush=True)
+    folder = arguments.home or (MEMORY if where == "memory" and MEMORY.is_dir() else None)
+    with tempfile.TemporaryDirectory(prefix="leveret-crash-", dir=folder) as home:
+        lines = count * {"points": 2, "torn": 0}.get(arguments.campaign, 1) or 100
+        totals = campaign(Path(home), count, arguments.seed, Progress(lines))
+    print("\n".join(totals.lines()))
+    return 1 if totals.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

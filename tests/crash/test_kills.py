@@ -1,0 +1,42 @@
+"""Short forms of `make crash` and `make powercut`, and of the acceptance script."""
+
+import pytest
+import uvloop
+from crash.acceptance import accept
+from crash.judged import SEED, needs_power_cuts, passed
+from crash.kills import kills
+from crash.powercuts import control, powercuts
+
+pytestmark = pytest.mark.timeout(240)
+ALLOWANCE = 10.0
+"""Seconds for a start: other tests run beside these."""
+
+
+def test_ten_kills_lose_nothing(tmp_path):
+    """Killed at random under load: nothing that was confirmed is lost, unmarked or out of order."""
+    totals = uvloop.run(kills(tmp_path, 10, SEED, say=str, allowance=ALLOWANCE))
+    counts = passed(totals)
+    assert 10 == totals.counted
+    assert counts["recovered"] > 1000
+
+
+@needs_power_cuts
+def test_three_power_cuts_lose_nothing(tmp_path):
+    """As the kills, with what was not flushed gone as well."""
+    totals = uvloop.run(powercuts(tmp_path, 3, SEED, say=str, allowance=ALLOWANCE))
+    counts = passed(totals)
+    assert 3 == totals.counted
+    assert counts["recovered"] > 300
+
+
+@needs_power_cuts
+def test_a_broker_that_does_not_flush_loses_messages_in_a_power_cut(tmp_path):
+    """The control: without it the power cuts would prove nothing."""
+    totals = uvloop.run(control(tmp_path, SEED, say=str))
+    assert totals.counts["O1"]
+
+
+def test_pika_is_told_the_truth(tmp_path):
+    """Every message that pika was told is confirmed is consumed, though the broker is killed twice meanwhile."""
+    good, line = accept(tmp_path, 4000, 2)
+    assert good, line

@@ -1,0 +1,33 @@
+"""A short form of `make crash-points`."""
+
+import pytest
+import uvloop
+from crash.judged import needs_power_cuts, needs_strace, passed
+from crash.loopdisk import LoopDisk
+from crash.points import points
+
+pytestmark = pytest.mark.timeout(240)
+STEPS = 10
+
+
+@needs_strace
+def test_crash_points_of_one_workload(tmp_path):
+    """Killed at every flush of a workload, and at every twelfth write, the broker keeps what it has promised."""
+    totals = uvloop.run(points(tmp_path, [1], say=str, calls=("fdatasync",), steps=STEPS))
+    passed(totals)
+    assert totals.counted >= 10
+    totals = uvloop.run(points(tmp_path, [2], say=str, calls=("pwrite64",), steps=STEPS, stride=12))
+    passed(totals)
+    assert totals.counted >= 2
+
+
+@needs_strace
+@needs_power_cuts
+def test_crash_points_with_the_power_cut(tmp_path):
+    """The same for some flushes of another workload, what was not flushed being gone."""
+    with LoopDisk(tmp_path, 64) as disk:
+        totals = uvloop.run(
+            points(disk.mount_point, [3], say=str, calls=("fdatasync",), steps=STEPS, stride=6, disk=disk)
+        )
+    passed(totals)
+    assert totals.counted >= 2
