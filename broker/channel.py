@@ -58,8 +58,11 @@ class ChannelHost(Protocol):
     def forget_routes(self) -> None:
         """Drop the cached routes: the channel publishes differently from now on."""
 
-    def reply_when_safe(self, number: int, reply: bytes) -> None:
-        """Send a frame of that channel when everything journaled so far is safe, and execute nothing before."""
+    def reply_when_safe(self, number: int, reply: bytes, *, files: bool = False) -> None:
+        """Send a frame of that channel when everything journaled so far is safe, and execute nothing before.
+
+        `files`: bodies included that are being written to files of their own.
+        """
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
         """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
@@ -160,9 +163,12 @@ class Channel:
         else:
             self.send(method)
 
-    def reply_when_safe(self, method: object) -> None:
-        """Send a `*-ok` that promises something durable: after its commit, at once if none is pending."""
-        self.host.reply_when_safe(self.number, encode_method(self.number, method))  # type: ignore[arg-type]
+    def reply_when_safe(self, method: object, *, files: bool = False) -> None:
+        """Send a `*-ok` that promises something durable: after its commit, at once if none is pending.
+
+        `files`: it is about messages, whose bodies may be on their way into files of their own.
+        """
+        self.host.reply_when_safe(self.number, encode_method(self.number, method), files=files)  # type: ignore[arg-type]
 
     # -- permissions ------------------------------------------------------------------------------------------------
 
@@ -447,7 +453,8 @@ class Channel:
         tx = self._transaction()
         self.tx = Transaction()
         for queues, message, mandatory, persistent in tx.publishes:
-            self.enqueue(queues, message, mandatory=mandatory, persistent=persistent)
+            left = [queue for queue in queues if not queue.deleted]
+            self.enqueue(left, message, mandatory=mandatory, persistent=persistent)
         self.settle_acked([record for _, record, requeue in tx.settled if not requeue])
         self.requeue([record for _, record, requeue in tx.settled if requeue])
         self.outbox.turn.run()  # the journal has all of it now, for one commit

@@ -196,9 +196,13 @@ class Connection(Inbound):
         else:
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
 
-    def reply_when_safe(self, number: int, reply: bytes) -> None:
-        """Send a frame of a channel after the commit of everything journaled so far, and read nothing before."""
-        Hold(self, number, self._current, reply).until(self.node.journal.when_safe)
+    def reply_when_safe(self, number: int, reply: bytes, *, files: bool = False) -> None:
+        """Send a frame of a channel after the commit of everything journaled so far, and read nothing before.
+
+        `files`: bodies included that are being written to files of their own.
+        """
+        journal = self.node.journal
+        Hold(self, number, self._current, reply).until(journal.when_all_safe if files else journal.when_safe)
 
     def not_stored(self, number: int, class_id: int, method_id: int) -> None:
         """The disk is full: the change has happened, but would not survive a restart as long as that is so.

@@ -54,6 +54,9 @@ class Journal(Protocol):
         At once if nothing is pending. Otherwise in the loop, and whoever does it runs a turn afterwards.
         """
 
+    def when_all_safe(self, callback: Callable[[bool], object]) -> None:
+        """The same, bodies included that are being written to files of their own."""
+
 
 class NullJournal:
     """The journal of a broker that keeps nothing."""
@@ -68,6 +71,10 @@ class NullJournal:
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
         """Nothing is ever pending."""
+        callback(True)
+
+    def when_all_safe(self, callback: Callable[[bool], object]) -> None:
+        """The same."""
         callback(True)
 
 

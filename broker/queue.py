@@ -396,6 +396,7 @@ class Queue:
         """Drop the ready messages; returns how many."""
         self.settle()
         self.largest = 0
+        self.touch()  # whoever waits for a message to be read must learn that it is gone
         return self.backing.purge()
 
     def delete(self) -> list[Consumer]:

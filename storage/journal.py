@@ -121,6 +121,7 @@ class Journal:
 
     __slots__ = (
         "_dirty",
+        "_file_waiters",
         "_next_msg_id",
         "_queues",
         "_rows",
@@ -133,6 +134,7 @@ class Journal:
         "files",
         "in_flight",
         "octets",
+        "octets_in_files",
         "octets_in_flight",
         "octets_written",
         "paged_out",
@@ -144,6 +146,8 @@ class Journal:
         self.embed_below = embed_below
         self.files: dict[int, tuple[Persistent, list[tuple[Journaled, Entry]]]] = {}
         """Bodies that are to be written to files, by msg_id."""
+        self._file_waiters: list[tuple[set[int], Callable[[bool], object]]] = []
+        """Who waits for which of them."""
         self._next_msg_id = first_msg_id
         self._queues: list[Journaled] = []
         self._dirty: list[Block] = []
@@ -155,6 +159,8 @@ class Journal:
         self.octets = 0
         """Octets of memory that wait for a cut, about; some of them may be settled already."""
         self.octets_in_flight = 0
+        self.octets_in_files = 0
+        """Octets of bodies whose files are not written yet."""
         self.urgent = False
         """Somebody waits for what was noted."""
         # counters
@@ -191,6 +197,13 @@ class Journal:
             self.in_flight.waiters.append(callback)
         else:
             callback(True)
+
+    def when_all_safe(self, callback: Callable[[bool], object]) -> None:
+        """The same, bodies included that are being written to files of their own."""
+        if self.files:
+            self._file_waiters.append((set(self.files), callback))
+        else:
+            self.when_safe(callback)
 
     def touch(self, queue: Journaled) -> None:
         """Have a queue's fresh and paged entries cut."""
@@ -418,11 +431,13 @@ class Journal:
             message.msg_id = self.next_msg_id()
             message.in_file = True
             self.files[message.msg_id] = message, []
+            self.octets_in_files += entry.size
         self.files[message.msg_id][1].append((queue, entry))
 
     def file_written(self, msg_id: int) -> bool:
         """The file is on disk: its records may follow. False if nobody needs it any more."""
-        _, copies = self.files.pop(msg_id)
+        message, copies = self.files.pop(msg_id)
+        self.octets_in_files -= len(message.content)
         needed = False
         for queue, entry in copies:
             if entry.state == NEW:
@@ -430,9 +445,19 @@ class Journal:
                 queue.journal_fresh.append(entry)
                 self.touch(queue)
                 self.urgent = True
+        for waiter in list(self._file_waiters):
+            missing, callback = waiter
+            missing.discard(msg_id)
+            if not missing:
+                self._file_waiters.remove(waiter)
+                self.when_safe(callback)
         return needed
 
     def file_failed(self, msg_id: int) -> None:
         """There was no room for the file: the publisher is refused, the message stays in memory."""
         message, _ = self.files[msg_id]
         message.refused()
+        failed = [waiter for waiter in self._file_waiters if msg_id in waiter[0]]
+        for waiter in failed:
+            self._file_waiters.remove(waiter)
+            waiter[1](False)

@@ -119,6 +119,7 @@ class MemoryQueue:
     def delete(self) -> None:
         """The queue goes."""
         self.purge()
+        self.on_loaded = _never  # or it would keep its owner, who keeps it
 
     def peek(self) -> list[Message]:
         """The ready messages in order, without taking them (for inspection and tests)."""

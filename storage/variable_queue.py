@@ -673,6 +673,7 @@ class VariableQueue:
                 item.state = GONE
                 item.evict = False
         self._empty()
+        self.on_loaded = _never  # or it would keep its owner, who keeps it
         self.deleted = True
         self.pager.active.discard(self)
         if self.durable or self.transitions is not None:

@@ -6,6 +6,7 @@ what was sent as a list of lines, and a golden transcript is the same lines in a
 
 import itertools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker.amqp.codec import decode_method, encode_method
@@ -14,11 +15,16 @@ from broker.amqp.errors import MalformedMethod
 from broker.amqp.fastpath import FRAME_OVERHEAD, content_frames, unpack_frame
 from broker.amqp.properties import Properties, build
 from broker.amqp.tables import Table
-from broker.config import Config
+from broker.commit_task import StorageHost
+from broker.config import Config, StorageConfig
 from broker.connection import Connection
 from broker.definitions import Definitions, StoredUsers
+from broker.disk import Disk
 from broker.handshake import PROTOCOL_HEADER
 from broker.server import Server
+from storage.errors import DiskFullError
+from storage.loading import LoadRequest
+from storage.recovery import saved_rows
 
 CAPABILITIES: Table = {"consumer_cancel_notify": ("bool", True), "connection.blocked": ("bool", True)}
 
@@ -52,8 +58,8 @@ class Clock:
 class Node(Server):
     """A server that listens nowhere."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(Config(**settings))
+    def __init__(self, disk: Disk | None = None, **settings: Any) -> None:
+        super().__init__(Config(**settings), disk)
         self.settings = settings
         self.clock = Clock()
         self._loop = self.clock
@@ -82,6 +88,8 @@ class ManualJournal:
             self.waiters.append(callback)
         else:
             callback(True)
+
+    when_all_safe = when_safe
 
     def commit(self) -> None:
         """Everything so far is on disk."""
@@ -145,6 +153,94 @@ class StoringNode(Node):
     def restarted(self) -> "StoringNode":
         """The next server on the same disk; what was not committed is lost."""
         return StoringNode(self.store.rows, **self.settings)
+
+
+class Cranked:
+    """Stands in for the tasks between the journal and the disk: they do nothing unless a test says so."""
+
+    def __init__(self) -> None:
+        self.is_full = self.backlogged = False
+        self.slowest = 0.0
+
+    def wake(self) -> None:
+        """It waits for the test."""
+
+
+class CrankedDisk(Disk):
+    """A real data directory without threads. `loads` is what queues wait for."""
+
+    def __init__(self, data_dir: Path, config: StorageConfig) -> None:
+        super().__init__(data_dir, config, ram_limit=64 * 1024 * 1024)
+        self.loads: list[LoadRequest] = []
+        self.commits = Cranked()
+
+    def start(self, host: StorageHost, loop: object) -> None:
+        """There are no threads."""
+
+    def _load(self, request: LoadRequest) -> None:
+        self.loads.append(request)
+
+
+class DiskNode(Node):
+    """A server that has just started on a data directory. What it notes is on disk after `commit`, not before.
+
+    Args:
+        data_dir: where it is; nobody else may be using it.
+        settings: the configuration.
+
+    """
+
+    disk: CrankedDisk
+
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        config = settings.setdefault("storage", StorageConfig(sync=False, check_invariants=True))
+        super().__init__(CrankedDisk(data_dir, config), **settings)
+        self.data_dir = data_dir
+        self.disk.recover([queue.backing for queue in self._recovered])
+        self._recovered = []
+        self.commit()
+
+    def commit(self) -> None:
+        """A commit, and what the loop does after it."""
+        disk = self.disk
+        disk.environment.commit(disk.journal.cut())
+        self._settled(None)
+
+    def fail(self) -> None:
+        """A commit that finds the disk full: nothing of it was written."""
+        self.disk.journal.cut()
+        self._settled(DiskFullError("no room"))
+
+    def _settled(self, error: DiskFullError | None) -> None:
+        self.disk.journal.settled(error)
+        was_full, self.disk.commits.is_full = self.disk.commits.is_full, error is not None
+        if was_full is not self.disk.commits.is_full:
+            self.disk_full(full=not was_full)
+        self._go_on()
+
+    def read(self) -> None:
+        """Everything that queues have asked for is read, and what the loop does then."""
+        loads, self.disk.loads = self.disk.loads, []
+        for request in loads:
+            request.queue.loaded(request, self.disk.environment.read(request.ranges, request.limit))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self.run_turn()
+        self.clock.run()
+
+    def killed(self) -> "DiskNode":
+        """The next server on the same disk; what was not committed is lost."""
+        self.disk.close()
+        return DiskNode(self.data_dir, **self.settings)
+
+    def restarted(self) -> "DiskNode":
+        """The next server after this one was stopped; its clients must be gone."""
+        while self.disk.journal.has_work:
+            self.commit()
+        backings = [queue.backing for vhost in self.vhosts.values() for queue in vhost.all_queues()]
+        self.disk.environment.save(saved_rows(backings))
+        return self.killed()
 
 
 class Driver:

@@ -71,9 +71,11 @@ def exchange_delete(channel: Channel, method: Wire.Delete) -> None:
     if name.startswith("amq."):
         raise access_refused(f"deletion of system {resource('exchange', name, vhost.name)} not allowed")
     channel.check_permission("configure", "exchange", name)
+    exchange = vhost.router.get(name)
+    durable = exchange is None or exchange.durable  # one that is gone may have been a durable one just now
     vhost.delete_exchange(name, if_unused=bool(method.if_unused))
     if not method.nowait:
-        channel.reply_when_safe(Wire.DeleteOk())
+        channel.reply(Wire.DeleteOk(), durable=durable)
 
 
 def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
@@ -92,7 +94,7 @@ def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
 
 def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
     """`exchange.unbind`; unbinding what is not bound succeeds."""
-    unbind(
+    durable = unbind(
         channel,
         method.source,
         "exchange",
@@ -101,7 +103,7 @@ def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
         _arguments(method.arguments),
     )
     if not method.nowait:
-        channel.reply_when_safe(make(Wire.UnbindOk))
+        channel.reply(make(Wire.UnbindOk), durable=durable)
 
 
 def _arguments(table: object) -> Table:
@@ -136,18 +138,20 @@ def bind(
 
 def unbind(
     channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
-) -> None:
-    """Remove a binding if it is there."""
+) -> bool:
+    """Remove a binding if it is there. Returns whether it is, or may have been just now, a durable one."""
     source = strip_cr_lf(source)
     exchange = _check_binding(channel, source, kind, destination, binding_key)
     target = _find(channel, kind, destination)
     if exchange is None or target is None:
-        return
+        return True
     if isinstance(target, Queue) and exchange.has_binding(target, binding_key, arguments):
         channel.vhost.check_access(
             target, channel.host
         )  # a lock matters only if there is something to remove
+    durable = exchange.durable and target.durable
     channel.vhost.router.unbind(source, target, binding_key, arguments or {})
+    return durable
 
 
 def _check_binding(

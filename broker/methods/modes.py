@@ -46,7 +46,7 @@ def tx_commit(channel: Channel, method: Tx.Commit) -> None:
     del method
     channel.commit()
     channel.outbox.turn.run()  # only then has what was published and settled been journaled
-    channel.reply_when_safe(Tx.CommitOk())
+    channel.reply_when_safe(Tx.CommitOk(), files=True)
 
 
 def tx_rollback(channel: Channel, method: Tx.Rollback) -> None:

@@ -83,8 +83,8 @@ def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
     _check_not_volatile(method.queue)
     name = queue_name(channel, method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
-    unbind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
-    channel.reply_when_safe(make(Wire.UnbindOk))
+    durable = unbind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
+    channel.reply(make(Wire.UnbindOk), durable=durable)
 
 
 def _check_not_volatile(name: str) -> None:
@@ -109,6 +109,7 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     channel.check_permission("configure", "queue", name)
     queue = vhost.queues.get(name)
     count = 0
+    durable = queue is None or queue.durable  # one that is gone may have been a durable one just now
     if queue is not None:
         vhost.check_access(queue, channel.host)
         what = resource("queue", name, vhost.name)
@@ -118,4 +119,4 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
             raise precondition_failed(f"{what} in use")
         count = vhost.delete_queue(queue)
     if not method.nowait:
-        channel.reply_when_safe(Wire.DeleteOk(count))
+        channel.reply(Wire.DeleteOk(count), durable=durable)

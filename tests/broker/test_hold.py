@@ -92,7 +92,6 @@ def test_what_is_not_durable_does_not_wait(client, other, node):
     ("method", "reply"),
     [
         (queue_declare("new", durable=True), "queue.declare-ok queue=new"),
-        (queue_declare("q", passive=True), "queue.declare-ok queue=q"),
         (queue_declare("q", durable=True), "queue.declare-ok queue=q"),
         (bind("q"), "queue.bind-ok"),
         (make(Queue.Unbind, 0, "q", "amq.direct", "k", {}), "queue.unbind-ok"),
@@ -101,7 +100,6 @@ def test_what_is_not_durable_does_not_wait(client, other, node):
         (make(Queue.Delete, 0, "nothing", False, False, False), "queue.delete-ok"),
         (exchange_declare("new"), "exchange.declare-ok"),
         (exchange_declare("x"), "exchange.declare-ok"),
-        (exchange_declare("x", passive=True), "exchange.declare-ok"),
         (make(Exchange.Bind, 0, "x", "amq.direct", "k", False, {}), "exchange.bind-ok"),
         (make(Exchange.Unbind, 0, "x", "amq.direct", "k", False, {}), "exchange.unbind-ok"),
         (make(Exchange.Delete, 0, "x", False, False), "exchange.delete-ok"),
@@ -120,6 +118,31 @@ def test_whoever_speaks_of_durable_things_waits_for_what_is_pending(client, node
     assert [] == client.ask(method)
     node.commit()
     assert [f"1 {reply}"] == client.sent()
+
+
+@pytest.mark.parametrize(
+    ("method", "reply"),
+    [
+        (queue_declare("q", passive=True), "queue.declare-ok queue=q"),
+        (exchange_declare("x", passive=True), "exchange.declare-ok"),
+        (make(Queue.Unbind, 0, "t", "amq.direct", "k", {}), "queue.unbind-ok"),
+        (make(Queue.Delete, 0, "t", False, False, False), "queue.delete-ok"),
+        (make(Exchange.Unbind, 0, "y", "amq.direct", "k", False, {}), "exchange.unbind-ok"),
+        (make(Exchange.Delete, 0, "y", False, False), "exchange.delete-ok"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_promises_nothing_durable_waits_for_nothing(client, node, method, reply):
+    """A question is answered at once, and so is what takes away something that is not durable."""
+    durable(client, "q")
+    client.send(exchange_declare("x"))
+    node.commit()
+    client.send(queue_declare("t"))
+    client.send(exchange_declare("y", durable=False))
+    client.sent()
+    node.store.busy = True
+
+    assert [f"1 {reply}"] == client.ask(method)
 
 
 def test_commit_ok_waits(client, node):

@@ -1,0 +1,133 @@
+"""What a broker with a disk owes its clients, seen from the wire: real data, and commits when a test says so."""
+
+import gc
+
+import pytest
+from fakes import Client, DiskNode, queue_declare
+
+from broker.amqp.commands import Basic, Queue, Tx, make
+from broker.queue import Queue as BrokerQueue
+from storage.variable_queue import VariableQueue
+
+
+@pytest.fixture
+def node(tmp_path):
+    node = DiskNode(tmp_path)
+    yield node
+    node.disk.close()
+
+
+@pytest.fixture
+def client(node):
+    return Client(node)
+
+
+@pytest.fixture
+def other(node):
+    client = Client(node, port=50001)
+    client.sent()
+    return client
+
+
+def durable(client, *names):
+    """Durable queues that are on disk."""
+    for name in names:
+        client.send(queue_declare(name, durable=True))
+        client.node.commit()
+    client.sent()
+
+
+def delete(name):
+    return make(Queue.Delete, 0, name, False, False, False)
+
+
+def test_a_get_that_waits_for_a_message_is_answered_when_that_is_purged(client, other, node):
+    """Who waits for a message to be read does not wait for ever if somebody else takes it away."""
+    durable(client, "q")
+    client.publish("q", b"one", delivery_mode=2)
+    node.commit()
+    node.vhosts["/"].queues["q"].backing.set_ram_target(0, 0)
+    assert [] == client.ask(make(Basic.Get, 0, "q", True))
+
+    other.send(make(Queue.Purge, 0, "q", False))
+    node.commit()
+
+    assert ["1 queue.purge-ok message_count=1"] == other.sent()
+    assert ["1 basic.get-empty"] == client.sent()
+
+
+def test_a_transaction_for_a_queue_that_is_gone_leaves_nothing(client, other, node):
+    """What is committed for a queue that was deleted since the publish is dropped, and lies nowhere on disk."""
+    durable(client, "q", "r")
+    client.send(Tx.Select())
+    client.publish("q", b"one", delivery_mode=2)
+    client.publish("r", b"two", delivery_mode=2)
+    other.send(delete("q"))
+    node.commit()
+
+    client.send(Tx.Commit())
+    node.commit()
+
+    assert ["1 tx.select-ok", "1 tx.commit-ok"] == client.sent()
+    assert 1 == len(list(node.disk.environment.rows("blocks")))
+
+
+def test_a_mandatory_message_of_a_transaction_whose_queue_is_gone_is_returned(client, other, node):
+    """The commit finds that it has nowhere to go any more."""
+    client.declare("q")
+    client.send(Tx.Select())
+    client.publish("q", b"one", mandatory=True)
+    other.send(delete("q"))
+    client.sent()
+
+    returned, reply = client.ask(Tx.Commit())
+
+    assert returned.startswith("1 basic.return reply_code=312")
+    assert "1 tx.commit-ok" == reply
+
+
+def test_commit_ok_waits_for_bodies_in_files(client, node):
+    """A transaction is not answered before the file of a very large body, and its record, are on disk."""
+    durable(client, "q")
+    client.ask(Tx.Select())
+    client.publish("q", b"x" * node.config.storage.file_from, delivery_mode=2)
+    assert [] == client.ask(Tx.Commit())
+    node.commit()
+    assert [] == client.sent()
+
+    node.disk.journal.file_written(*node.disk.journal.files)
+    assert [] == client.sent()
+    node.commit()
+
+    assert ["1 tx.commit-ok"] == client.sent()
+
+
+def test_commit_ok_is_refused_when_there_is_no_room_for_a_file(client, node):
+    """A transaction whose body finds no room is told so."""
+    durable(client, "q")
+    client.ask(Tx.Select())
+    client.publish("q", b"x" * node.config.storage.file_from, delivery_mode=2)
+    client.send(Tx.Commit())
+
+    node.disk.journal.file_failed(*node.disk.journal.files)
+    node.run_turn()
+
+    assert client.sent()[0].startswith("1 channel.close reply_code=506")
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_deleted_queue_is_freed_at_once(client, node, is_durable):
+    """Nothing of it is left for the garbage collector, whose pauses everybody feels."""
+    client.send(queue_declare("q", durable=is_durable))
+    node.commit()
+    client.publish("q", b"one", delivery_mode=2)
+    gc.collect()
+    gc.disable()
+    try:
+        client.send(delete("q"))
+        node.commit()
+        left = [each for each in gc.get_objects() if isinstance(each, BrokerQueue | VariableQueue)]
+    finally:
+        gc.enable()
+
+    assert [] == left
