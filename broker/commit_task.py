@@ -42,6 +42,8 @@ RETRY_SECONDS = 1.0
 """How long to wait after a commit that found the disk full."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Octets waiting for the disk from which publishers are not read any more."""
+FILES_HIGH = 64 * 1024 * 1024
+"""Octets of bodies on their way into files of their own from which they are not either."""
 
 
 class StorageHost(Protocol):
@@ -124,6 +126,9 @@ class CommitTask:
         self._started = 0.0
         self._busy = False
         self._full = False
+        self._stopping = False
+        self._last_try = True
+        """Whether a full disk is tried once more before the end."""
         self._stopped: asyncio.Event | None = None
         self._files: dict[int, asyncio.Task[None]] = {}
         """Files that are being written, by msg_id."""
@@ -169,7 +174,11 @@ class CommitTask:
     @property
     def backlogged(self) -> bool:
         """Whether more waits for the disk than should."""
-        return self._journal.octets + self._journal.octets_in_flight > BACKLOG_HIGH
+        journal = self._journal
+        if journal.octets + journal.octets_in_flight > BACKLOG_HIGH:
+            return True
+        # Without room files may take for ever: then the alarm stops publishers, and acks, which make room, are read.
+        return journal.octets_in_files > FILES_HIGH and not self._no_room
 
     def _commit(self) -> None:
         self._timer = None
@@ -196,8 +205,7 @@ class CommitTask:
         self._found_full(full=error is not None)
         for msg_id in unlink or ():
             self._unlink(msg_id)
-        if backlogged and not self.backlogged:
-            self._host.backlog_cleared()
+        self._tell_if_cleared(backlogged=backlogged)
         self._host.run_turn()
         self.wake()
         if self._stopped is not None:
@@ -215,6 +223,11 @@ class CommitTask:
         if before is not self.is_full:
             self._host.disk_full(full=self.is_full)
 
+    def _tell_if_cleared(self, *, backlogged: bool) -> None:
+        """Have publishers read again if they were not, for what waited for the disk, and need not wait any more."""
+        if backlogged and not self.backlogged:
+            self._host.backlog_cleared()
+
     def _unlink(self, msg_id: int) -> None:
         task = self._loop.create_task(_remove(self._environment.blob_path(msg_id)))
         self._removals.add(task)
@@ -224,7 +237,7 @@ class CommitTask:
 
     def _write_files(self) -> None:
         for msg_id, (message, _) in self._journal.files.items():
-            if msg_id not in self._files:
+            if msg_id not in self._files and not (self._stopping and msg_id in self._no_room):
                 self._files[msg_id] = self._loop.create_task(self._write_file(msg_id, message))
 
     async def _write_file(self, msg_id: int, message: Persistent) -> None:
@@ -244,16 +257,21 @@ class CommitTask:
                 self._host.storage_failed(error)
                 return
             await _remove(part)
+            backlogged = self.backlogged
             self._journal.file_failed(msg_id)
             self._found_full(full=True, msg_id=msg_id)
+            self._tell_if_cleared(backlogged=backlogged)
             self._host.run_turn()
             await asyncio.sleep(RETRY_SECONDS)
             del self._files[msg_id]
             self.wake()
             return
         del self._files[msg_id]
+        backlogged = self.backlogged
         self._found_full(full=False, msg_id=msg_id)
-        if not self._journal.file_written(msg_id):
+        needed = self._journal.file_written(msg_id)
+        self._tell_if_cleared(backlogged=backlogged)
+        if not needed:
             await _remove(path)
         self._host.run_turn()
         self.wake()
@@ -261,7 +279,8 @@ class CommitTask:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Commit all that was noted, then end the thread."""
+        """Commit all that was noted, then end the thread. What finds no room then is lost."""
+        self._stopping = True
         while self._files or self._removals:
             await asyncio.wait([*self._files.values(), *self._removals])
         self._stopped = asyncio.Event()
@@ -273,9 +292,11 @@ class CommitTask:
         journal = self._journal
         if journal.in_flight is not None:
             return
-        if journal.has_work and not self._full:
-            if self._timer is not None:
-                self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if journal.has_work and (self._last_try or not self._full):
+            self._last_try = False
             self._commit()
         elif self._stopped is not None:
             self._stopped.set()

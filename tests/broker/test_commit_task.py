@@ -1,0 +1,112 @@
+"""Committing, with a real loop, threads and a data directory."""
+
+import asyncio
+import errno
+
+import pytest
+
+from broker import commit_task
+from broker.config import StorageConfig
+from broker.disk import Disk
+from storage.message import Persistent
+
+
+class Host:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.full = []
+        self.cleared = asyncio.Event()
+
+    def run_turn(self):
+        """Nothing is touched."""
+
+    def storage_failed(self, error):
+        raise error
+
+    def disk_full(self, *, full):
+        self.full.append(full)
+
+    def backlog_cleared(self):
+        self.cleared.set()
+
+
+def message(octets):
+    return Persistent(b"\0\0", b"x" * octets, 1, None, 0, 1)
+
+
+def no_room(*_args, **_options):
+    raise OSError(errno.ENOSPC, "no room")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    (tmp_path / "data").mkdir()
+    return Disk(tmp_path / "data", StorageConfig(sync=False, file_from=1000), ram_limit=1 << 20)
+
+
+def started(disk):
+    """The host of a disk that is in use, and a durable queue."""
+    host = Host()
+    disk.start(host, asyncio.get_running_loop())
+    return host, disk.make_backing(disk.next_id(), {})
+
+
+def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch):
+    """A body whose file finds no room is given up at the end, and the stop is not called clean."""
+    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(commit_task.aiofiles, "open", no_room)
+
+    async def run():
+        host, queue = started(disk)
+        queue.publish([message(1000), message(1001)], persistent=True)
+        disk.commits.wake()
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return host.full
+
+    assert [True] == asyncio.run(run())
+
+
+def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
+    """What waits for room is committed by a stop if there is room again."""
+    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 1000.0)
+    commit = disk.environment.commit
+
+    def fail_once(batch):
+        disk.environment.commit = commit
+        raise commit_task.DiskFullError("no room")
+
+    async def run():
+        host, queue = started(disk)
+        disk.environment.commit = fail_once
+        queue.publish([message(10)], persistent=True)
+        told = asyncio.get_running_loop().create_future()
+        disk.journal.when_safe(told.set_result)
+        disk.commits.wake()
+        stored = await told
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return stored, host.full
+
+    assert (False, [True, False]) == asyncio.run(run())
+
+    again = commit_task.Environment(tmp_path / "data", sync=False)
+    assert (True, 1) == (again.was_clean, len(list(again.rows("blocks"))))
+    again.close()
+
+
+def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
+    """Publishers wait while many octets wait for their files, and go on when these are written."""
+    monkeypatch.setattr(commit_task, "FILES_HIGH", 2500)
+
+    async def run():
+        host, queue = started(disk)
+        queue.publish([message(1000), message(1000)], persistent=True)
+        few = disk.commits.backlogged
+        queue.publish([message(1000)], persistent=True)
+        many = disk.commits.backlogged
+        disk.commits.wake()
+        await asyncio.wait_for(host.cleared.wait(), 10)
+        await disk.stop([queue])
+        return few, many, disk.commits.backlogged
+
+    assert (False, True, False) == asyncio.run(run())
