@@ -11,6 +11,9 @@ tables written `key:value,...`, with `|` between the items of a list. What is no
 body stands in quotes. What one client sends within a block arrives in one read. Besides there are `connect a`,
 `lost a`, and `queues`, which shows what is in them.
 
+A transcript that begins with `disk` plays on a data directory. What was noted is committed by `commit`; `full` is a
+commit that finds no room, `read` reads what queues wait for, `stop` and `kill` end the broker in two ways, and the next one starts on what is on disk.
+
 `REWRITE_SCENARIOS=1 pytest tests/scenarios` writes the files anew: read the difference before you commit it.
 """
 
@@ -22,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, Node, publish_frames, wire_name
+from fakes import Client, DiskNode, Node, publish_frames, wire_name
 
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make
+from storage.memory import MemoryQueue
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
 RULE = "----"
@@ -45,21 +49,21 @@ def test_there_are_scenarios():
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_scenario(path, monkeypatch):
+def test_scenario(path, monkeypatch, tmp_path):
     """The clients of a transcript are sent what it says."""
     counter = itertools.count(1)
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: f"random-{next(counter)}")
     written = path.read_text(encoding="utf-8")
-    played = play(written)
+    played = play(written, tmp_path)
     if os.environ.get("REWRITE_SCENARIOS"):
         path.write_text(played, encoding="utf-8")
 
     assert written == played
 
 
-def play(text: str) -> str:
+def play(text: str, data_dir: Path) -> str:
     """The transcript as it turns out."""
-    stage = Stage()
+    stage = Stage(data_dir)
     blocks = []
     for block in text.strip().split("\n\n"):
         commands = block.split("\n")
@@ -70,15 +74,27 @@ def play(text: str) -> str:
             continue
         outcome = stage.run([line for line in commands if not line.startswith("#")])
         blocks.append("\n".join([*commands, RULE, *outcome]))
+    stage.end()
     return "\n\n".join(blocks) + "\n"
 
 
 class Stage:
-    """The broker of a transcript, and its clients by name."""
+    """The broker of a transcript, and its clients by name.
 
-    def __init__(self) -> None:
+    Args:
+        data_dir: where a broker may keep its data.
+
+    """
+
+    def __init__(self, data_dir: Path) -> None:
         self.node = Node()
+        self.data_dir = data_dir
         self.clients: dict[str, Client] = {}
+
+    def end(self) -> None:
+        """Leave nothing open."""
+        if isinstance(self.node, DiskNode):
+            self.node.disk.close()
 
     def run(self, commands: list[str]) -> list[str]:
         """What a block of commands leads to."""
@@ -95,6 +111,10 @@ class Stage:
                 self.node.finish_turn()
             elif name == "queues":
                 outcome += self.queues()
+            elif name == "disk":
+                self.node = DiskNode(self.data_dir)
+            elif name in {"commit", "full", "read", "stop", "kill"}:
+                self.play_disk(name)
             else:
                 self.clients[name].receive(b"".join(frames(words[1:]) for words in lines))
         for name, client in self.clients.items():
@@ -103,12 +123,31 @@ class Stage:
                 outcome.append(f"{name} closed")
         return outcome
 
+    def play_disk(self, command: str) -> None:
+        """What happens to the disk of a transcript."""
+        node = self.node
+        assert isinstance(node, DiskNode)
+        if command == "commit":
+            node.commit()
+        elif command == "full":
+            node.fail()
+        elif command == "read":
+            node.read()
+        else:
+            if command == "stop":
+                for client in self.clients.values():
+                    client.connection.lost()
+            self.clients.clear()
+            self.node = node.restarted() if command == "stop" else node.killed()
+
     def queues(self) -> Iterator[str]:
         """One line for each queue."""
         for queue in self.node.vhosts["/"].all_queues():
-            ready = " ".join(message.body.decode() for message in queue.backing.peek())  # type: ignore[attr-defined]
             unacked, consumers = queue.unacked_count, queue.consumer_count
-            yield f"{queue.name}: ready=[{ready}] unacked={unacked} consumers={consumers}"
+            ready: object = queue.ready_count
+            if isinstance(queue.backing, MemoryQueue):
+                ready = f"[{' '.join(message.body.decode() for message in queue.backing.peek())}]"
+            yield f"{queue.name}: ready={ready} unacked={unacked} consumers={consumers}"
 
 
 def frames(words: list[str]) -> bytes:
