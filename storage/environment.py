@@ -399,6 +399,17 @@ class Environment:
         A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without
         it a batch that needs them would fail for ever.
         """
+        part = len(changes.deletes) + len(changes.unrefs)
+        while not self._try_deletions(table, changes):
+            # Pages are copied before they are changed, so deleting needs room too: the less, the less is deleted.
+            part //= 4
+            while part and self._delete_some(table, changes, part):
+                pass
+            if not part:
+                return False
+        return True
+
+    def _try_deletions(self, table: Table, changes: Changes) -> bool:
         unfinished, unlink = table.unfinished[:], table.unlink[:]
         try:
             with table.env.begin(write=True) as txn:
@@ -408,6 +419,25 @@ class Environment:
             table.unfinished, table.unlink = unfinished, unlink
             return False
         return True
+
+    def _delete_some(self, table: Table, changes: Changes, count: int) -> bool:
+        """Delete that many of one kind in a commit of their own; False if none are left, or there is no room.
+
+        Records go before the bodies they refer to, so that what a crash leaves between two of these is bodies without
+        records, which the next start removes. What is done is not noted again: references must not be counted down
+        twice; all else may be repeated.
+        """
+        some = Changes()
+        for name in ("marks", "merges", "deletes", "unrefs"):
+            left = getattr(changes, name)
+            if left:
+                setattr(some, name, left[:count])
+                some.unmarks = some.deletes
+                if not self._try_deletions(table, some):
+                    return False
+                del left[:count]
+                return True
+        return False
 
     def _no_room(self, octets: int, error: Exception) -> bool:
         """Whether a write failed because the disk is full, which LMDB does not tell from a broken disk."""

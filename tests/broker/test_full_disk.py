@@ -1,0 +1,177 @@
+"""A disk that is full, and one that is broken, under a broker in a process of its own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pika.exceptions
+import pytest
+from conformance.wire import Client
+from running import Running
+
+from broker.store_command import read
+
+MEGABYTES = 48
+BROKEN = """
+import os, sys
+from pathlib import Path
+from storage.environment import Environment
+from broker.__main__ import main
+commit, trigger = Environment.commit, Path(sys.argv[1])
+def failing(self, batch):
+    if trigger.exists():
+        {error}
+    return commit(self, batch)
+Environment.commit = failing
+sys.argv[1:] = sys.argv[2:]
+main()
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    where = tmp_path / "small"
+    where.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(where)]
+    if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("needs to mount a tmpfs")
+    yield where
+    subprocess.run(["umount", "-l", str(where)], check=True)
+
+
+class Publisher:
+    """Publishes persistent messages one by one and counts the verdicts."""
+
+    def __init__(self, address: tuple[str, int], octets: int) -> None:
+        self.client = Client(address, timeout=20.0).login()
+        self.channel = self.client.channel()
+        self.channel.call("queue.declare", queue="q", durable=True)
+        self.channel.call("confirm.select")
+        self.body = b"x" * octets
+        self.verdicts: Counter[str] = Counter()
+        self.open = self.sent = 0
+
+    def publish(self) -> str:
+        """Publish one, unless one is open; the next thing that the broker says of it or of the connection."""
+        if not self.open:
+            self.channel.publish("", "q", self.body, delivery_mode=2)
+            self.sent += 1
+            self.open = 1
+        told = self.client.receive(
+            None, "basic.ack", "basic.nack", "connection.blocked", "connection.unblocked"
+        )
+        if told.name.startswith("basic."):
+            self.open = 0
+            self.verdicts[told.name] += 1
+        return told.fields["reason"] if told.name == "connection.blocked" else told.name
+
+    def until(self, *names: str) -> str:
+        """Publish until one of these is said."""
+        while (told := self.publish()) not in names:
+            pass
+        return told
+
+
+def drained(address: tuple[str, int]) -> int:
+    """Consume until there is nothing any more; how many."""
+    with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters(*address))) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=50)
+        count = 0
+        for method, _, body in channel.consume("q", inactivity_timeout=1.0):
+            if body is None:
+                break
+            channel.basic_ack(method.delivery_tag)
+            count += 1
+        channel.cancel()
+        return count
+
+
+@pytest.mark.parametrize("limit", ["16MiB", "0"])
+def test_a_full_disk_is_left_behind(tmp_path, small_disk, limit):
+    """With a limit or when commits find no room, publishers are blocked, consumers drain, and then publishing goes on."""
+    arguments = ("--set", f"disk_free_limit.absolute={limit}", "--data-dir", str(small_disk / "data"))
+    with Running(tmp_path, *arguments) as running:
+        running.wait_for("Server startup complete")
+        publisher = Publisher(running.address, 20_000)
+        reason = publisher.until("low on disk")
+        running.wait_for("disk alarm raised")
+        before = publisher.verdicts["basic.ack"]
+        got = drained(running.address)
+        unblocked = publisher.until("connection.unblocked")
+        while publisher.verdicts["basic.ack"] < before + 100:
+            publisher.publish()
+        rest = drained(running.address)
+        publisher.client.close_socket()
+        code, out, err = running.stopped_by(signal.SIGTERM)
+
+    findings, stats = read(small_disk / "data")
+    assert ([], 0, True) == (findings, stats["messages"], stats["clean"])
+    assert ("low on disk", "connection.unblocked") == (reason, unblocked)
+    assert (0, "") == (code, err)
+    assert "disk alarm cleared" in out
+    assert before >= 100
+    assert got > before / 2
+    acked, nacked = publisher.verdicts["basic.ack"], publisher.verdicts["basic.nack"]
+    assert publisher.sent >= got + rest >= acked
+    if limit != "0":
+        assert 0 == nacked
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "raise OSError(5, 'Input/output error')",
+        "import lmdb; raise lmdb.Error('mdb_txn_commit: Input/output error')",
+    ],
+)
+def test_a_broken_disk_ends_the_broker(tmp_path, error):
+    """After a commit that fails for another reason than room nothing is confirmed, and the exit code is 74."""
+    trigger = tmp_path / "broken"
+    program = ("-c", BROKEN.format(error=error), str(trigger))
+    with Running(tmp_path, program=program) as running:
+        running.wait_for("Server startup complete")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        properties = pika.BasicProperties(delivery_mode=2)
+        channel.basic_publish("", "q", b"good", properties)
+        trigger.touch()
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            channel.basic_publish("", "q", b"lost", properties)
+        code = running.process.wait(15)
+        log = running.process.stdout.read()
+
+    assert 74 == code
+    assert "storage failed, stopping at once" in log
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        assert 1 == drained(running.address)
+        assert 0 == running.stopped_by(signal.SIGTERM)[0]
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    """Data that a later version wrote stop the start with 65 and both formats, and stay as they are."""
+    import lmdb
+
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        running.stopped_by(signal.SIGTERM)
+    with lmdb.open(str(running.data_dir / "store"), max_dbs=16) as env:
+        meta = env.open_db(b"meta")
+        with env.begin(write=True) as txn:
+            txn.put(b"format", b"2", db=meta)
+    before = (running.data_dir / "store" / "data.mdb").read_bytes()
+    with Running(tmp_path) as running:
+        _, err = running.process.communicate(timeout=15)
+
+    assert 65 == running.process.returncode
+    assert f"leveret: the data in {running.data_dir} have format 2, this version knows 1\n" == err
+    assert before == (running.data_dir / "store" / "data.mdb").read_bytes()
