@@ -15,7 +15,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
-	bench-store bench-backlog bench-stalls conformance fuzz fuzz-long model clean
+	bench-store bench-backlog bench-stalls conformance fuzz fuzz-long model \
+	crash powercut crash-points faults torn mutants clean
 
 help:
 	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
@@ -27,6 +28,7 @@ help:
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
 	@echo "make model        the queue on disk beside a list, 50,000 times 100 operations"
+	@echo "make crash        1000 kills under load, N=10 for ten; also powercut, crash-points, faults, torn, mutants"
 	@echo "make clean        remove the environment and what tools left behind"
 
 # Stamps make both installs idempotent: the second 'make run' needs no network.
@@ -115,6 +117,24 @@ fuzz-long: $(VENV)/.installed-test
 
 model: $(VENV)/.installed-test
 	PYTHONPATH=. $(BIN)/python tests/storage/test_variable_queue.py $(or $(EXAMPLES),50000) $(or $(STEPS),100)
+
+crash: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/run.py crash -n $(or $(N),1000) $(ARGS)
+
+powercut: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/run.py powercut -n $(or $(N),1000) $(ARGS)
+
+crash-points: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/run.py points -n $(or $(N),100) $(ARGS)
+
+faults: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/run.py faults -n $(or $(N),200) $(ARGS)
+
+torn: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/run.py torn -n $(or $(N),20000) $(ARGS)
+
+mutants: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/run.py mutants $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

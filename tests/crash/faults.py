@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from crash.kills import DRAIN_EVERY, Cycles, Totals, check_store, since, tally
 from crash.link import Link, LostError
@@ -122,11 +123,11 @@ async def _goes_on(site: Site, load: Load, kind: str, fault: _Injection) -> None
         site.ledger.broke("O10", f"{kind}: publishing does not resume")
 
 
-async def _fill(home: Path, kind: str, rng: random.Random) -> tuple[Site, str]:
+async def _fill(home: Path, kind: str, rng: random.Random, **options: Any) -> tuple[Site, str]:
     """Fill a small disk, drain it, publish again, all in one process; then kill and compare."""
     limit = "12MB" if kind == "alarm" else "0"
     with MemoryDisk(home, SMALL_MEGABYTES) as disk:
-        site = Site(disk.mount_point, "--set", f"disk_free_limit.absolute={limit}")
+        site = Site(disk.mount_point, "--set", f"disk_free_limit.absolute={limit}", **options)
         try:
             what = await _fill_and_drain(site, kind, rng)
             site.kill()
@@ -206,14 +207,18 @@ async def faults(
     *,
     kinds: Sequence[str] | None = None,
     say: Callable[[str], object] = print,
+    **options: Any,
 ) -> Totals:
-    """Let the disk fail `count` times; `kinds` take turns, by default all that are possible here."""
+    """Let the disk fail `count` times; `kinds` take turns, by default all that are possible here.
+
+    The options are for `Site`.
+    """
     rng = random.Random(seed)
     if kinds is None:
         kinds = [*(() if why_not() else INJECTED), *(() if why_no_small_disks() else ON_SMALL_DISKS)]
     totals = Totals("faults")
     began = time.monotonic()
-    site = Site(home)
+    site = Site(home, **options)
     cycles = Cycles(site, rng, say)
     try:
         if any(kind in INJECTED for kind in kinds):
@@ -235,7 +240,7 @@ async def faults(
                 counts = since(site.ledger.counts, before)
                 what += f", {sum(ready.values())} ready"
             else:
-                other, what = await _fill(home, kind, rng)
+                other, what = await _fill(home, kind, rng, **options)
                 totals.add(other.ledger)
                 counts, struck = other.ledger.counts, what != "failed"
             totals.counted += struck

@@ -17,13 +17,14 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from crash.kills import Totals, check_store
 from crash.ledger import Copy, Id, make_body, read_body
 from crash.link import Link, LostError, publish_frames
 from crash.load import Consumer, drain, fill
 from crash.loopdisk import LoopDisk
-from crash.site import Site
+from crash.site import Site, depths
 from crash.tracer import KILL, inject
 from pamqp import commands
 
@@ -237,6 +238,20 @@ class Workload:
         self.bound[key].discard(queue)
         self.in_doubt.discard(key)
 
+    async def purge_and_kill(self, port: int) -> None:
+        """Publish, purge, and kill the broker when it has answered."""
+        self.link = await Link.connect(port)
+        await self.link.open(1, self)
+        await self.link.call(commands.Confirm.Select())
+        self.publisher = self.ledger.open_channel()
+        for queue in QUEUES[:2]:
+            await self._publish([(("", queue), size, True) for size in (10, 100, 5000) * 10])
+            await self._purge(queue)
+        await depths(self.site, self.link, QUEUES)
+        self.site.kill()
+        await self.link.lost
+        self.ledger.died()
+
     # -- what comes ------------------------------------------------------------------------------------------------
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
@@ -384,4 +399,32 @@ async def points(
             )
             totals.notes[call] += totals.counted - counted
     totals.seconds = time.monotonic() - began
+    return totals
+
+
+async def purges(home: Path, count: int, **options: Any) -> Totals:
+    """Kill the broker at the moment a purge is answered, `count` times: what was purged may not come back.
+
+    The options are for `Site`.
+    """
+    totals = Totals("purges")
+    site = Site(home, **options)
+    try:
+        for number in range(count):
+            workload = Workload(site, number, steps=0)
+            port = site.start(judge=False)
+            if not number and not await workload.run(port):
+                site.ledger.broke("O10", "the broker ended")
+            await workload.purge_and_kill(port)
+            totals.cycles += 1
+            totals.counted += 1
+        link = await Link.connect(site.start(judge=False))
+        await depths(site, link, QUEUES)
+        await link.close()
+        site.stop()
+    except (AssertionError, LostError) as error:
+        site.ledger.broke("O10", str(error))
+    finally:
+        site.close()
+    totals.add(site.ledger)
     return totals

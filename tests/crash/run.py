@@ -5,7 +5,6 @@ the seed. 2: the campaign cannot be run here, and why.
 """
 
 import argparse
-import asyncio
 import shutil
 import sys
 import tempfile
@@ -104,7 +103,7 @@ def main() -> int:
     parser.add_argument("--only", help="one mutant")
     arguments = parser.parse_args()
     if arguments.campaign == "mutants":
-        return asyncio.run(mutants.run_all(arguments.only))
+        return mutants.run_all(arguments.only)
     campaign, why_not, where = CAMPAIGNS[arguments.campaign]
     if reason := why_not():
         print(f"{arguments.campaign}: {reason}")

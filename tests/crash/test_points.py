@@ -4,7 +4,7 @@ import pytest
 import uvloop
 from crash.judged import needs_power_cuts, needs_strace, passed
 from crash.loopdisk import LoopDisk
-from crash.points import points
+from crash.points import points, purges
 
 pytestmark = pytest.mark.timeout(240)
 STEPS = 10
@@ -31,3 +31,10 @@ def test_crash_points_with_the_power_cut(tmp_path):
         )
     passed(totals)
     assert totals.counted >= 2
+
+
+def test_a_purge_that_was_answered_is_on_disk(tmp_path):
+    """Killed at the moment of `purge-ok`, the broker does not bring back what was purged."""
+    totals = uvloop.run(purges(tmp_path, 3))
+    passed(totals)
+    assert 3 == totals.counted

@@ -1,0 +1,14 @@
+"""The body of a message is dropped before its commit once the first of its copies is settled."""
+
+from storage.journal import Journal
+
+_put_body = Journal._put_body
+
+
+def put_body(journal, message, content):
+    if message.open_copies < message.copies:
+        return
+    _put_body(journal, message, content)
+
+
+Journal._put_body = put_body

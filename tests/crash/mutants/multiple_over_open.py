@@ -1,0 +1,12 @@
+"""A confirm covers everything below it, whether that is open or not."""
+
+from confirm.standard import StandardConfirms
+
+_take = StandardConfirms.take
+
+
+def take(confirms):
+    return [each._replace(multiple=True) for each in _take(confirms)]
+
+
+StandardConfirms.take = take

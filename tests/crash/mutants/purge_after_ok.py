@@ -1,0 +1,13 @@
+"""A purge is answered before it is on disk."""
+
+from broker.amqp.commands import Queue
+from broker.channel import Channel
+
+_reply = Channel.reply
+
+
+def reply(channel, method, *, durable):
+    _reply(channel, method, durable=durable and not isinstance(method, Queue.PurgeOk))
+
+
+Channel.reply = reply

@@ -1,0 +1,19 @@
+"""What is requeued is delivered after everything else."""
+
+from storage.variable_queue import VariableQueue
+
+_fetch = VariableQueue.fetch
+
+
+def fetch(queue, count, *, ack_required):
+    returned = queue.returned
+    if not returned or not (queue.q4 or queue.q3):
+        return _fetch(queue, count, ack_required=ack_required)
+    queue.returned = []
+    try:
+        return _fetch(queue, count, ack_required=ack_required)
+    finally:
+        queue.returned = returned
+
+
+VariableQueue.fetch = fetch

@@ -1,0 +1,13 @@
+"""Starts are not counted, so numbers of messages are given again."""
+
+from storage.environment import Environment
+
+_begin = Environment._begin
+
+
+def begin(environment):
+    clean, _ = _begin(environment)
+    return clean, 1
+
+
+Environment._begin = begin
