@@ -20,7 +20,8 @@ from bench.results import Report, append
 from storage.environment import Environment
 from storage.journal import EMBED_BELOW, Journal
 from storage.message import Persistent
-from storage.variable_queue import Pager, VariableQueue
+from storage.sub_queues import Pager
+from storage.variable_queue import VariableQueue
 
 SIZES = (100, 1500, 4096, 65536)
 BATCHES = (1, 10, 100, 1000)

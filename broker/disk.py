@@ -23,7 +23,8 @@ from storage.journal import Journal
 from storage.loading import LoadRequest
 from storage.memory_monitor import MemoryMonitor
 from storage.recovery import recover, saved_rows
-from storage.variable_queue import Pager, VariableQueue
+from storage.sub_queues import Pager
+from storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
 

@@ -7,7 +7,8 @@ run of every queue, which costs time in proportion to what is in memory.
 from itertools import islice, pairwise
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Entry
-from storage.variable_queue import Item, VariableQueue
+from storage.sub_queues import Item
+from storage.variable_queue import VariableQueue
 
 
 class InvariantError(AssertionError):

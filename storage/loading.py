@@ -5,6 +5,9 @@ from typing import NamedTuple, Protocol
 
 from storage.blocks import Entry
 
+DELTA, BODIES, RETURNED = "delta", "bodies", "returned"
+"""What is read: part of the delta, bodies of entries in q3, or of requeued ones."""
+
 
 class Range(NamedTuple):
     """All seq_ids of a queue from `first` to before `stop`."""

@@ -11,7 +11,7 @@ In between a queue bounds itself by octets: its share of the limit, or a quarter
 
 from math import inf
 
-from storage.variable_queue import OVERHEAD, Pager, VariableQueue
+from storage.sub_queues import OVERHEAD, Pager, SubQueues
 
 INTERVAL = 2.5
 """Seconds between two looks, as in RabbitMQ."""
@@ -64,7 +64,7 @@ class MemoryMonitor:
         for queue in queues:
             queue.set_ram_target(self._target(queue), share)
 
-    def _target(self, queue: VariableQueue) -> float:
+    def _target(self, queue: SubQueues) -> float:
         if self._fixed is not None:
             return self._fixed
         if self.desired_duration == inf:
@@ -72,7 +72,7 @@ class MemoryMonitor:
         return int(self.desired_duration * queue.rates.total)
 
 
-def memory_of(queue: VariableQueue) -> int:
+def memory_of(queue: SubQueues) -> int:
     """Octets of memory that a queue's messages take, about."""
     octets = queue.ram_octets + queue.unacked_octets
     return octets + OVERHEAD * (queue.ram_msg_count + queue.ram_ack_count)

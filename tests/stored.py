@@ -8,7 +8,8 @@ from storage.environment import Environment, pack_blob
 from storage.journal import Journal
 from storage.message import Persistent
 from storage.recovery import saved_rows
-from storage.variable_queue import Pager, VariableQueue
+from storage.sub_queues import Pager
+from storage.variable_queue import VariableQueue
 
 ADDRESS = b"\x00\x02k1"
 SEGMENT = 64

@@ -9,9 +9,10 @@ from storage.blocks import Entry
 from storage.environment import Environment
 from storage.invariants import check
 from storage.journal import Journal
-from storage.loading import LoadRequest
+from storage.loading import BODIES, DELTA, LoadRequest
 from storage.message import Message, Persistent
-from storage.variable_queue import BODIES, DELTA, Pager, VariableQueue
+from storage.sub_queues import Pager
+from storage.variable_queue import VariableQueue
 
 SEGMENT = 8
 

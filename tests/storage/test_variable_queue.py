@@ -37,7 +37,8 @@ from storage.journal import Batch, Journal
 from storage.loading import Loaded, LoadRequest
 from storage.message import Message, Persistent
 from storage.recovery import recover, saved_rows
-from storage.variable_queue import Pager, VariableQueue
+from storage.sub_queues import Pager
+from storage.variable_queue import VariableQueue
 
 IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_BLOCKS = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")

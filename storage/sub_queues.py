@@ -1,0 +1,317 @@
+"""What a variable queue consists of, and what all its parts need: the sub-queues, the unacked, the counts.
+
+The theory is in `storage.variable_queue`, which has the verbs; `storage.paging` moves messages out of memory,
+`storage.reading` brings them back. Each builds on the one before, this one first.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import chain
+from math import inf
+
+from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry
+from storage.journal import Journal
+from storage.loading import LoadRequest
+from storage.message import Message
+from storage.rates import Rates
+
+Item = Message | Entry
+
+OVERHEAD = 256
+"""Octets of memory that an alpha costs beside its content, about."""
+
+NOTHING: deque[Item] = deque()
+"""Shared by all queues without alphas, never changed: an empty deque of one's own costs 600 octets."""
+NO_ENTRIES: deque[Entry] = deque()
+"""The same for entries."""
+
+
+class Pager:
+    """What the queues of one broker share.
+
+    Args:
+        journal: takes what has to go to disk.
+        load: has blocks read; the queue's `loaded` is called with what was found, later.
+        segment: seq_ids that are loaded together at most (`queue_index_segment_entry_count`).
+        io_batch: betas that are turned into deltas together at least (`msg_store_io_batch_size`).
+        load_octets: what is enough for one load.
+        file_from: octets of content from which a persistent body is written to a file of its own.
+        ram_limit: octets of alphas that one queue may have, as long as nothing else says so.
+
+    """
+
+    __slots__ = ("active", "file_from", "io_batch", "journal", "load", "load_octets", "ram_limit", "segment")
+
+    def __init__(
+        self,
+        journal: Journal,
+        load: Callable[[LoadRequest], None],
+        *,
+        segment: int = 2048,
+        io_batch: int = 256,
+        load_octets: int = 1024 * 1024,
+        file_from: int = 4 * 1024 * 1024,
+        ram_limit: int = 32 * 1024 * 1024,
+    ) -> None:
+        self.journal = journal
+        self.load = load
+        self.segment = segment
+        self.io_batch = io_batch
+        self.load_octets = load_octets
+        self.file_from = file_from
+        self.ram_limit = ram_limit
+        self.active: set[SubQueues] = set()
+        """Queues that had a backlog since the memory monitor last looked."""
+
+
+def never() -> None:
+    """Nobody wants to know."""
+
+
+class SubQueues:
+    """The parts of a variable queue.
+
+    Args:
+        pager: what it shares with others.
+        qid: the queue's id, never used for another one.
+        durable: its persistent messages survive.
+        next_seq: the seq_id of the first message published.
+
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_evicting",
+        "_journal",
+        "_loading",
+        "_q1_first",
+        "_q4_first",
+        "_run_entries",
+        "_unacked",
+        "_unacked_entries",
+        "_unacked_out",
+        "acked",
+        "blocks",
+        "damaged",
+        "deleted",
+        "delta_count",
+        "delta_octets",
+        "delta_paged",
+        "delta_start",
+        "delta_stop",
+        "durable",
+        "fetched",
+        "journal_fresh",
+        "journal_paged",
+        "journaled",
+        "lazy",
+        "next_seq",
+        "on_loaded",
+        "pager",
+        "q1",
+        "q2",
+        "q3",
+        "q4",
+        "qid",
+        "ram_limit",
+        "ram_octets",
+        "rates",
+        "ready_count",
+        "redelivered_below",
+        "returned",
+        "segment",
+        "target_ram_count",
+        "transitions",
+        "unacked_octets",
+    )
+
+    def __init__(self, pager: Pager, qid: int, *, durable: bool, next_seq: int = 0) -> None:
+        # for good
+        self.pager = pager
+        self.qid = qid
+        self.durable = durable
+        self.segment = pager.segment
+        self._journal = pager.journal
+        self.on_loaded: Callable[[], object] = never
+        # the sub-queues, from the head
+        self.returned: list[tuple[int, Item]] = []
+        self.q4: deque[Item] = NOTHING
+        self.q3: deque[Entry] = NO_ENTRIES
+        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.delta_paged = self.delta_octets = 0
+        """How many messages of the delta are transient, and octets of all its content."""
+        self.q2: deque[Entry] = NO_ENTRIES
+        self.q1: deque[Item] = NOTHING
+        self._q4_first = self._q1_first = self.next_seq = next_seq
+        self._run_entries = 0
+        """Entries in q4 and q1, whose items are bare messages otherwise."""
+        self.ready_count = 0
+        # the unacked
+        self._unacked: dict[int, Item] = {}
+        self._unacked_out: dict[int, Entry] = {}
+        """Those of them that need no body in memory; a few still have it, until their commit."""
+        self._unacked_entries = 0
+        """Entries in both."""
+        self.redelivered_below = 0
+        """Messages with a lower seq_id may have been delivered before the broker was started."""
+        # disk
+        self.blocks: dict[int, Block] = {}
+        """Blocks that the delta has a share in and that memory knows of."""
+        self.journal_fresh: list[Entry] = []
+        self.journal_paged: list[Entry] = []
+        self.journaled = False
+        self.deleted = False
+        self._loading: LoadRequest | None = None
+        self._ahead = 0
+        """Entries at the head of q3 that are known to have their body."""
+        # memory
+        self.lazy = False
+        self.target_ram_count = inf
+        self.ram_limit = pager.ram_limit
+        self.ram_octets = 0
+        """Content of ready messages in memory."""
+        self.unacked_octets = 0
+        """About the content of unacked ones in memory: what is acked counts as the average does."""
+        self._evicting = 0
+        """How much of that is only waiting for its commit: entries of q3 and q2 that are to be evicted."""
+        # counters
+        self.fetched = 0
+        self.acked = 0
+        self.damaged = 0
+        self.rates = Rates()
+        self.transitions: dict[str, int] | None = None
+
+    # -- counts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages fetched with `ack_required` and neither acked nor requeued yet."""
+        return len(self._unacked) + len(self._unacked_out)
+
+    @property
+    def ram_msg_count(self) -> int:
+        """Ready messages whose body is in memory, but for those read ahead."""
+        return len(self.q4) + len(self.q1) + len(self.returned)
+
+    @property
+    def ram_ack_count(self) -> int:
+        """Unacked messages whose body is kept in memory."""
+        return len(self._unacked)
+
+    @property
+    def loading(self) -> bool:
+        """Whether messages are being read from disk."""
+        return self._loading is not None
+
+    def states(self) -> dict[str, int]:
+        """How many ready messages are alpha, beta, gamma and delta."""
+        alphas = len(self.q4) + len(self.q1)
+        betas = gammas = 0
+        for _, item in self.returned:
+            if type(item) is not Entry or item.message is not None:
+                alphas += 1
+            elif item.durable:
+                gammas += 1
+            else:
+                betas += 1
+        for entries in (self.q3, self.q2):
+            durable = sum(entry.durable for entry in entries)
+            gammas += durable
+            betas += len(entries) - durable
+        return {"alpha": alphas, "beta": betas, "gamma": gammas, "delta": self.delta_count}
+
+    def _moved(self, transition: str, count: int) -> None:
+        if self.transitions is None:
+            self.transitions = {}
+        self.transitions[transition] = self.transitions.get(transition, 0) + count
+
+    # -- what the parts share ---------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _bodies(items: Iterable[Item]) -> list[Message]:
+        return [item.message if type(item) is Entry else item for item in items]  # type: ignore[misc]
+
+    def _keep(self, entry: Entry) -> None:
+        """Do not evict an entry after all."""
+        entry.evict = False
+        self._evicting -= entry.size
+
+    def _q1_to_q4(self) -> None:
+        """Nothing is on disk any more but what q1 has."""
+        assert not self.q2
+        if self.q1:
+            assert not self.q4
+            self.q4, self.q1 = self.q1, NOTHING
+            self._q4_first = self._q1_first
+
+    def _forget(self, items: Iterable[Item]) -> None:
+        """Settled: the journal drops what it has not written and notes the end of what it has."""
+        journal = self._journal
+        for entry in items:
+            if type(entry) is not Entry:
+                continue
+            state = entry.state
+            if entry.evict:
+                self._keep(entry)
+            if state == STORED:
+                journal.dead(entry)
+            elif state == NEW:
+                entry.state = GONE
+                if entry.durable:
+                    journal.early += 1
+                    entry.message.accepted()  # type: ignore[union-attr]
+            elif state == WRITING:
+                journal.dead(entry)
+                if entry.durable:
+                    journal.early += 1
+                    entry.message.accepted()  # type: ignore[union-attr]
+
+    def _q3(self) -> deque[Entry]:
+        if self.q3 is NO_ENTRIES:
+            self.q3 = deque()
+        return self.q3
+
+    def set_ram_target(self, count: float, octets: int) -> None:
+        """Let the queue have so many messages, and so many octets of them, in memory."""
+        raise NotImplementedError
+
+    # -- restarts ---------------------------------------------------------------------------------------------------
+
+    def recover(self, count: int, first: int, stop: int, *, redelivered_below: int, octets: int = 0) -> None:
+        """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`."""
+        self.ready_count = self.delta_count = count
+        self.delta_start, self.delta_stop = (first, stop) if count else (0, 0)
+        self.delta_octets = octets
+        self.redelivered_below = redelivered_below
+
+    def saved(self) -> tuple[int, int, int, int, int]:
+        """What `recover` needs at the next start: count, first, stop, octets, redelivered_below.
+
+        The caller owes: everything noted is on disk.
+        """
+        first_unfetched = self.next_seq
+        if self.q4:
+            first_unfetched = self._q4_first
+        elif self.q3:
+            first_unfetched = self.q3[0].seq_id
+        elif self.delta_count:
+            first_unfetched = self.delta_start
+        returned = [item for _, item in self.returned]
+        unacked = chain(self._unacked.values(), self._unacked_out.values())
+        kept = [
+            item
+            for item in chain(returned, unacked, self.q4, self.q3, self.q2, self.q1)
+            if type(item) is Entry and item.durable
+        ]
+        count = self.delta_count - self.delta_paged
+        octets = self.delta_octets if count else 0
+        seq_ids = [entry.seq_id for entry in kept]
+        if count:
+            seq_ids += [self.delta_start, self.delta_stop - 1]
+        if not seq_ids:
+            return 0, 0, 0, 0, 0
+        octets += sum([entry.size for entry in kept])
+        redelivered_below = max(first_unfetched, self.redelivered_below)
+        return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below
