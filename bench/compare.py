@@ -370,13 +370,16 @@ def verdict(
 
 
 def depth_is_right(run: Run, workload: Workload) -> bool:
-    """Whether what was left in durable queues is what was sent and not received, as far as PerfTest's rates tell."""
+    """Whether what was left in durable queues is what was sent and not received, as far as PerfTest's rates tell.
+
+    They do not tell of its last second.
+    """
     if not workload.kept or run.left is None:
         return True
     if workload.drained:
         return run.left == 0
     missing = run.figures.sent_total - run.figures.received_total
-    return abs(run.left - missing) <= max(2000, 0.03 * run.figures.sent_total)
+    return abs(run.left - missing) <= max(2000, 1.5 * run.figures.sent)
 
 
 def imbalance(run: Run, workload: Workload) -> float:
