@@ -11,6 +11,7 @@ from storage.recovery import saved_rows
 from storage.sub_queues import Pager
 from storage.variable_queue import VariableQueue
 
+NO_ARGUMENTS = bytes(4)
 ADDRESS = b"\x00\x02k1"
 SEGMENT = 64
 
@@ -38,10 +39,10 @@ class Stored:
         self.pager = Pager(self.journal, lambda _: None, segment=SEGMENT, file_from=20_000)
         ids = iter(range((boot << 32) + 1, (boot << 32) + 1000))
         vhost = VHostRow(next(ids), b"/")
-        rows = [vhost, ExchangeRow(next(ids), vhost.id, b"x", b"direct", False, False, b"")]
+        rows = [vhost, ExchangeRow(next(ids), vhost.id, b"x", b"direct", False, False, NO_ARGUMENTS)]
         self.queues: dict[str, VariableQueue] = {}
         for name in names:
-            row = QueueRow(next(ids), vhost.id, name.encode(), False, b"")
+            row = QueueRow(next(ids), vhost.id, name.encode(), False, NO_ARGUMENTS)
             rows.append(row)
             self.queues[name] = VariableQueue(self.pager, row.id, durable=True, next_seq=boot << 40)
         for row in rows:
