@@ -35,8 +35,9 @@ EXIT_CONFIG: Final = 78
 DISTRIBUTION: Final = "leveret"
 TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm")
 STOP_SECONDS: Final = 9.0
-# Young objects are mostly messages on their way through; looking for cycles among them is wasted work.
-GC_THRESHOLDS: Final = (50_000, 20, 50)
+# Young objects are mostly messages on their way through; looking for cycles among them is wasted work. A full
+# collection stops everybody for as long as a backlog is large, and nothing that is made often has cycles.
+GC_THRESHOLDS: Final = (50_000, 20, 200)
 # How long the writer's thread waits for the interpreter, a few dozen times a commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
 
