@@ -185,6 +185,7 @@ class Queue:
         for message in self.inbox:
             if message.persistent and self.durable:
                 message.refused()  # type: ignore[attr-defined]
+                message.accepted()  # type: ignore[attr-defined] # refused before: only its copy here counts no more
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()

@@ -5,7 +5,7 @@ import gc
 import pytest
 from fakes import Client, DiskNode, queue_declare
 
-from broker.amqp.commands import Basic, Queue, Tx, make
+from broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 from broker.queue import Queue as BrokerQueue
 from storage.variable_queue import VariableQueue
 
@@ -131,3 +131,27 @@ def test_a_deleted_queue_is_freed_at_once(client, node, is_durable):
         gc.enable()
 
     assert [] == left
+
+
+def test_a_queue_that_fails_refuses_what_it_was_about_to_take(client, node, monkeypatch):
+    """An internal error of one queue nacks the message, and its other copy is stored as the only one there is."""
+    durable(client, "bad", "good")
+    for name in ("bad", "good"):
+        client.send(make(Queue.Bind, 0, name, "amq.fanout", "", False, {}))
+        node.commit()
+    client.ask(Confirm.Select())
+    bad = node.vhosts["/"].queues["bad"].backing
+
+    publish = type(bad).publish
+
+    def fail(queue, *arguments, **options):
+        if queue is bad:
+            raise RuntimeError("a bug")
+        publish(queue, *arguments, **options)
+
+    monkeypatch.setattr(type(bad), "publish", fail)
+    client.publish("", b"x" * 5000, exchange="amq.fanout", delivery_mode=2)
+    node.commit()
+
+    assert ["1 basic.nack delivery_tag=1"] == client.sent()
+    assert [] == list(node.disk.environment.rows("refs"))
