@@ -52,7 +52,7 @@ class _Injection:
             when = rng.randint(STARTUP_CALLS, 40) if late else rng.randint(1, STARTUP_CALLS)
             self.words = inject("fdatasync", KILL if kind[0] == "k" else EIO, str(when), log=log)
         elif kind == "eio-fsync":
-            self.words = inject("fsync", EIO, str(rng.randint(3, 8)), log=log)
+            self.words = inject("fsync", EIO, str(rng.randint(3, 5)), log=log)
         elif kind == "enospc":
             # not pwrite64, which also writes the meta pages: these are there from the beginning
             first = rng.randint(5, 40)
@@ -219,7 +219,7 @@ async def faults(
     totals = Totals("faults")
     began = time.monotonic()
     site = Site(home, **options)
-    cycles = Cycles(site, rng, say)
+    cycles = Cycles(site, rng)
     try:
         if any(kind in INJECTED for kind in kinds):
             await cycles.begin(drain_now=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 from crash.ledger import MANY, Ledger, Violation
 from crash.link import Link
-from crash.load import QUEUES, Load, declare, drain
+from crash.load import QUEUES, STALL_SECONDS, Load, declare, drain
 from crash.loopdisk import LoopDisk
 from crash.site import Site, depths, until
 
@@ -89,12 +89,12 @@ class Cycles:
     Args:
         site: the data directory.
         rng: what decides.
-        say: prints a line.
+        stall: seconds without a delivery after which draining a queue is given up.
 
     """
 
-    def __init__(self, site: Site, rng: random.Random, say: Callable[[str], object] = print) -> None:
-        self.site, self.rng, self.say = site, rng, say
+    def __init__(self, site: Site, rng: random.Random, stall: float = STALL_SECONDS) -> None:
+        self.site, self.rng, self.stall = site, rng, stall
         self.declared = False
         self.port = 0
 
@@ -108,7 +108,7 @@ class Cycles:
             ready = await depths(site, link, QUEUES)
             await link.close()
             if drain_now:
-                await drain(site.ledger, self.port, ready)
+                await drain(site.ledger, self.port, ready, stall=self.stall)
         if len(ready) < len(QUEUES):
             await declare(self.port)
             self.declared = True
@@ -143,6 +143,7 @@ async def kills(
     variants: Sequence[tuple[str, Sequence[str]]] = VARIANTS,
     disk: LoopDisk | None = None,
     enough: int = MANY,
+    stall: float = STALL_SECONDS,
     **options: Any,
 ) -> Totals:
     """Kill a broker `count` times; kills that do not count come on top, a tenth of them at most.
@@ -156,12 +157,13 @@ async def kills(
         variants: more words, which take turns.
         disk: cut this disk's power first; `home` is on it.
         enough: give up after so many violations.
+        stall: seconds without a delivery after which draining a queue is given up.
         options: for `Site`.
 
     """
     rng = random.Random(seed)
     site = Site(home, *settings, **options)
-    cycles = Cycles(site, rng, say)
+    cycles = Cycles(site, rng, stall)
     totals = Totals("crash" if disk is None else "powercut")
     began = time.monotonic()
     try:
@@ -188,8 +190,13 @@ async def kills(
             )
             if site.ledger.counts["violations"] >= enough:
                 break
-        await cycles.finish()
-        check_store(site)
+        else:
+            if totals.counted < count:
+                site.ledger.broke(
+                    "O10", f"only {totals.counted} of {totals.cycles} count: the broker is too slow"
+                )
+            await cycles.finish()
+            check_store(site)
     except AssertionError as error:
         site.ledger.broke("O1", f"the broker does not start any more: {error}")
     finally:

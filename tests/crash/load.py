@@ -23,6 +23,7 @@ KEPT = ("u0", "u1", "u2", "u3")
 QUEUES = CONSUMED + KEPT
 EXCHANGES = {"crash.three": ("c0", "u0", "u1"), "crash.all": QUEUES}
 RECEIPTS = "u0"
+STALL_SECONDS = 10.0
 UNIT = 1 << 20
 _POOL = random.Random(0).randbytes(UNIT)
 
@@ -410,13 +411,22 @@ class _Drainer(Consumer):
         if self.delivered >= self.count and not self.done.done():
             self.done.set_result(None)
 
+    async def finish(self, stall: float) -> None:
+        """Wait until it has its number, the connection is lost, or nothing came for so long."""
+        before = -1
+        while not (self.done.done() or self.link.lost.done()) and before < self.delivered:
+            before = self.delivered
+            await asyncio.wait(
+                [self.done, self.link.lost], timeout=stall, return_when=asyncio.FIRST_COMPLETED
+            )
+
 
 async def drain(
     ledger: Ledger,
     port: int,
     ready: dict[str, int],
     *,
-    seconds: float = 20.0,
+    stall: float = STALL_SECONDS,
     receipts: str = RECEIPTS,
     whole: bool = True,
 ) -> int:
@@ -426,7 +436,7 @@ async def drain(
         ledger: who is told.
         port: the broker's.
         ready: how many messages each queue has.
-        seconds: how long each queue may take.
+        stall: seconds without a delivery after which a queue is given up.
         receipts: a queue for the receipt that shows that all acks are on disk; empty for none.
         whole: nobody publishes meanwhile, so the queues are empty afterwards, and whatever did not come is lost.
 
@@ -439,15 +449,15 @@ async def drain(
         drainers.append(drainer)
         if count:
             await drainer.consume()
-            await asyncio.wait(
-                [drainer.done, link.lost], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await drainer.finish(stall)
         else:
             await link.open(number, drainer)
         if link.lost.done():
             raise LostError(link.lost.result())
         if drainer.delivered < count:
-            ledger.broke("O9", f"{queue} said {count} and delivered {drainer.delivered} within {seconds} s")
+            ledger.broke(
+                "O9", f"{queue} said {count} and delivered {drainer.delivered}, nothing more for {stall} s"
+            )
         left = (await link.call(commands.Queue.Declare(queue=queue, passive=True), number)).message_count
         await link.call(commands.Channel.Close(200, "", 0, 0), number)
         if whole:

@@ -1,7 +1,7 @@
 """A data directory and the broker that runs on it, dies on it, and is started again."""
 
-import os
-import signal
+import asyncio
+import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from running import BROKER, Running, command, environment
 
 QUIET = ("--set", "log.connection.level=error")
 """Nobody reads the log while clients come and go."""
+BAD_LINES = re.compile("Traceback|unexpected error|internal error|never retrieved")
 STOP_SECONDS = 30.0
 STORE_CHECK = ("store", "check", "--data-dir")
 
@@ -105,11 +106,12 @@ class Site:
         return self._collect()
 
     def _collect(self) -> int:
-        _, self.errors = self.running.process.communicate()
+        out, self.errors = self.running.process.communicate()
         self.exit_code = self.running.process.returncode
         self.running = None
-        if "Traceback" in self.errors:
-            self.ledger.broke("O8", f"traceback on stderr: {self.errors[-2000:]}")
+        for text in (out, self.errors):
+            if (found := BAD_LINES.search(text)) is not None:
+                self.ledger.broke("O8", f"the broker says: {text[found.start() : found.start() + 2000]}")
         return self.exit_code
 
     def close(self) -> None:
@@ -158,19 +160,9 @@ async def depths(site: Site, link: Link, queues: Sequence[str]) -> dict[str, int
 
 async def until(condition: Callable[[], bool], seconds: float, step: float = 0.002) -> bool:
     """Whether a condition comes true in time."""
-    import asyncio
-
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(step)
     return True
-
-
-def is_root() -> bool:
-    """Whether file systems can be mounted, as far as the user decides that."""
-    return os.geteuid() == 0
-
-
-__all__ = ["Site", "depths", "is_root", "signal", "until", "waited_for_processor"]

@@ -5,10 +5,9 @@ from storage.journal import Journal
 _put_body = Journal._put_body
 
 
-def put_body(journal, message, content):
-    if message.open_copies < message.copies:
-        return
-    _put_body(journal, message, content)
+def put_body(journal, message, content, changes):
+    if message.open_copies == message.copies:
+        _put_body(journal, message, content, changes)
 
 
 Journal._put_body = put_body

@@ -18,6 +18,8 @@ from crash.points import purges
 HERE = Path(__file__).parent
 KILLS = 12
 SEED = 5
+CRASHED = "O8"
+"""What the ledger says of a broker that logs a traceback: then it is the mutant that does not work."""
 
 
 def program(mutant: str) -> tuple[str, ...]:
@@ -29,7 +31,9 @@ def program(mutant: str) -> tuple[str, ...]:
 
 
 def _killed(home: Path, mutant: str) -> Totals:
-    return uvloop.run(kills(home, KILLS, SEED, say=str, program=program(mutant), enough=1, allowance=10.0))
+    return uvloop.run(
+        kills(home, KILLS, SEED, say=str, program=program(mutant), enough=1, stall=2.0, allowance=10.0)
+    )
 
 
 def _purged(home: Path, mutant: str) -> Totals:
@@ -72,12 +76,9 @@ def run_all(only: str | None = None) -> int:
             continue
         began = time.monotonic()
         totals = run_one(mutant)
-        missed += not totals.failed
-        what = (
-            f"caught after {totals.cycles} cycles by {totals.violations[0]}"
-            if totals.failed
-            else "NOT caught"
-        )
+        by = [violation for violation in totals.violations if violation.oracle != CRASHED]
+        missed += not by
+        what = f"caught after {totals.cycles} cycles by {by[0]}" if by else "NOT caught"
         print(f"{mutant}: {what} ({time.monotonic() - began:.1f} s)", flush=True)
     print(f"{missed} mutants not caught", flush=True)
     return 1 if missed else 0
