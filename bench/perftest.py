@@ -154,6 +154,8 @@ def parse(output: str, warm_up: int) -> Figures:
         if (found := interval.search(line)) is None:
             continue
         now = float(found["time"])
+        if now - before < 0.05:
+            continue  # a rate over next to no time, as large as a number can be
         for name, value in rate.findall(line):
             totals[name] = totals.get(name, 0.0) + float(value) * (now - before)
             if now > warm_up + 0.5 and now - before > 0.5:
