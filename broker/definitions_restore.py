@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from broker.amqp.tables import decode_table
+from broker.amqp.errors import MalformedTable
+from broker.amqp.tables import decode_whole_table
 from broker.auth import User, UserLimits, Users, VHostLimits
 from broker.definitions import Definitions, StoredTopology, text
 from broker.queue import Queue
@@ -29,7 +30,7 @@ from storage.definitions import (
     VHostRow,
     decode,
 )
-from storage.errors import UnknownFormatError
+from storage.errors import DamagedError, UnknownFormatError
 
 log = logging.getLogger("leveret.definitions")
 
@@ -112,7 +113,7 @@ class _Restoring:
                     durable=True,
                     auto_delete=row.auto_delete,
                     internal=row.internal,
-                    arguments=_decoded(row.arguments),
+                    arguments=_arguments(row),
                 )
             except UnknownExchangeTypeError as error:
                 raise UnknownFormatError(
@@ -132,7 +133,7 @@ class _Restoring:
                 durable=True,
                 exclusive_owner=None,
                 auto_delete=row.auto_delete,
-                arguments=_decoded(row.arguments),
+                arguments=_arguments(row),
                 qid=row.id,
             )
             self.queues.append(queue)
@@ -146,7 +147,7 @@ class _Restoring:
                 self._drop(row, f"binding with key '{text(row.binding_key)}': an end of it is gone")
                 continue
             try:
-                place.router.bind(source.name, destination, text(row.binding_key), _decoded(row.arguments))
+                place.router.bind(source.name, destination, text(row.binding_key), _arguments(row))
             except ExchangeError as error:
                 self._drop(row, f"binding with key '{text(row.binding_key)}' of {source!r}: {error}")
 
@@ -193,5 +194,10 @@ def _name(row: UserRow) -> bytes:
     return row.name
 
 
-def _decoded(arguments: bytes) -> Any:
-    return decode_table(arguments, 0, len(arguments))[0]
+def _arguments(row: ExchangeRow | QueueRow | BindingRow) -> Any:
+    """The arguments of a row; raises DamagedError."""
+    try:
+        return decode_whole_table(row.arguments)
+    except MalformedTable as error:
+        text = f"definition {row.key().hex()} is damaged: its arguments are no table: {error}"
+        raise DamagedError(text) from None

@@ -6,8 +6,9 @@ over, and goes at the next start, is one that is no damage.
 
 LMDB has no checksums, so its own pages cannot be trusted here: a torn one may end the process (SIGBUS, SIGSEGV, an
 assertion of LMDB's) or lead in circles. So keys have to rise, and no more rows are read than a table claims to have;
-and whoever wants to outlive the rest runs this module as a program of its own, as `leveret store check` does: it
-writes a line of JSON for each finding and for each table it is about to read.
+and whoever wants to outlive the rest runs this module as a program of its own, as `leveret store check` does (through
+`broker.store_reader`, which knows what AMQP's tables look like): it writes a line of JSON for each finding and for each
+table it is about to read.
 """
 
 import json
@@ -100,6 +101,7 @@ class Check:
         data_dir: where it is; nobody may be using it.
         found: called with each finding.
         reading: called with the name of each table before it is read.
+        fault_of_arguments: says what is wrong with the arguments of an exchange, a queue or a binding; "" if nothing.
 
     """
 
@@ -108,11 +110,13 @@ class Check:
         data_dir: Path,
         found: Callable[[Finding], object],
         reading: Callable[[str], object] = lambda _: None,
+        fault_of_arguments: Callable[[bytes], str] = lambda _: "",
     ) -> None:
         self._store = data_dir / "store"
         self._blobs = data_dir / "blobs"
         self._found = found
         self._reading = reading
+        self._fault_of_arguments = fault_of_arguments
         self._txn: Any = None
         self._db: dict[str, Any] = {}
         self._boot = 0
@@ -221,6 +225,11 @@ class Check:
         exchanges = {row.id for row in self._rows if isinstance(row, ExchangeRow)}
         queues = {row.id for row in self._rows if isinstance(row, QueueRow)}
         for row in self._rows:
+            if isinstance(row, ExchangeRow | QueueRow | BindingRow):
+                fault = self._fault_of_arguments(row.arguments)
+                if fault:
+                    text = f"definition {row.key().hex()} is damaged: its arguments are no table: {fault}"
+                    self._found(Finding("defs", text))
             if isinstance(row, VHostRow | ExchangeRow | QueueRow):
                 self._not_ahead("defs", "the id of a definition", row.id, 32)
             if isinstance(row, ExchangeRow | QueueRow) and row.vhost not in vhosts:
@@ -469,7 +478,7 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
 
 
-def main(data_dir: str) -> None:
+def main(data_dir: str, fault_of_arguments: Callable[[bytes], str] = lambda _: "") -> None:
     """Check a data directory and write what is found, a line of JSON each, to the standard output."""
 
     def write(kind: str, value: object) -> None:
@@ -480,6 +489,7 @@ def main(data_dir: str) -> None:
         Path(data_dir),
         lambda finding: write("finding", finding._asdict()),
         lambda name: write("reading", name),
+        fault_of_arguments,
     ).run()
     if stats is None:
         write("stats", None)

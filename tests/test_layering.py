@@ -56,6 +56,7 @@ STOREYS = (
         "broker.http",
     ),
     ("broker.data_lock",),
+    ("broker.store_reader",),
     ("broker.store_command",),
     ("broker.server*",),
     ("broker.cli",),

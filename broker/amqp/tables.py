@@ -72,6 +72,18 @@ def decode_table(data: bytes, at: int, end: int) -> tuple[Table, int]:
     return _fields(data, start, stop, 1, [MAX_ENTRIES]), stop
 
 
+def decode_whole_table(data: bytes) -> Table:
+    """Read a table, with its length, that is all of `data`.
+
+    Raises:
+        MalformedTable: as `decode_table`, and if something is behind it.
+    """
+    table, stop = decode_table(data, 0, len(data))
+    if stop < len(data):
+        raise MalformedTable("something is behind it")
+    return table
+
+
 def decode_fields(data: bytes) -> Table:
     """Read fields that are not preceded by a length: the whole of an AMQPLAIN response.
 

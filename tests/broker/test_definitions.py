@@ -384,6 +384,25 @@ def test_damage_stops_the_start(client, node):
         node.restarted()
 
 
+NO_TABLES = (b"", b"\0\0\0\1", EMPTY + b"?", b"\0\0\0\3\1a?")
+
+
+@pytest.mark.parametrize("octets", NO_TABLES)
+@pytest.mark.parametrize("kind", ["exchange", "queue", "binding"])
+def test_arguments_that_are_no_table_stop_the_start(kind, octets):
+    """They are damage as any other, although the checksum is right."""
+    arguments = dict.fromkeys(("exchange", "queue", "binding"), EMPTY) | {kind: octets}
+    rows = written(
+        VHostRow(1, b"/"),
+        ExchangeRow(2, 1, b"x", b"direct", False, False, arguments["exchange"]),
+        QueueRow(3, 1, b"q", False, arguments["queue"]),
+        BindingRow(2, 3, b"k", arguments["binding"], b""),
+    )
+
+    with pytest.raises(DamagedError, match="is damaged: its arguments are no table"):
+        StoringNode(rows)
+
+
 # -- users and vhosts -------------------------------------------------------------------------------------------------
 
 

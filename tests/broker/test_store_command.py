@@ -16,6 +16,7 @@ from broker import disk
 from broker.cli import main
 from broker.disk import compact_if_worth_it
 from storage.compact import LEFT_BEHIND, measure
+from storage.definitions import QueueRow, encode
 
 
 def store(*words: str) -> Result:
@@ -53,6 +54,26 @@ def test_damaged_data(tmp_path):
     assert lines[0].startswith("damaged: blocks ")
     assert lines[0].endswith("is damaged")
     assert lines[-1] == f"{len(lines) - 1} findings of damage in {tmp_path}"
+
+
+def test_arguments_that_are_no_table_are_damage(tmp_path):
+    """What a start would refuse with 65 is found, whatever its checksum."""
+    row = QueueRow((1 << 32) + 9, (1 << 32) + 1, b"q", False, b"\0\0\0\1")
+    stored = Stored(tmp_path)
+    stored.journal.put("defs", row.key(), encode(row))
+    stored.commit()
+    stored.close()
+    done = store("check", "--data-dir", str(tmp_path))
+
+    text = "its arguments are no table: a length exceeds what encloses it"
+    assert 65 == done.exit_code
+    assert f"damaged: defs: definition {row.key().hex()} is damaged: {text}\n" in done.stdout
+    with Running(tmp_path, "--data-dir", str(tmp_path)) as running:
+        _, err = running.process.communicate(timeout=15)
+    assert (65, f"leveret: definition {row.key().hex()} is damaged: {text}\n") == (
+        running.process.returncode,
+        err,
+    )
 
 
 def test_left_over_is_no_damage(tmp_path):

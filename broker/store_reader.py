@@ -1,0 +1,20 @@
+"""The program that reads the data of a stopped broker for `leveret store` (see `storage.check`)."""
+
+import sys
+
+from broker.amqp.errors import MalformedTable
+from broker.amqp.tables import decode_whole_table
+from storage.check import main
+
+
+def fault_of_arguments(octets: bytes) -> str:
+    """What is wrong with the arguments of a definition; empty if they are a table."""
+    try:
+        decode_whole_table(octets)
+    except MalformedTable as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], fault_of_arguments)
