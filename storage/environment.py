@@ -40,8 +40,8 @@ log = logging.getLogger("leveret.storage")
 FORMAT = b"1"
 MAP_SIZE = 1 << 40
 SWEEP_BLOCKS = 250
-"""Blocks that one commit deletes at most for one sweep; what is left goes with later ones. The pages that one commit frees
-are one record of LMDB's free list, which is written anew each time a part of it is used: so not too many at once."""
+"""Blocks that one commit deletes at most for one sweep; what is left goes with later ones. The pages that a commit
+frees are one record of LMDB's free list, written anew each time a part of it is used: so not too many at once."""
 ROOM = 16 * 1024 * 1024
 """Octets of disk that a commit leaves free: a failed one with less around it failed for want of room."""
 

@@ -105,8 +105,8 @@ class Journaled(Protocol):
     deleted: bool
     segment: int
 
-    def stored(self, entry: Entry) -> None:
-        """An entry that shall be evicted is on disk now."""
+    def stored(self, entries: list[Entry]) -> None:
+        """Entries that shall be evicted are on disk now."""
 
 
 class Journal:
@@ -366,13 +366,16 @@ class Journal:
     @staticmethod
     def _settle_entries(queue: Journaled, entries: Iterable[Entry]) -> None:
         """Entries of one queue are on disk."""
+        evicted: list[Entry] = []
         for entry in entries:
             if entry.state == WRITING:
                 entry.state = STORED
                 if entry.durable:
                     entry.message.accepted()  # type: ignore[union-attr]
                 if entry.evict:
-                    queue.stored(entry)
+                    evicted.append(entry)
+        if evicted:
+            queue.stored(evicted)
 
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
         not_written: set[int] = set()

@@ -6,15 +6,18 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
+from itertools import groupby
 from math import inf
+from operator import attrgetter
 
-from storage.blocks import STORED, Block, Entry
+from storage.blocks import STORED, Entry
 from storage.loading import RETURNED
-from storage.message import Message
 from storage.sub_queues import NO_ENTRIES, OVERHEAD, Item, SubQueues
 
 PAGE_AT_ONCE = 2048
 """Messages that one call moves out of memory at most, so that it stays short."""
+
+_block_of = attrgetter("block")
 
 
 class Paging(SubQueues):
@@ -80,108 +83,133 @@ class Paging(SubQueues):
         unacked, out = self._unacked, self._unacked_out
         before = len(unacked)
         limited = min(quota, before)
+        paged: list[Entry] = []
         for _ in range(limited):
             seq_id, item = unacked.popitem()
             if type(item) is not Entry:
-                item = self._page(seq_id, item)  # type: ignore[arg-type]
-                self._unacked_entries += 1
+                item = Entry(seq_id, item, len(item.content), durable=False)  # type: ignore[arg-type, union-attr]
+                item.evict = True
+                paged.append(item)
             elif item.state == STORED:
                 item.message = None
             else:
                 item.evict = True
             out[seq_id] = item
+        if paged:
+            self._unacked_entries += len(paged)
+            self._note_paged(paged)
         self.unacked_octets = self.unacked_octets * len(unacked) // before
         if limited:
             self._moved("limit_ram_acks", limited)
         return limited
 
-    def _page(self, seq_id: int, message: Message) -> Entry:
-        """Have a transient message written to the environment of paged ones, and its body dropped then."""
-        entry = Entry(seq_id, message, len(message.content), durable=False)
-        entry.evict = True
-        self.journal_paged.append(entry)
-        self._journal.octets += entry.size + OVERHEAD
+    def _note_paged(self, entries: list[Entry]) -> None:
+        """Have transient messages written to the environment of paged ones, and their bodies dropped then."""
+        self.journal_paged += entries
+        self._journal.octets += sum([entry.size for entry in entries]) + OVERHEAD * len(entries)
         if not self.journaled:
             self._journal.touch(self)
-        return entry
 
     def _push_alphas_to_betas(self, quota: int, target: float) -> int:
         """Drop bodies of alphas: q1 from its head, then q4 from its tail; returns of how many."""
-        pushed = 0
-        while pushed < quota and self.q1:
-            seq_id = self._q1_first
-            self._q1_first += 1
-            entry = self._demote(seq_id, self.q1.popleft())
-            if self.delta_count:
-                if self.q2 is NO_ENTRIES:
-                    self.q2 = deque()
-                self.q2.append(entry)
+        pushed = min(quota, len(self.q1))
+        if pushed:
+            first = self._q1_first
+            self._q1_first += pushed
+            popleft = self.q1.popleft
+            entries = self._demote(range(first, first + pushed), [popleft() for _ in range(pushed)])
+            if not self.delta_count:
+                self._q3().extend(entries)
+            elif self.q2 is NO_ENTRIES:
+                self.q2 = deque(entries)
             else:
-                self._q3().append(entry)
-            pushed += 1
+                self.q2.extend(entries)
         keep = 1 if target else 0  # a head that can be delivered at once
-        while pushed < quota and len(self.q4) > keep:
-            seq_id = self._q4_first + len(self.q4) - 1
-            entry = self._demote(seq_id, self.q4.pop())
-            self._q3().appendleft(entry)
+        more = min(quota - pushed, len(self.q4) - keep)
+        if more > 0:
+            last = self._q4_first + len(self.q4) - 1
+            pop = self.q4.pop
+            self._q3().extendleft(self._demote(range(last, last - more, -1), [pop() for _ in range(more)]))
             self._ahead = 0
-            pushed += 1
+            pushed += more
         return pushed
 
-    def _demote(self, seq_id: int, item: Item) -> Entry:
-        """Drop an alpha's body, now or when its commit is done."""
-        if type(item) is not Entry:
-            entry = self._page(seq_id, item)  # type: ignore[arg-type]
-            self._evicting += entry.size
-            self._moved("alpha_to_beta", 1)
-            return entry
-        self._run_entries -= 1
-        self._moved("alpha_to_gamma", 1)
-        if item.state == STORED:
-            item.message = None
-            self.ram_octets -= item.size
-        elif not item.evict:
-            item.evict = True
-            self._evicting += item.size
-        return item
+    def _demote(self, seq_ids: range, items: list[Item]) -> list[Entry]:
+        """Drop the bodies of alphas, now or when their commit is done."""
+        entries: list[Entry] = []
+        paged: list[Entry] = []
+        freed = evicting = 0
+        for seq_id, item in zip(seq_ids, items, strict=True):
+            if type(item) is not Entry:
+                entry = Entry(seq_id, item, len(item.content), durable=False)  # type: ignore[arg-type, union-attr]
+                entry.evict = True
+                evicting += entry.size
+                paged.append(entry)
+            else:
+                entry = item
+                if entry.state == STORED:
+                    entry.message = None
+                    freed += entry.size
+                elif not entry.evict:
+                    entry.evict = True
+                    evicting += entry.size
+            entries.append(entry)
+        self.ram_octets -= freed
+        self._evicting += evicting
+        if paged:
+            self._note_paged(paged)
+            self._moved("alpha_to_beta", len(paged))
+        gammas = len(entries) - len(paged)
+        if gammas:
+            self._run_entries -= gammas
+            self._moved("alpha_to_gamma", gammas)
+        return entries
 
-    def stored(self, entry: Entry) -> None:
-        """An entry that shall be evicted is on disk now (the journal calls this)."""
-        entry.evict = False
-        entry.message = None
-        if entry.seq_id not in self._unacked_out:
-            self.ram_octets -= entry.size
-            self._evicting -= entry.size
+    def stored(self, entries: list[Entry]) -> None:
+        """Entries that shall be evicted are on disk now (the journal calls this)."""
+        out = self._unacked_out
+        ready = 0
+        for entry in entries:
+            entry.evict = False
+            entry.message = None
+            if not out or entry.seq_id not in out:
+                ready += entry.size
+        self.ram_octets -= ready
+        self._evicting -= ready
 
     def _push_betas_to_deltas(self, quota: int) -> None:
         """Forget entries that are on disk: q3 from its tail down to a segment's boundary, then q2 from its head."""
-        q3, q2, blocks = self.q3, self.q2, self.blocks
+        q3, q2 = self.q3, self.q2
         pushed = 0
         if q3 and (
             self._loading is None or self._loading.what == RETURNED
         ):  # else the delta's start may not move
             boundary = (q3[0].seq_id // self.segment + 1) * self.segment
             young = self._take_unwritten(boundary)
-            while pushed < quota and q3[-1].seq_id >= boundary and q3[-1].state == STORED:
-                entry = q3.pop()
-                self._to_delta(entry, blocks)
-                self.delta_start = entry.seq_id
+            taken: list[Entry] = []
+            while len(taken) < quota and q3[-1].seq_id >= boundary and q3[-1].state == STORED:
+                taken.append(q3.pop())
+            if taken:
+                self._to_delta(taken)
+                self.delta_start = taken[-1].seq_id
                 if not self.delta_count:
-                    self.delta_stop = entry.seq_id + 1
-                self.delta_count += 1
-                pushed += 1
+                    self.delta_stop = taken[0].seq_id + 1
+                self.delta_count += len(taken)
+                pushed = len(taken)
             if young and self.delta_count:
                 q2 = self.q2 = deque(young)
             else:
                 q3.extend(young)
             self._ahead = min(self._ahead, len(q3))
         if self.delta_count:
-            while pushed < quota and q2 and q2[0].state == STORED:
-                entry = q2.popleft()
-                self._to_delta(entry, blocks)
-                self.delta_stop = entry.seq_id + 1
-                self.delta_count += 1
-                pushed += 1
+            taken = []
+            while pushed + len(taken) < quota and q2 and q2[0].state == STORED:
+                taken.append(q2.popleft())
+            if taken:
+                self._to_delta(taken)
+                self.delta_stop = taken[-1].seq_id + 1
+                self.delta_count += len(taken)
+                pushed += len(taken)
         if pushed:
             self._moved("to_delta", pushed)
 
@@ -198,17 +226,22 @@ class Paging(SubQueues):
             young.reverse()
         return young
 
-    def _to_delta(self, entry: Entry, blocks: dict[int, Block]) -> None:
-        if entry.message is not None:  # read ahead
-            entry.message = None
-            self.ram_octets -= entry.size
-        block = entry.block
-        self.delta_octets += entry.size
-        self.delta_paged += block.paged
-        block.away = away = block.away + 1
-        if away == block.count:  # nothing of it is in memory any more, and nothing of it is dead
-            blocks.pop(block.slot, None)
-            block.home = None
-        else:
-            blocks[block.slot] = block
-            block.home = blocks
+    def _to_delta(self, entries: list[Entry]) -> None:
+        """Forget entries, neighbours all of them: their blocks know how many of their records are away."""
+        blocks = self.blocks
+        for block, run in groupby(entries, _block_of):
+            members = list(run)
+            for entry in members:
+                if entry.message is not None:  # read ahead
+                    entry.message = None
+                    self.ram_octets -= entry.size
+            self.delta_octets += sum([entry.size for entry in members])
+            if block.paged:
+                self.delta_paged += len(members)
+            block.away = away = block.away + len(members)
+            if away == block.count:  # nothing of it is in memory any more, and nothing of it is dead
+                blocks.pop(block.slot, None)
+                block.home = None
+            else:
+                blocks[block.slot] = block
+                block.home = blocks

@@ -41,8 +41,8 @@ class Writer:
         self.journaled = False
         self.deleted = False
 
-    def stored(self, entry: Entry) -> None:
-        raise AssertionError(entry)
+    def stored(self, entries: list[Entry]) -> None:
+        raise AssertionError(entries)
 
     def write(self, *seq_ids: int, size: int = 10, paged: bool = False, copies: int = 1) -> list[Entry]:
         """Note messages and commit all that was noted."""

@@ -34,8 +34,8 @@ class FakeQueue:
         self.deleted = False
         self.evicted: list[Entry] = []
 
-    def stored(self, entry: Entry) -> None:
-        self.evicted.append(entry)
+    def stored(self, entries: list[Entry]) -> None:
+        self.evicted += entries
 
     def take(self, message: Persistent, seq_id: int) -> Entry:
         entry = Entry(seq_id, message, len(message.content), durable=True)

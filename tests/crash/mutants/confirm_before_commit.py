@@ -22,7 +22,7 @@ def settle_entries(queue, entries):
         if entry.state == WRITING:
             entry.state = STORED
             if entry.evict:
-                queue.stored(entry)
+                queue.stored([entry])
 
 
 def commit(task):
