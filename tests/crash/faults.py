@@ -34,8 +34,8 @@ FILES = ("--set", "storage.blob_threshold=65536")
 INJECTED = ("kill-fdatasync", "eio-fdatasync", "kill-pwrite", "eio-pwrite", "enospc", "eio-fsync")
 ON_SMALL_DISKS = ("full", "alarm")
 SMALL_MEGABYTES = 48
-LIVES_SECONDS = 30.0
-RESUME_SECONDS = 20.0
+LIVES_SECONDS = 20.0
+RESUME_SECONDS = 15.0
 STARTUP_CALLS = 12
 """More than the calls of the main thread before the writer's thread begins."""
 
@@ -132,6 +132,8 @@ async def _fill(home: Path, kind: str, rng: random.Random, **options: Any) -> tu
             what = await _fill_and_drain(site, kind, rng)
             site.kill()
             site.ledger.died()
+            if what == "failed":
+                return site, what
             cycles = Cycles(site, rng)
             cycles.declared = True
             await cycles.finish()
@@ -178,10 +180,12 @@ async def _fill_and_drain(site: Site, kind: str, rng: random.Random) -> str:
     await _drain_while_blocked(site, port, link)
     if not await until(lambda: not any(filler.link.blocked for filler in fillers), RESUME_SECONDS, 0.02):
         ledger.broke("O10", f"{kind}: the alarm does not clear")
+        return "failed"
     for filler in fillers:
         filler.start()
     if not await until(lambda: ledger.counts["confirmed"] >= stored + 1000, RESUME_SECONDS, 0.02):
         ledger.broke("O10", f"{kind}: publishing does not resume")
+        return "failed"
     for filler in fillers:
         await filler.quiet()
         await filler.link.close()
@@ -207,11 +211,12 @@ async def faults(
     *,
     kinds: Sequence[str] | None = None,
     say: Callable[[str], object] = print,
+    enough: int = 100,
     **options: Any,
 ) -> Totals:
     """Let the disk fail `count` times; `kinds` take turns, by default all that are possible here.
 
-    The options are for `Site`.
+    It is given up after `enough` violations. The options are for `Site`.
     """
     rng = random.Random(seed)
     if kinds is None:
@@ -246,7 +251,7 @@ async def faults(
             totals.counted += struck
             totals.notes[kind] += struck
             say(f"fault {totals.cycles}, {kind}: {what}: {tally(counts)}")
-            if totals.counts["violations"] + site.ledger.counts["violations"] > 100:
+            if totals.counts["violations"] + site.ledger.counts["violations"] >= enough:
                 break
         if cycles.declared:
             await cycles.finish()
