@@ -23,6 +23,9 @@ FREE_AGAIN = 1.05
 """Share of the disk limit that has to be free before its alarm goes."""
 FAST_RATE = 250_000_000
 """Octets per second that a disk may be filled with, as RabbitMQ takes it."""
+NEXT_LOOK = 0.5
+"""Share of the way to the limit that may be gone by the next look at that rate. RabbitMQ's is 2: there a disk that is
+filled with half of that rate is full before anybody looks again."""
 DISK_SECONDS = (0.1, 10.0)
 """The least and the most time between two looks at the disk, as RabbitMQ's."""
 RAISED_SECONDS = 1.0
@@ -116,7 +119,7 @@ class DiskAlarm:
             return least
         if self.raised:
             most = RAISED_SECONDS
-        return min(most, max(least, 2 * abs(self.free - self.limit) / FAST_RATE))
+        return min(most, max(least, NEXT_LOOK * abs(self.free - self.limit) / FAST_RATE))
 
     def __str__(self) -> str:
         found = "a commit found no room, " if self.full else ""

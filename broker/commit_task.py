@@ -287,6 +287,10 @@ class CommitTask:
         self._finish()
         await self._stopped.wait()
         self._writer.stop()
+        if self.is_full:
+            messages, definitions = self._journal.unwritten()
+            text = "stopped on a full disk: messages=%d definitions=%d are lost; nobody was told that they are safe"
+            log.error(text, messages, definitions)
 
     def _finish(self) -> None:
         journal = self._journal

@@ -17,7 +17,7 @@ from broker.config import StorageConfig
 from storage.backing_queue import BackingQueue
 from storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from storage.environment import Environment
-from storage.errors import StorageError
+from storage.errors import DiskFullError, StorageError
 from storage.invariants import check
 from storage.journal import Journal
 from storage.loading import LoadRequest
@@ -156,7 +156,12 @@ class Disk:
         """Commit what is left, note that the stop was clean, and close."""
         await self.commits.stop()
         if not self.commits.is_full:
-            self.environment.save(saved_rows(_paging(backings)))
+            try:
+                self.environment.save(saved_rows(_paging(backings)))
+            except DiskFullError as error:
+                log.warning(
+                    "no room to note that the stop was clean, the next start reads everything: %s", error
+                )
         journal = self.journal
         log.info(
             "storage: commits=%d written=%d early=%d bytes=%d paged=%d slowest_commit_ms=%.1f",

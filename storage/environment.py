@@ -460,13 +460,19 @@ class Environment:
     def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
         """Note that everything is written and what the next start needs to know. The last commit there is.
 
-        Raises lmdb.Error if there is no room for that: the next start has to look for itself then.
+        Raises DiskFullError if there is no room for that: the next start has to look for itself then; lmdb.Error for
+        anything else.
         """
         db = self.store.db
-        with self.store.env.begin(write=True) as txn:
-            txn.drop(db["queues"], delete=False)
-            self._put_rows(txn, rows)
-            txn.put(b"clean", b"", db=db["meta"])
+        try:
+            with self.store.env.begin(write=True) as txn:
+                txn.drop(db["queues"], delete=False)
+                self._put_rows(txn, rows)
+                txn.put(b"clean", b"", db=db["meta"])
+        except lmdb.Error as error:
+            if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
+                raise
+            raise DiskFullError(str(error)) from error
 
     def finish_sweeps(self) -> None:
         """Carry out what is left of sweeps, however long it takes."""

@@ -420,6 +420,13 @@ class Journal:
         self._unrefs += [(False, msg_id) for msg_id in batch.durable.unrefs]
         self._sweeps[:0] = batch.durable.sweeps
 
+    def unwritten(self) -> tuple[int, int]:
+        """How many copies of persistent messages, and how many definitions, wait to be written."""
+        entries = [entry for queue in self._queues for entry in queue.journal_fresh]
+        entries += [entry for _, copies in self.files.values() for _, entry in copies]
+        rows = {key for table, key, _ in self._rows if table == "defs"}
+        return sum([entry.state == NEW for entry in entries]), len(rows)
+
     # -- bodies in files --------------------------------------------------------------------------------------------
 
     def next_msg_id(self) -> int:

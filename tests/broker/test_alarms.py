@@ -82,14 +82,14 @@ def test_a_disk_that_is_full_twice_is_told_once():
     [
         (50_000_000, 0.1),
         (50_000_001, 0.1),
-        (175_000_000, 1.0),
-        (1_000_000_000, 7.6),
-        (2_000_000_000, 10.0),
-        (0, 0.4),
+        (175_000_000, 0.25),
+        (1_050_000_000, 2.0),
+        (9_000_000_000, 10.0),
+        (0, 0.1),
     ],
 )
 def test_the_disk_is_looked_at_oftener_near_the_limit(free, seconds):
-    """RabbitMQ's rule: twice the time to fill what is left at 250 MB/s, between a tenth of a second and ten."""
+    """Half the time to fill what is left at 250 MB/s, between a tenth of a second and ten."""
     alarm = DiskAlarm(50_000_000)
     alarm.check(free)
 

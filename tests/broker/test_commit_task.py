@@ -52,7 +52,7 @@ def started(disk):
     return host, disk.make_backing(disk.next_id(), {})
 
 
-def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch):
+def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
     """A body whose file finds no room is given up at the end, and the stop is not called clean."""
     monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(commit_task.aiofiles, "open", no_room)
@@ -65,6 +65,50 @@ def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch):
         return host.full
 
     assert [True] == asyncio.run(run())
+    assert "stopped on a full disk: messages=2 definitions=0 are lost" in caplog.text
+
+
+def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
+    """A disk that stays full does not keep a stop waiting; messages and definitions that are lost are counted."""
+    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 1000.0)
+
+    async def run():
+        host, queue = started(disk)
+        disk.environment.commit = fail
+        queue.publish([message(10), message(11), message(12)], persistent=True)
+        found = queue.fetch(1, ack_required=True)
+        queue.ack(found.seq_ids)
+        disk.journal.put("defs", b"Q1", b"queue")
+        disk.commits.wake()
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return host.full
+
+    def fail(_batch):
+        raise commit_task.DiskFullError("no room")
+
+    assert [True] == asyncio.run(run())
+    assert "stopped on a full disk: messages=2 definitions=1 are lost" in caplog.text
+
+
+def test_no_room_to_note_a_clean_stop(disk, monkeypatch, caplog, tmp_path):
+    """Then the next start reads everything, and nothing is wrong."""
+
+    async def run():
+        host, queue = started(disk)
+        queue.publish([message(10)], persistent=True)
+        disk.commits.wake()
+        disk.environment.save = no_room_to_save
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return host.full
+
+    def no_room_to_save(_rows):
+        raise commit_task.DiskFullError("no room")
+
+    assert [] == asyncio.run(run())
+    assert "the next start reads everything: no room" in caplog.text
+    again = commit_task.Environment(tmp_path / "data", sync=False)
+    assert (False, 1) == (again.was_clean, len(list(again.rows("blocks"))))
+    again.close()
 
 
 def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):

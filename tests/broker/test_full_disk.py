@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections import Counter
@@ -11,12 +12,13 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
-from conformance.wire import Client
+from conformance.wire import Client, ClosedError
 from running import Running
 
 from broker.store_command import read
 
 MEGABYTES = 48
+SENT = 300
 BROKEN = """
 import os, sys
 from pathlib import Path
@@ -29,6 +31,8 @@ def failing(self, batch):
     return commit(self, batch)
 Environment.commit = failing
 sys.argv[1:] = sys.argv[2:]
+from broker import cli, server
+server.STOP_SECONDS, cli.STOP_SECONDS = 60, 6
 main()
 """
 
@@ -154,6 +158,39 @@ def test_a_broken_disk_ends_the_broker(tmp_path, error):
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         assert 1 == drained(running.address)
+        assert 0 == running.stopped_by(signal.SIGTERM)[0]
+
+
+def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
+    """Publishers who are blocked are closed in good order, and what could not be written is told in the log."""
+    trigger = tmp_path / "broken"
+    error = "from storage.errors import DiskFullError; raise DiskFullError('no room')"
+    program = ("-c", BROKEN.format(error=error), str(trigger))
+    with Running(tmp_path, program=program) as running:
+        running.wait_for("Server startup complete")
+        publisher = Publisher(running.address, 20_000)
+        client = publisher.client
+        trigger.touch()
+        for _ in range(SENT):
+            publisher.channel.publish("", "q", publisher.body, delivery_mode=2)
+        running.wait_for("disk alarm raised")
+        publisher.channel.publish("", "q", publisher.body, delivery_mode=2)
+        assert "low on disk" == client.receive(None, "connection.blocked").fields["reason"]
+        running.process.send_signal(signal.SIGTERM)
+        assert 320 == client.receive(None, "connection.close").fields["reply_code"]
+        client.send(0, "connection.close-ok")
+        with contextlib.closing(client.socket), pytest.raises(ClosedError, match="socket"):
+            client.receive(None, "nothing")
+        code = running.process.wait(15)
+        out, err = running.process.communicate()
+
+    assert (0, "") == (code, err)
+    lost = re.search(r"stopped on a full disk: messages=(\d+) definitions=0 are lost", out)
+    assert 0 < int(lost[1]) <= SENT + 1
+    assert "did not close" not in out
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        assert 0 == drained(running.address)
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
 
 
