@@ -14,7 +14,10 @@ from running import BROKER, Running, command, environment
 
 QUIET = ("--set", "log.connection.level=error")
 """Nobody reads the log while clients come and go."""
-BAD_LINES = re.compile("Traceback|unexpected error|internal error|never retrieved")
+BAD_LINE = re.compile(
+    r"^(?!.*\[critical\]).*(?:Traceback|unexpected error|internal error|never retrieved)", re.MULTILINE
+)
+"""In the log; a broken disk is critical, and has a traceback."""
 STOP_SECONDS = 30.0
 STORE_CHECK = ("store", "check", "--data-dir")
 
@@ -110,7 +113,7 @@ class Site:
         self.exit_code = self.running.process.returncode
         self.running = None
         for text in (out, self.errors):
-            if (found := BAD_LINES.search(text)) is not None:
+            if (found := BAD_LINE.search(text)) is not None:
                 self.ledger.broke("O8", f"the broker says: {text[found.start() : found.start() + 2000]}")
         return self.exit_code
 
