@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import aiofiles
 import aiofiles.os
 
-from storage.environment import Environment, pack_blob
+from storage.environment import Environment, pack_blob, sync_directory
 from storage.errors import DiskFullError
 from storage.journal import Journal
 from storage.loading import Loaded, LoadRequest
@@ -251,7 +251,7 @@ class CommitTask:
                 await file.flush()
                 await self._loop.run_in_executor(None, os.fsync, file.fileno())
             await aiofiles.os.rename(part, path)
-            await self._loop.run_in_executor(None, _sync_directory, path.parent)
+            await self._loop.run_in_executor(None, sync_directory, path.parent)
         except OSError as error:
             if not self._environment.is_full(error, len(message.content)):
                 self._host.storage_failed(error)
@@ -359,11 +359,3 @@ async def _remove(path: Path) -> None:
         return
     except OSError as error:
         log.warning("cannot remove %s: %s", path, error.strerror)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -25,8 +25,9 @@ import lmdb
 
 from storage.blocks import IN_FILE, Header, Record, bits_of, pack_key, read_header, read_records
 from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
-from storage.environment import FORMAT, MAP_SIZE
+from storage.environment import FORMAT
 from storage.errors import DamagedError
+from storage.table import MAP_SIZE
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps")
 _U64 = Struct(">Q")

@@ -23,8 +23,9 @@ import lmdb
 
 from storage.blocks import Header, bits_of, pack_key, read_header
 from storage.check import TABLES, unused_octets
-from storage.environment import FORMAT, MAP_SIZE
+from storage.environment import FORMAT, sync_directory
 from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
+from storage.table import MAP_SIZE
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size of a file from which it may be worth the time at a start."""
@@ -104,7 +105,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
             records = _Copy(txn, tables, new).run()
         replacing()
         new.replace(store / "data.mdb")
-        _sync(store)
+        sync_directory(store)
     except (lmdb.Error, OSError) as error:
         raise StorageError(f"cannot compact the data in {data_dir}: {error}") from error
     finally:
@@ -264,11 +265,3 @@ def _extents(value: bytes, header: Header, bits: int, *, dead: bool) -> list[tup
 
 def _size(data_dir: Path) -> int:
     return (data_dir / "store" / "data.mdb").stat().st_size
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

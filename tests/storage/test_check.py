@@ -14,8 +14,9 @@ from stored import Stored, example
 
 from storage.blocks import pack_key, unpack_key
 from storage.check import Check, Finding, Stats
-from storage.environment import MAP_SIZE, Environment
+from storage.environment import Environment
 from storage.journal import LAST_SEQ_ID
+from storage.table import MAP_SIZE
 
 
 def checked(data_dir: Path) -> tuple[list[Finding], Stats | None]:
@@ -239,7 +240,7 @@ def test_what_goes_at_the_next_start_is_no_damage(tmp_path):
 
 def test_sweeps_under_way_are_clean(tmp_path, monkeypatch):
     """A queue that is deleted in parts has nothing to find between two of them."""
-    monkeypatch.setattr("storage.environment.SWEEP_BLOCKS", 2)
+    monkeypatch.setattr("storage.table.SWEEP_BLOCKS", 2)
     stored = Stored(tmp_path, "q", "other")
     for number in range(400):
         stored.publish(f"{number}" * 100, "q")

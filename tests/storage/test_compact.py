@@ -15,8 +15,9 @@ from storage import compact as module
 from storage.blocks import bits_of, read_header, read_records
 from storage.check import Check, Finding
 from storage.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
-from storage.environment import MAP_SIZE, Environment
+from storage.environment import Environment
 from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
+from storage.table import MAP_SIZE
 
 
 def rows_of(data_dir: Path) -> dict[str, dict[bytes, bytes]]:
@@ -166,7 +167,7 @@ from pathlib import Path
 from storage import compact
 data_dir, step = Path(sys.argv[1]), sys.argv[2]
 if step == "replaced":
-    compact._sync = lambda _: os._exit(9)
+    compact.sync_directory = lambda _: os._exit(9)
 compact.compact(data_dir, replacing=lambda: os._exit(9) if step == "replacing" else None)
 """
 

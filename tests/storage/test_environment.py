@@ -7,7 +7,7 @@ from unittest.mock import patch
 import lmdb
 import pytest
 
-from storage import environment as environment_module
+from storage import table as table_module
 from storage.blocks import Entry, Record, bits_of, read_header, read_records
 from storage.environment import Environment, pack_blob
 from storage.errors import DiskFullError, StorageError, UnknownFormatError
@@ -295,7 +295,7 @@ def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
         writer.note(message, 10 * number + 1)
         writer.commit()
     shared.write(5)
-    with patch.object(environment_module, "SWEEP_BLOCKS", 3):
+    with patch.object(table_module, "SWEEP_BLOCKS", 3):
         writer.journal.sweep(QID, 11, 181)
         writer.commit()
         steps = 1

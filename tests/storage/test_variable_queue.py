@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from storage import environment as environment_module
+from storage import table as table_module
 from storage.environment import Environment, pack_blob
 from storage.errors import DiskFullError
 from storage.invariants import check
@@ -516,7 +516,7 @@ class Machine(RuleBasedStateMachine):
             if "deletions" in faults:
 
                 def apply(txn: Any, changes: Any, table: Any = table) -> None:
-                    environment_module.Table.apply_deletions(table, txn, changes)
+                    table_module.Table.apply_deletions(table, txn, changes)
                     raise lmdb.MapFullError("planted")
 
                 table.apply_deletions = apply  # type: ignore[method-assign]
@@ -727,7 +727,7 @@ ROUND = 1000
 
 def run(examples: int, steps: int) -> None:
     """Run the machine so often, with so many steps each at most."""
-    with patch.object(environment_module, "SWEEP_BLOCKS", SWEEP_BLOCKS):
+    with patch.object(table_module, "SWEEP_BLOCKS", SWEEP_BLOCKS):
         for done in range(0, examples, ROUND):
             chosen = settings(
                 max_examples=min(ROUND, examples - done), stateful_step_count=steps, deadline=None
