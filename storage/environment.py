@@ -37,6 +37,9 @@ FORMAT = b"1"
 ROOM = 16 * 1024 * 1024
 """Octets of disk that a commit leaves free: a failed one with less around it failed for want of room."""
 
+_LOCK_OCTETS = 4096
+"""Of LMDB's lock file; it has room for more readers than there are."""
+
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
@@ -44,6 +47,238 @@ _TABLES = ("meta", "defs", "blocks", "acks", "bodies", "refs", "sweeps", "queues
 _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
 
 
+<<<<<<< Updated upstream
+=======
+class Table:
+    """The tables of one environment and what is common to both."""
+
+    def __init__(self, path: Path, names: Sequence[str], *, sync: bool, read_only: bool = False) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        if not read_only:
+            _reserve_lock(path / "lock.mdb")
+        self.env = lmdb.open(
+            str(path),
+            map_size=MAP_SIZE,
+            max_dbs=16,
+            max_readers=16,
+            meminit=False,
+            readahead=False,
+            sync=sync,
+            readonly=read_only,
+        )
+        self.db: dict[str, Any] = {}
+        if read_only:
+            with self.env.begin() as txn:
+                for name in names:
+                    with contextlib.suppress(lmdb.NotFoundError):
+                        self.db[name] = self.env.open_db(name.encode(), txn=txn, create=False)
+        else:
+            self.env.reader_check()
+            for name in names:
+                self.db[name] = self.env.open_db(name.encode())
+        self.page_size = int(self.env.stat()["psize"])
+        self.span = 1
+        """No block spans more seq_ids than that."""
+        if "meta" in self.db:
+            with self.env.begin() as txn:
+                octets = txn.get(b"span", db=self.db["meta"])
+            self.span = 1 if octets is None else _U64.unpack(octets)[0]
+        self.unfinished: list[Range] = []
+        """Sweeps that are marked as done and not yet carried out to their end."""
+        self.unlink: list[int] = []
+        """Files whose last reference went with the commit under way."""
+
+    def apply(self, txn: Any, changes: Changes) -> None:
+        """Carry out changes inside a write transaction."""
+        db = self.db
+        if changes.bodies:
+            txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
+            for key, count in changes.refs:
+                txn.put(key, count, db=db["refs"])
+        if changes.blocks:
+            self._widen(txn, changes.blocks)
+            txn.cursor(db["blocks"]).putmulti(
+                [(plan.block.key, encode_block(plan)) for plan in changes.blocks]
+            )
+        self.apply_deletions(txn, changes)
+
+    def apply_deletions(self, txn: Any, changes: Changes) -> None:
+        """Carry out those changes that only take away."""
+        db = self.db
+        blocks, acks = db["blocks"], db["acks"]
+        # LMDB's binding gives the interpreter away at each call: the fewer calls, the sooner the commit
+        if changes.marks:
+            txn.cursor(acks).putmulti(changes.marks)
+        for key, bits in changes.merges:
+            self._merge(txn, key, bits_of(bits))
+        for key in changes.deletes:
+            txn.delete(key, db=blocks)
+        for key in changes.unmarks:
+            txn.delete(key, db=acks)
+        for msg_id in changes.unrefs:
+            self._unref(txn, msg_id)
+        for sweep in changes.sweeps:
+            self._sweep(txn, sweep)
+
+    def _merge(self, txn: Any, key: bytes, dead: int) -> None:
+        """Set bits in a bitmap where others may be set; the block goes if that are all."""
+        acks = self.db["acks"]
+        value = txn.get(key, db=self.db["blocks"])
+        if value is None:  # swept meanwhile
+            return
+        count = read_header(value).records
+        dead |= bits_of(txn.get(key, db=acks))
+        if dead.bit_count() < count:
+            txn.put(key, pack_bits(count, dead), db=acks)
+        else:
+            txn.delete(key, db=acks)
+            txn.delete(key, db=self.db["blocks"])
+
+    def _unref(self, txn: Any, msg_id: int) -> None:
+        """One record less refers to a body."""
+        key = _U64.pack(msg_id)
+        refs = self.db["refs"]
+        octets = txn.get(key, db=refs)
+        if octets is None:
+            body = txn.get(key, db=self.db["bodies"])
+            if body is not None:
+                txn.delete(key, db=self.db["bodies"])
+            if (
+                body is None or len(body) == _COUNT.size
+            ):  # a file without a row: settled before it was written
+                self.unlink.append(msg_id)
+            return
+        (count,) = _COUNT.unpack(octets)
+        if count > 2:
+            txn.put(key, _COUNT.pack(count - 1), db=refs)
+        else:
+            txn.delete(key, db=refs)
+
+    def _sweep(self, txn: Any, sweep: Range) -> None:
+        """Delete a range as far as one transaction should; what is left is marked as gone."""
+        left = SWEEP_BLOCKS
+        cursor = txn.cursor(self.db["blocks"])
+        found = self._seek(cursor, sweep.qid, sweep.first)
+        first = sweep.first
+        txn.delete(_SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
+        while found:
+            qid, at = unpack_key(cursor.key())
+            if qid != sweep.qid or at >= sweep.stop:
+                break
+            if not left:
+                rest = Range(qid, first, sweep.stop)
+                txn.put(_SWEEP_KEY.pack(qid, first), _U64.pack(sweep.stop), db=self.db["sweeps"])
+                self.unfinished.append(rest)
+                break
+            if at < sweep.first and _last_of(cursor.value()) < sweep.first:
+                found = cursor.next()
+                continue
+            if at >= sweep.first:
+                left -= 1
+                first = at
+            found = self._sweep_block(txn, cursor, sweep)
+
+    def _seek(self, cursor: Any, qid: int, seq_id: int) -> bool:
+        """Put the cursor before every block that may hold `seq_id` or a later one.
+
+        Blocks interleave: a body that goes to a file comes later than its neighbours, and paging takes what it likes.
+        How far back one may begin is known only because no block spans more than `span` seq_ids.
+        """
+        return bool(cursor.set_range(pack_key(qid, max(0, seq_id - self.span + 1))))
+
+    def _widen(self, txn: Any, blocks: Iterable[Plan]) -> None:
+        """Note how many seq_ids a block spans at most."""
+        span = self.span
+        for _, entries, _ in blocks:
+            width = entries[-1].seq_id - entries[0].seq_id
+            if width >= span:
+                span = 1 << width.bit_length()
+        self.span = span
+        meta = self.db.get("meta")
+        if meta is not None and txn.get(b"span", db=meta) != _U64.pack(span):
+            txn.put(b"span", _U64.pack(span), db=meta)
+
+    def _sweep_block(self, txn: Any, cursor: Any, sweep: Range) -> bool:
+        """Delete the records of one block that are in the range; moves the cursor on."""
+        key, value = cursor.key(), cursor.value()
+        acks = self.db["acks"]
+        try:
+            header = read_header(value)
+        except DamagedError as error:
+            log.error("storage: %s; it is deleted with what is around it", error)  # noqa: TRY400 - no bug
+            txn.delete(key, db=acks)
+            cursor.delete()
+            return bool(cursor.key())
+        before = dead = bits_of(txn.get(key, db=acks))
+        if sweep.first <= header.first and header.last < sweep.stop:
+            dead = (1 << header.records) - 1
+            if header.has_references:
+                for record in read_records(value, header, before):
+                    if not isinstance(record, int) and record.msg_id:
+                        self._unref(txn, record.msg_id)
+        else:
+            for record in read_records(value, header, before):
+                if not isinstance(record, int) and sweep.first <= record.seq_id < sweep.stop:
+                    dead |= 1 << record.place
+                    if record.msg_id:
+                        self._unref(txn, record.msg_id)
+        if dead.bit_count() >= header.records:
+            txn.delete(key, db=acks)
+            cursor.delete()  # moves on
+            return bool(cursor.key())
+        if dead != before:
+            txn.put(key, pack_bits(header.records, dead), db=acks)
+        return bool(cursor.next())
+
+    def read(
+        self, txn: Any, ranges: Iterable[Range], limit: int, *, paged: bool
+    ) -> tuple[list[RawBlock], int]:
+        """The blocks of some ranges, and up to where there are no others (see `Loaded.stop`).
+
+        With several ranges the limit does not count. The transaction gives out buffers.
+        """
+        found: dict[bytes, RawBlock] = {}
+        octets = 0
+        acks = self.db["acks"]
+        cursor = txn.cursor(self.db["blocks"])
+        stop = LAST_SEQ_ID
+        for qid, first, end in ranges:
+            more = self._seek(cursor, qid, first)
+            crossing = False
+            stop = LAST_SEQ_ID
+            while more:
+                key = bytes(cursor.key())
+                key_qid, at = unpack_key(key)
+                if key_qid != qid:
+                    break
+                if at >= end or (octets >= limit and at > first):
+                    stop = at
+                    break
+                value = cursor.value()
+                last = _last_of(value)
+                if last >= first and key not in found:
+                    octets += max(len(value), _octets_of(value))
+                    dead = txn.get(key, db=acks)
+                    found[key] = RawBlock(paged, bytes(value), dead and bytes(dead))
+                crossing = crossing or last >= end
+                more = cursor.next()
+            if crossing:
+                stop = min(stop, end)
+        return list(found.values()), stop
+
+    def free_octets(self) -> int:
+        """Octets of the file that hold nothing any more and will be used again."""
+        used = 0
+        with self.env.begin() as txn:
+            for db in (None, *self.db.values()):
+                stat = txn.stat(db) if db is not None else self.env.stat()
+                used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        last = int(self.env.info()["last_pgno"]) + 1
+        return max(0, last - used - 2) * self.page_size
+
+
+>>>>>>> Stashed changes
 class Environment:
     """The data of one broker on disk.
 
@@ -63,10 +298,13 @@ class Environment:
             self.store = Table(data_dir / "store", _TABLES, sync=sync)
             self.paged = Table(data_dir / "paged", _PAGED_TABLES, sync=False)
             self.blobs.mkdir(exist_ok=True)
-        except lmdb.Error as error:
+        except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the data in {data_dir}: {error}") from None
         try:
             self.was_clean, self.boot = self._begin()
+        except lmdb.Error as error:
+            self.close()
+            raise StorageError(f"cannot count this start in {data_dir}: {error}") from None
         except BaseException:
             self.close()
             raise
@@ -315,7 +553,20 @@ def pack_blob(msg_id: int, content: bytes) -> bytes:
     return _COUNT.pack(crc32(content, msg_id & 0xFFFFFFFF))
 
 
+<<<<<<< Updated upstream
 def sync_directory(path: Path) -> None:
+=======
+def _reserve_lock(path: Path) -> None:
+    """Have room for LMDB's lock file, which it maps with a hole: on a full disk the first use would be a SIGBUS."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, _LOCK_OCTETS)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: Path) -> None:
+>>>>>>> Stashed changes
     """Make names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -417,3 +417,25 @@ def test_damage_is_reported_and_the_rest_recovered(tmp_path: Path, caplog: pytes
     assert "1 blocks are damaged" in caplog.text
 
     environment.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("os.posix_fallocate", OSError(28, "No space left on device")),
+        ("_begin", lmdb.DiskError("mdb_txn_commit: No space left on device")),
+    ],
+)
+def test_a_disk_without_any_room_is_told(tmp_path, what, error):
+    """Whoever starts on it is told so, and nothing ends in a signal or stays open."""
+    Environment(tmp_path, sync=False).close()
+    target = Environment if what == "_begin" else environment_module.os
+    with (
+        patch.object(target, what.removeprefix("os."), side_effect=error),
+        pytest.raises(StorageError, match="No space left"),
+    ):
+        Environment(tmp_path, sync=False)
+
+    again = Environment(tmp_path, sync=False)
+    assert 2 == again.boot
+    again.close()
