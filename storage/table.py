@@ -5,6 +5,7 @@ Everything here runs inside a transaction that somebody else has begun; `storage
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from struct import Struct
@@ -34,6 +35,9 @@ SWEEP_BLOCKS = 250
 """Blocks that one commit deletes at most for one sweep; what is left goes with later ones. The pages that a commit
 frees are one record of LMDB's free list, written anew each time a part of it is used: so not too many at once."""
 
+_LOCK_OCTETS = 4096
+"""Of the lock file: room for more readers than there are."""
+
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
@@ -48,6 +52,8 @@ class Table:
     def __init__(self, path: Path, names: Sequence[str], *, sync: bool, read_only: bool = False) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
+        if not read_only:
+            _reserve_lock(path / "lock.mdb")
         self.env = lmdb.open(
             str(path),
             map_size=MAP_SIZE,
@@ -267,6 +273,15 @@ class Table:
                 used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         last = int(self.env.info()["last_pgno"]) + 1
         return max(0, last - used - 2) * self.page_size
+
+
+def _reserve_lock(path: Path) -> None:
+    """Have room for the lock file, which LMDB maps with a hole: on a full disk its first use would be a SIGBUS."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, _LOCK_OCTETS)
+    finally:
+        os.close(descriptor)
 
 
 def _last_of(value: bytes | memoryview) -> int:
