@@ -1,5 +1,6 @@
 """The environment: what a commit leaves on disk and what is read back."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -429,7 +430,7 @@ def test_damage_is_reported_and_the_rest_recovered(tmp_path: Path, caplog: pytes
 def test_a_disk_without_any_room_is_told(tmp_path, what, error):
     """Whoever starts on it is told so, and nothing ends in a signal or stays open."""
     Environment(tmp_path, sync=False).close()
-    target = Environment if what == "_begin" else environment_module.os
+    target = Environment if what == "_begin" else os
     with (
         patch.object(target, what.removeprefix("os."), side_effect=error),
         pytest.raises(StorageError, match="No space left"),
