@@ -190,7 +190,11 @@ class CommitTask:
             # commit has freed only after the next one.
             journal.put("meta", b"room", b"")
         self._started = self._loop.time()
-        batch = journal.cut()
+        try:
+            batch = journal.cut()
+        except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
+            self._host.storage_failed(error)
+            return
         self._busy = sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
         self._writer.submit(lambda: self._environment.commit(batch), self._committed)
 
@@ -201,7 +205,11 @@ class CommitTask:
         if error is not None and not isinstance(error, DiskFullError):
             self._host.storage_failed(error)
             return
-        journal.settled(error)
+        try:
+            journal.settled(error)
+        except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
+            self._host.storage_failed(bug)
+            return
         self._found_full(full=error is not None)
         for msg_id in unlink or ():
             self._unlink(msg_id)

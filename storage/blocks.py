@@ -320,10 +320,21 @@ def plain_entries(
 
 
 def pack_bits(count: int, bits: int) -> bytes:
-    """A number as a bitmap of `count` bits."""
-    return bits.to_bytes((count + 7) // 8, "little")
+    """A number as a bitmap of `count` bits, behind its checksum."""
+    octets = bits.to_bytes((count + 7) // 8, "little")
+    return _CRC(crc32(octets)) + octets
 
 
-def bits_of(octets: bytes | None) -> int:
-    """A bitmap as a number, bit by index; 0 for none."""
-    return int.from_bytes(octets, "little") if octets else 0
+def bits_of(bitmap: bytes | None) -> int:
+    """A bitmap as a number, bit by index; 0 for none.
+
+    Also 0 for a damaged one: what it said was settled comes back, marked redelivered, and nothing vanishes.
+    """
+    if not bitmap or is_damaged(bitmap):
+        return 0
+    return int.from_bytes(bitmap[4:], "little")
+
+
+def is_damaged(bitmap: bytes) -> bool:
+    """Whether a bitmap is not what was written."""
+    return bitmap[:4] != _CRC(crc32(bitmap[4:]))

@@ -23,7 +23,7 @@ from zlib import crc32
 
 import lmdb
 
-from storage.blocks import IN_FILE, Header, Record, bits_of, pack_key, read_header, read_records
+from storage.blocks import IN_FILE, Header, Record, bits_of, is_damaged, pack_key, read_header, read_records
 from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from storage.environment import FORMAT
 from storage.errors import DamagedError
@@ -351,7 +351,9 @@ class Check:
             except (DamagedError, StructError):
                 continue  # told already
             dead = bits_of(value)
-            if len(value) != (records + 7) // 8 or dead.bit_length() > records:
+            if is_damaged(value):
+                self._found(Finding(where, "a bitmap is damaged: wrong checksum"))
+            elif len(value) != 4 + (records + 7) // 8 or dead.bit_length() > records:
                 self._found(Finding(where, f"a bitmap of {len(value)} octets for {records} records"))
             elif dead.bit_count() == records:
                 self._found(Finding(where, "all records are settled, and the block is still there"))

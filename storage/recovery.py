@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from storage.blocks import Header, bits_of, pack_key, read_header, read_records
+from storage.blocks import Header, bits_of, is_damaged, pack_key, read_header, read_records
 from storage.environment import Environment
 from storage.errors import DamagedError
 from storage.journal import LAST_SEQ_ID
@@ -82,6 +82,8 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
                 log.error("storage: %s; its messages are lost", error)  # noqa: TRY400 - no bug
                 continue
             dead = bits_of(bits) if ahead == key else 0
+            if ahead == key and is_damaged(bits):
+                log.error("storage: a bitmap of queue %d is damaged; what was settled comes back", header.qid)
             _count(found, header, header.records - dead.bit_count())
             if header.has_references:
                 for record in read_records(bytes(value), header, dead):

@@ -154,3 +154,24 @@ def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
         return few, many, disk.commits.backlogged
 
     assert (False, True, False) == asyncio.run(run())
+
+
+@pytest.mark.parametrize("step", ["cut", "settled"])
+def test_a_bug_of_the_journal_ends_the_broker(disk, monkeypatch, step):
+    """Where memory and disk may differ by a mistake of ours nothing is confirmed any more, as with a broken disk."""
+
+    async def run():
+        host, queue = started(disk)
+        failed = asyncio.Event()
+        monkeypatch.setattr(host, "storage_failed", lambda _error: failed.set(), raising=False)
+        monkeypatch.setattr(type(disk.journal), step, fail)
+        queue.publish([message(10)], persistent=True)
+        disk.journal.urgent = True
+        disk.commits.wake()
+        await asyncio.wait_for(failed.wait(), 10)
+        disk.close()
+
+    def fail(*_arguments):
+        raise RuntimeError("a bug")
+
+    asyncio.run(run())

@@ -10,6 +10,7 @@ from storage.blocks import (
     Record,
     bits_of,
     encode_block,
+    is_damaged,
     pack_bits,
     plan_blocks,
     read_header,
@@ -146,6 +147,19 @@ def test_bitmaps(indexes: set[int]) -> None:
     """A bitmap is as long as its block has records, and comes back as it was."""
     bits = sum(1 << index for index in indexes)
 
-    assert 13 == len(pack_bits(100, bits))
-    assert bits == bits_of(pack_bits(100, bits))
+    bitmap = pack_bits(100, bits)
+
+    assert 4 + 13 == len(bitmap)
+    assert bits == bits_of(bitmap)
+    assert not is_damaged(bitmap)
     assert 0 == bits_of(None)
+
+
+@given(st.integers(0, 8 * 17 - 1))
+def test_a_damaged_bitmap_settles_nothing(bit: int) -> None:
+    """Whatever bit of a bitmap is flipped, nothing counts as settled by it: messages come back, and none vanishes."""
+    bitmap = bytearray(pack_bits(100, 0b1011))
+    bitmap[bit // 8] ^= 1 << bit % 8
+
+    assert is_damaged(bytes(bitmap))
+    assert 0 == bits_of(bytes(bitmap))

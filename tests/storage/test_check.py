@@ -12,7 +12,7 @@ import lmdb
 import pytest
 from stored import Stored, example
 
-from storage.blocks import pack_key, unpack_key
+from storage.blocks import pack_bits, pack_key, unpack_key
 from storage.check import Check, Finding, Stats
 from storage.environment import Environment
 from storage.journal import LAST_SEQ_ID
@@ -135,7 +135,8 @@ DAMAGE = {
     "a wrong count": ("refs", "2 records refer to it, 7 are counted"),
     "a count of nothing": ("refs", "no record refers to it"),
     "a bitmap alone": ("acks", "a bitmap without a block"),
-    "a long bitmap": ("acks", "a bitmap of 100 octets for 64 records"),
+    "a long bitmap": ("acks", "a bitmap of 104 octets for 64 records"),
+    "a flipped bit": ("acks", "a bitmap is damaged"),
     "bits too high": ("acks", "all records are settled"),
     "a block elsewhere": ("blocks", "it is block"),
     "a block twice": ("blocks", "is there twice"),
@@ -170,11 +171,13 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
         case "a count of nothing":
             surgery.put("refs", bytes(8), (2).to_bytes(4, "big"))
         case "a bitmap alone":
-            surgery.put("acks", pack_key(unpack_key(acks[0][0])[0], 1), b"\x01")
+            surgery.put("acks", pack_key(unpack_key(acks[0][0])[0], 1), pack_bits(8, 1))
         case "a long bitmap":
-            surgery.put("acks", acks[0][0], bytes(100))
+            surgery.put("acks", acks[0][0], pack_bits(800, 1))
         case "bits too high":
-            surgery.put("acks", acks[0][0], b"\xff" * 8)
+            surgery.put("acks", acks[0][0], pack_bits(64, (1 << 64) - 1))
+        case "a flipped bit":
+            surgery.put("acks", acks[0][0], acks[0][1][:-1] + bytes((acks[0][1][-1] ^ 1,)))
         case "a block elsewhere":
             key, value = blocks[0]
             surgery.delete("blocks", key)
@@ -200,7 +203,7 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
             (path,) = blobs.iterdir()
             path.unlink()
         case "a short key":
-            surgery.put("acks", b"abc", b"\x01")
+            surgery.put("acks", b"abc", pack_bits(8, 1))
         case "a narrow span":
             surgery.put("meta", b"span", (2).to_bytes(8, "big"))
 

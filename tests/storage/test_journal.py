@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.blocks import GONE, NEW, STORED, WRITING, Entry
+from storage.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
 from storage.errors import DiskFullError
 from storage.journal import Journal
 from storage.message import Persistent
@@ -132,7 +132,7 @@ def test_part_of_a_block_is_marked(journal: Journal, queue: FakeQueue, publisher
     journal.settled()
     queue.settle(entries[3])
 
-    assert [(key.block.key, b"\x08\x00")] == journal.cut().durable.marks
+    assert [(key.block.key, pack_bits(10, 1 << 3))] == journal.cut().durable.marks
 
     journal.settled()
     queue.settle(entries[9])
