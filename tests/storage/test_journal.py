@@ -137,7 +137,7 @@ def test_part_of_a_block_is_marked(journal: Journal, queue: FakeQueue, publisher
     journal.settled()
     queue.settle(entries[9])
 
-    assert [(key.block.key, b"\x08\x02")] == journal.cut().durable.marks
+    assert [(key.block.key, pack_bits(10, 1 << 3 | 1 << 9))] == journal.cut().durable.marks
 
 
 def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:
