@@ -165,9 +165,9 @@ class Queue:
             if self.rotation and not backing.ready_count:
                 left = self._hand_over(inbox, persistent=persistent)
                 if left:
-                    backing.publish(left, persistent=persistent)
+                    backing.publish(left, persistent=persistent, small=self.largest <= _SMALL)
             else:
-                backing.publish(inbox, persistent=persistent)
+                backing.publish(inbox, persistent=persistent, small=self.largest <= _SMALL)
             inbox.clear()
             self.inbox_persistent = False
         more = False

@@ -41,8 +41,12 @@ class BackingQueue(Protocol):
     def loading(self) -> bool:
         """Whether messages are being read from disk."""
 
-    def publish(self, messages: Collection[Message], *, persistent: bool = False) -> None:
+    def publish(
+        self, messages: Collection[Message], *, persistent: bool = False, small: bool = False
+    ) -> None:
         """Append messages at the tail, in order.
+
+        `small` promises that these and all that are ready have a content of 4 KiB at most.
 
         `persistent` says that some of them are persistent and the queue is durable: these are `Persistent`, and
         whoever published them is told through them when they are safe.

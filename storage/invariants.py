@@ -36,6 +36,8 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
         item for item in (*q4, *q3, *q2, *q1, *returned) if type(item) is not Entry or item.message
     ]
     octets = sum(_size(item) for item in in_memory)
+    if not queue._q4_counted:
+        octets -= sum(_size(item) for item in q4)
     ready = len(returned) + len(q4) + len(q3) + delta + len(q2) + len(q1)
     fetched = [*sorted(seq_id for seq_id, _ in queue.returned), *(seq_id for seq_id, _ in unacked)]
     return [

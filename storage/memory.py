@@ -49,8 +49,11 @@ class MemoryQueue:
         """Messages fetched with `ack_required` and neither acked nor requeued yet."""
         return len(self._unacked)
 
-    def publish(self, messages: Collection[Message], *, persistent: bool = False) -> None:
+    def publish(
+        self, messages: Collection[Message], *, persistent: bool = False, small: bool = False
+    ) -> None:
         """Append messages at the tail, in order; there is nothing to wait for."""
+        del small
         if persistent:
             _accept(messages)
         if self._ready is _NOTHING:

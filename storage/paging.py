@@ -42,6 +42,7 @@ class Paging(SubQueues):
         `published` is how many have just come: at least twice as many may go.
         """
         at_once = max(PAGE_AT_ONCE, 2 * published)
+        self.count_octets()
         target = self._effective_target()
         if target == inf:
             return

@@ -13,6 +13,7 @@ def status(queue: VariableQueue) -> dict[str, object]:
     and of unacked messages) and in the delta, messages by state, and how often which number changed its state.
     """
     rates = queue.rates
+    queue.count_octets()
     edges: tuple[object, object] = ("undefined", "undefined")
     if queue.delta_count:
         edges = queue.delta_start, queue.delta_stop

@@ -87,6 +87,7 @@ class SubQueues:
         "_journal",
         "_loading",
         "_q1_first",
+        "_q4_counted",
         "_q4_first",
         "_run_entries",
         "_unacked",
@@ -145,6 +146,8 @@ class SubQueues:
         self.q2: deque[Entry] = NO_ENTRIES
         self.q1: deque[Item] = NOTHING
         self._q4_first = self._q1_first = self.next_seq = next_seq
+        self._q4_counted = False
+        """`ram_octets` has q4's content too. A short one of small messages is not worth counting twice a message."""
         self._run_entries = 0
         """Entries in q4 and q1, whose items are bare messages otherwise."""
         self.ready_count = 0
@@ -222,6 +225,12 @@ class SubQueues:
             betas += len(entries) - durable
         return {"alpha": alphas, "beta": betas, "gamma": gammas, "delta": self.delta_count}
 
+    def count_octets(self) -> None:
+        """Make `ram_octets` exact: count what was not worth it."""
+        if not self._q4_counted:
+            self._q4_counted = True
+            self.ram_octets += sum([_size(item) for item in self.q4])
+
     def _moved(self, transition: str, count: int) -> None:
         if self.transitions is None:
             self.transitions = {}
@@ -244,6 +253,7 @@ class SubQueues:
         if self.q1:
             assert not self.q4
             self.q4, self.q1 = self.q1, NOTHING
+            self._q4_counted = True
             self._q4_first = self._q1_first
 
     def _forget(self, items: Iterable[Item]) -> None:
@@ -315,3 +325,7 @@ class SubQueues:
         octets += sum([entry.size for entry in kept])
         redelivered_below = max(first_unfetched, self.redelivered_below)
         return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below
+
+
+def _size(item: Item) -> int:
+    return item.size if isinstance(item, Entry) else len(item.content)

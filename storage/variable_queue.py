@@ -44,6 +44,8 @@ from storage.message import Message
 from storage.reading import Reading
 from storage.sub_queues import NO_ENTRIES, NOTHING, OVERHEAD, Item, never
 
+UNCOUNTED = 1024
+"""Small messages (4 KiB at most) that a queue may have in memory before it counts their octets."""
 _NONE_FETCHED = Batch((), [], redelivered=False)
 
 
@@ -54,7 +56,9 @@ class VariableQueue(Reading):
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
-    def publish(self, messages: Collection[Message], *, persistent: bool = False) -> None:
+    def publish(
+        self, messages: Collection[Message], *, persistent: bool = False, small: bool = False
+    ) -> None:
         """Append messages at the tail, in order."""
         seq_id = self.next_seq
         if self.q3 or self.delta_count:
@@ -69,6 +73,9 @@ class VariableQueue(Reading):
                 run = self.q4 = deque()
             if not run:
                 self._q4_first = seq_id
+                self._q4_counted = False
+            if not self._q4_counted and (persistent or not small or len(run) > UNCOUNTED):
+                self.count_octets()
         count = len(messages)
         if persistent and self.durable:
             items = self._journaled(messages, seq_id)
@@ -80,7 +87,8 @@ class VariableQueue(Reading):
             run.extend(messages)
         self.next_seq = seq_id + count
         self.ready_count += count
-        self.ram_octets += sum([len(message.content) for message in messages])
+        if self._q4_counted or run is self.q1:
+            self.ram_octets += sum([len(message.content) for message in messages])
         if (
             self.ram_octets + OVERHEAD * self.ready_count > self.ram_limit
             or self.ready_count > self.target_ram_count
@@ -185,8 +193,11 @@ class VariableQueue(Reading):
             messages = items  # type: ignore[assignment]
             if ack_required:
                 self._unacked.update(zip(seq_ids, items, strict=True))
-        octets = sum([len(message.content) for message in messages])
-        self.ram_octets -= octets
+        if self._q4_counted:
+            octets = sum([len(message.content) for message in messages])
+            self.ram_octets -= octets
+        else:
+            octets = len(messages[0].content) * count
         if ack_required:
             self.unacked_octets += octets
         return Batch(seq_ids, messages, redelivered=False)
@@ -312,6 +323,8 @@ class VariableQueue(Reading):
                 item = self.q4.popleft()
                 self._q4_first += 1
                 self._run_entries -= type(item) is Entry
+                if not self._q4_counted:
+                    self.ram_octets += len(item.content)  # type: ignore[union-attr] # what is subtracted below
             elif self.q3:
                 item = self.q3.popleft()
                 self._ahead = max(0, self._ahead - 1)
@@ -394,6 +407,7 @@ class VariableQueue(Reading):
         self.q3 = self.q2 = NO_ENTRIES
         self.blocks = {}
         self.delta_start = self.delta_count = self.delta_stop = self.delta_paged = self.delta_octets = 0
+        self._q4_counted = False
         self.ready_count = self.ram_octets = self._evicting = self._run_entries = self._ahead = 0
         self._loading = None
 

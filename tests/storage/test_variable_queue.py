@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from storage import table as table_module
+from storage import table as table_module, variable_queue as variable_queue_module
 from storage.environment import Environment, pack_blob
 from storage.errors import DiskFullError
 from storage.invariants import check
@@ -281,7 +281,7 @@ class Machine(RuleBasedStateMachine):
             run = runs[id(model)]
             self.add(model, run, READY)
             saved = model.queue.durable and any(message.persistent for message in run)
-            model.queue.publish(run, persistent=saved)
+            model.queue.publish(run, persistent=saved, small=max(sizes) <= 100)
         self.verify()
 
     @rule(
@@ -727,7 +727,8 @@ ROUND = 1000
 
 def run(examples: int, steps: int) -> None:
     """Run the machine so often, with so many steps each at most."""
-    with patch.object(table_module, "SWEEP_BLOCKS", SWEEP_BLOCKS):
+    uncounted = patch.object(variable_queue_module, "UNCOUNTED", 8)
+    with patch.object(table_module, "SWEEP_BLOCKS", SWEEP_BLOCKS), uncounted:
         for done in range(0, examples, ROUND):
             chosen = settings(
                 max_examples=min(ROUND, examples - done), stateful_step_count=steps, deadline=None
