@@ -54,6 +54,8 @@ class Publisher:
     def __init__(self, first: int, octets: int) -> None:
         self.next, self.octets = first, octets
         self.allowed = 0
+        self.insists = False
+        """Whether it publishes another message for each that is refused."""
         self.confirmed: list[int] = []
         self.nacked: list[int] = []
         self.open: dict[int, int] = {}
@@ -88,6 +90,8 @@ class Publisher:
         """A confirm."""
         numbers = [each for each in self.open if each <= number] if multiple else [number]
         (self.confirmed if ack else self.nacked).extend(map(self.open.pop, numbers))
+        if self.insists and not ack:
+            self.allowed += len(numbers)
         self.publish()
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
@@ -272,7 +276,7 @@ class Filled:
     async def _drain_and_resume(self, name: str, port: int) -> None:
         """Consume all; the publisher, which is not told anything, has to go on."""
         publisher = self.publisher
-        publisher.allowed = ALLOWED
+        publisher.allowed, publisher.insists = ALLOWED, True  # without a limit the first may be too early
         enough = len(publisher.confirmed) + ALLOWED
         unblocked = asyncio.create_task(self._unblocked(publisher))
         before = len(self.consumer.taken)
