@@ -22,11 +22,12 @@ from typing import Any, Protocol
 import aiofiles
 import aiofiles.os
 
-from storage.environment import Environment, pack_blob, sync_directory
+from storage.environment import Environment, sync_directory
 from storage.errors import DiskFullError
 from storage.journal import Journal
 from storage.loading import Loaded, LoadRequest
 from storage.message import Persistent
+from storage.table import pack_blob
 
 log = logging.getLogger("leveret.storage")
 

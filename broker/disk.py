@@ -130,7 +130,8 @@ class Disk:
         """Look at the disk, in the thread that may read."""
         environment = self.environment
         size = (environment.store.path / "data.mdb").stat().st_size
-        return Room(environment.disk_free(), size, environment.store.free_octets())
+        unused = environment.store.free_octets()
+        return Room(environment.disk_free() + unused, size, unused)
 
     def measure(self, done: Callable[[Room | None, BaseException | None], None]) -> None:
         """Have `room` called by the reader; `done` is called in the loop with what it found or raised."""

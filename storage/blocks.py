@@ -2,8 +2,8 @@
 
 Theory. What one commit writes for one queue goes into one row (or a few, of about `BLOCK_OCTETS`), not a row for each
 message: a block. Its key is the queue's id and the first seq_id, so a queue's blocks lie side by side in order, and a
-range of seq_ids, which is what a delta is, is read by walking along them. A block never crosses a segment boundary,
-so whoever reads from a segment's start meets every block that can hold a seq_id of it.
+range of seq_ids, which is what a delta is, is read by walking along them. A block never crosses a segment boundary, so
+loads, which go by segments, seldom meet a part of one.
 
 A message that is acked leaves its block a dead record. A block with dead records has a second row, a bitmap of them;
 one whose last record died is deleted, both rows. So a queue that is consumed in order costs a bitmap for each commit
@@ -22,6 +22,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
 from zlib import crc32
@@ -32,6 +33,7 @@ from storage.message import Message, Persistent
 BLOCK_OCTETS = 64 * 1024
 """About the size of a block; chosen by measurement (docs/storage.md). A larger message has a block of its own."""
 BLOCK_RECORDS = 1024
+LAST_SEQ_ID = (1 << 64) - 1
 BLOCK_CONTENT = 16
 """How many times its own size the contents of a block may have together, those that lie elsewhere included: who reads a
 block may have to read them all."""
@@ -42,12 +44,16 @@ EMBEDDED, STORED_APART, IN_FILE = 0, 1, 2
 _HEADER = Struct(">IQQQIQB")
 _HEADER_REST = Struct(">QQQIQB").pack
 _HEADER_OCTETS = _HEADER.size
+_LAST = Struct(">Q").unpack_from
+_LAST_AT = 20  # behind checksum, qid and first seq_id
 _RECORD_HEAD = Struct(">II").pack
 _RECORD_REST = Struct(">QQBBH")
 _pack_rest = _RECORD_REST.pack
-_RECORD = Struct(">IIQQBBH")
-_RECORD_OCTETS = _RECORD.size
-_REFERENCE = Struct(">QQ")
+RECORD = Struct(">IIQQBBH")
+"""What is in front of a record's address."""
+_RECORD_OCTETS = RECORD.size
+REFERENCE = Struct(">QQ")
+"""What stands for a content that lies elsewhere."""
 _CRC = Struct(">I").pack
 _KEY = Struct(">QQ")
 
@@ -184,7 +190,7 @@ def plan_blocks(
                 break
             size = entry.size
             length = _RECORD_OCTETS + len(entry.message.address)  # type: ignore[union-attr]
-            length += _REFERENCE.size if entry.msg_id else size
+            length += REFERENCE.size if entry.msg_id else size
             if octets and (
                 octets + length > limit
                 or at - start >= BLOCK_RECORDS
@@ -208,9 +214,7 @@ def encode_block(plan: Plan) -> bytes:
     qid = block.qid
     seed = crc32(qid.to_bytes(8, "big"))
     parts: list[bytes] = []
-    offsets: list[int] = []
-    count = len(entries)
-    offset = _HEADER_OCTETS + 4 * count
+    lengths: list[int] = []
     octets = references = 0
     for entry in entries:
         message = entry.message
@@ -218,7 +222,7 @@ def encode_block(plan: Plan) -> bytes:
         address = message.address
         size = entry.size
         if entry.msg_id:
-            content = _REFERENCE.pack(entry.msg_id, size)
+            content = REFERENCE.pack(entry.msg_id, size)
             kind = IN_FILE if isinstance(message, Persistent) and message.in_file else STORED_APART
             references = 1
         else:
@@ -228,11 +232,28 @@ def encode_block(plan: Plan) -> bytes:
         length = len(rest)
         parts.append(_RECORD_HEAD(crc32(rest, seed), length))
         parts.append(rest)
-        offsets.append(offset)
-        offset += length + 8
+        lengths.append(length + 8)
         octets += size
+    return join_block(
+        qid, entries[0].seq_id, entries[-1].seq_id, lengths, parts, octets=octets, references=references
+    )
+
+
+def join_block(
+    qid: int,
+    first: int,
+    last: int,
+    lengths: Sequence[int],
+    parts: Sequence[bytes],
+    *,
+    octets: int,
+    references: int,
+) -> bytes:
+    """A block of records of these lengths, whose octets are `parts`: header and directory in front of them."""
+    count = len(lengths)
+    offsets = accumulate(lengths[:-1], initial=_HEADER_OCTETS + 4 * count)
     directory = Struct(f">{count}I").pack(*offsets)
-    head = _HEADER_REST(qid, entries[0].seq_id, entries[-1].seq_id, count, octets, references)
+    head = _HEADER_REST(qid, first, last, count, octets, references)
     return b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
 
 
@@ -247,13 +268,21 @@ def read_header(value: bytes | memoryview) -> Header:
     return Header(qid, first, last, count, octets, bool(references))
 
 
+def last_of(value: bytes | memoryview) -> int:
+    """The last seq_id of a block, whether it is damaged or not; the highest there is if it is too short to tell."""
+    return int(_LAST(value, _LAST_AT)[0]) if len(value) >= _LAST_AT + 8 else LAST_SEQ_ID
+
+
+def offsets_of(value: bytes, header: Header) -> tuple[int, ...]:
+    """Where each record of a block begins."""
+    return Struct(f">{header.records}I").unpack_from(value, _HEADER_OCTETS)
+
+
 def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record | int]:
     """The records of a block but those whose bit is set in `dead`; the index alone of one that is damaged."""
-    qid, _, _, count, _, _ = header
-    seed = crc32(qid.to_bytes(8, "big"))
-    offsets = Struct(f">{count}I").unpack_from(value, _HEADER_OCTETS)
-    unpack = _RECORD.unpack_from
-    for index, offset in enumerate(offsets):
+    seed = crc32(header.qid.to_bytes(8, "big"))
+    unpack = RECORD.unpack_from
+    for index, offset in enumerate(offsets_of(value, header)):
         if dead and dead >> index & 1:
             continue
         try:
@@ -271,7 +300,7 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
             content = value[at + octets : stop]
             yield Record(index, seq_id, expires, kind, priority, address, content, 0, len(content))
         else:
-            msg_id, size = _REFERENCE.unpack_from(value, at + octets)
+            msg_id, size = REFERENCE.unpack_from(value, at + octets)
             yield Record(index, seq_id, expires, kind, priority, address, None, msg_id, size)
 
 
@@ -286,14 +315,13 @@ def plain_entries(
     if header.has_references:
         return None
     seed = crc32(header.qid.to_bytes(8, "big"))
-    unpack = _RECORD.unpack_from
+    unpack = RECORD.unpack_from
     first, end = wanted.start, wanted.stop
     address = b""
     octets_before = -1
     entries = []
     try:
-        offsets = Struct(f">{header.records}I").unpack_from(value, _HEADER_OCTETS)
-        for index, offset in enumerate(offsets):
+        for index, offset in enumerate(offsets_of(value, header)):
             if dead and dead >> index & 1:
                 continue
             crc, length, seq_id, _, _, _, octets = unpack(value, offset)

@@ -19,23 +19,30 @@ from itertools import pairwise
 from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import lmdb
 
-from storage.blocks import IN_FILE, Header, Record, bits_of, is_damaged, pack_key, read_header, read_records
+from storage.blocks import (
+    IN_FILE,
+    Header,
+    Record,
+    bits_of,
+    is_damaged,
+    offsets_of,
+    pack_key,
+    read_header,
+    read_records,
+)
 from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from storage.environment import FORMAT
 from storage.errors import DamagedError
-from storage.table import MAP_SIZE
+from storage.table import MAP_SIZE, pack_blob, unused_octets
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps")
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
 _COUNT = Struct(">I")
 _STATE = Struct(">QQQQQ")
-_DIRECTORY = 41
-"""Where a block's directory begins: behind its header."""
 _OPEN_FAILED = "cannot be opened"
 
 
@@ -315,8 +322,7 @@ class Check:
 
     def _check_lengths(self, where: str, header: Header, value: bytes) -> None:
         """Each record ends where the next one begins: what a reader of records need not look at."""
-        offsets = Struct(f">{header.records}I").unpack_from(value, _DIRECTORY)
-        for place, (start, stop) in enumerate(pairwise((*offsets, len(value)))):
+        for place, (start, stop) in enumerate(pairwise((*offsets_of(value, header), len(value)))):
             if start + 8 > stop or start + 8 + _COUNT.unpack_from(value, start + 4)[0] != stop:
                 self._found(Finding(where, f"record {place} does not reach from {start} to {stop}"))
 
@@ -389,7 +395,7 @@ class Check:
             self._not_ahead(where, "the id", msg_id, 40)
             if len(value) < _COUNT.size:
                 self._found(Finding(where, "it is too short"))
-            elif _COUNT.unpack_from(value)[0] != crc32(value[_COUNT.size :], msg_id & 0xFFFFFFFF):
+            elif value[:4] != pack_blob(msg_id, value[4:]):
                 self._found(Finding(where, "it is damaged"))
             elif len(value) == _COUNT.size:
                 self._check_file(where, msg_id)
@@ -407,7 +413,7 @@ class Check:
         except OSError as error:
             self._found(Finding(where, f"its file cannot be read: {error.strerror}"))
             return
-        if octets[:4] != _COUNT.pack(crc32(octets[4:], msg_id & 0xFFFFFFFF)):
+        if octets[:4] != pack_blob(msg_id, octets[4:]):
             self._found(Finding(where, "its file is damaged"))
 
     def _check_refs(self) -> None:
@@ -467,14 +473,6 @@ class Check:
             dead,
             round(min(1.0, (unused + dead) / size), 4) if size else 0.0,
         )
-
-
-def unused_octets(env: Any, txn: Any, tables: Any) -> int:
-    """Octets of the file in pages that hold nothing and will be used again."""
-    used = 2  # LMDB's own two first pages
-    for stat in (env.stat(), *(txn.stat(db) for db in tables)):
-        used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-    return max(0, int(env.info()["last_pgno"]) + 1 - used) * int(env.stat()["psize"])
 
 
 def _text(name: bytes) -> str:

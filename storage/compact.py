@@ -14,18 +14,17 @@ the order, do not change; a block's key may, when its first record was dead.
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
-from struct import Struct
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import lmdb
 
-from storage.blocks import Header, bits_of, pack_key, read_header
-from storage.check import TABLES, unused_octets
+from storage.blocks import RECORD, REFERENCE, Header, bits_of, join_block, offsets_of, pack_key, read_header
+from storage.check import TABLES
 from storage.environment import FORMAT, sync_directory
 from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
-from storage.table import MAP_SIZE
+from storage.table import MAP_SIZE, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size of a file from which it may be worth the time at a start."""
@@ -33,10 +32,6 @@ LEFT_BEHIND = "data.mdb.new"
 """Name of the file that a compaction writes; one that was interrupted leaves it."""
 AT_ONCE = 32 * 1024 * 1024
 """Octets that one transaction copies, about."""
-_HEADER = Struct(">IQQQIQB")
-_REST = Struct(">QQQIQB")
-_RECORD = Struct(">IIQQBBH")
-_SIZE_OF_REFERENCE = Struct(">Q")
 
 
 class Garbage(NamedTuple):
@@ -232,35 +227,30 @@ def rewritten(value: bytes, dead: int) -> tuple[bytes, bytes] | None:
     octets = 0
     has_references = 0
     for record in records:
-        if len(record) < _RECORD.size:
+        if len(record) < RECORD.size:
             raise DamagedError(f"a record of a block of queue {header.qid} is too short")
-        _, length, seq_id, _, kind, _, address = _RECORD.unpack_from(record)
+        _, length, seq_id, _, kind, _, address = RECORD.unpack_from(record)
         seq_ids.append(seq_id)
         if kind:
             has_references = 1
-            if len(record) < _RECORD.size + address + 2 * _SIZE_OF_REFERENCE.size:
+            if len(record) < RECORD.size + address + REFERENCE.size:
                 raise DamagedError(f"a record of a block of queue {header.qid} is too short")
-            octets += _SIZE_OF_REFERENCE.unpack_from(record, _RECORD.size + address + 8)[0]
+            octets += REFERENCE.unpack_from(record, RECORD.size + address)[1]
         else:
-            octets += length - (_RECORD.size - 8) - address
+            octets += length - (RECORD.size - 8) - address
     if seq_ids != sorted(set(seq_ids)) or not header.first <= seq_ids[0] <= seq_ids[-1] <= header.last:
         raise DamagedError(f"the records of a block of queue {header.qid} are out of order")
-    count = len(records)
-    offset = _HEADER.size + 4 * count
-    directory = b""
-    for record in records:
-        directory += offset.to_bytes(4, "big")
-        offset += len(record)
-    head = _REST.pack(header.qid, seq_ids[0], seq_ids[-1], count, octets, has_references)
-    crc = crc32(directory, crc32(head)).to_bytes(4, "big")
-    return pack_key(header.qid, seq_ids[0]), b"".join((crc, head, directory, *records))
+    lengths = [len(record) for record in records]
+    block = join_block(
+        header.qid, seq_ids[0], seq_ids[-1], lengths, records, octets=octets, references=has_references
+    )
+    return pack_key(header.qid, seq_ids[0]), block
 
 
 def _extents(value: bytes, header: Header, bits: int, *, dead: bool) -> list[tuple[int, int]]:
     """From where to where the dead records of a block reach, or the others."""
-    count = header.records
-    offsets = [*Struct(f">{count}I").unpack_from(value, _HEADER.size), len(value)]
-    return [(offsets[at], offsets[at + 1]) for at in range(count) if bool(bits >> at & 1) == dead]
+    edges = pairwise((*offsets_of(value, header), len(value)))
+    return [extent for at, extent in enumerate(edges) if bool(bits >> at & 1) == dead]
 
 
 def _size(data_dir: Path) -> int:

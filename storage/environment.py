@@ -17,19 +17,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any
-from zlib import crc32
 
 import lmdb
 
 from storage.blocks import (
+    LAST_SEQ_ID,
     bits_of,
     read_header,
     read_records,
 )
 from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
-from storage.journal import LAST_SEQ_ID, Batch, Changes
+from storage.journal import Batch, Changes
 from storage.loading import Loaded, Range, RawBlock
-from storage.table import Table
+from storage.table import Table, pack_blob
 
 log = logging.getLogger("leveret.storage")
 
@@ -119,16 +119,12 @@ class Environment:
         if not batch.needs_sync and not store.unfinished:
             unlink, store.unlink = store.unlink, []
             return unlink
-        unfinished, store.unfinished = store.unfinished, []
-        unlink = store.unlink[:]
         try:
-            with store.env.begin(write=True) as txn:
+            with store.writing() as txn:
                 self._put_rows(txn, batch.rows)
+                store.go_on_sweeping(txn)
                 store.apply(txn, batch.durable)
-                for sweep in unfinished:
-                    store._sweep(txn, sweep)
         except lmdb.Error as error:
-            store.unfinished, store.unlink = unfinished, unlink
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
                 raise
             done = self._commit_deletions(store, batch.durable)
@@ -146,14 +142,11 @@ class Environment:
 
     def _commit_paged(self, changes: Changes, durable: Changes) -> None:
         paged = self.paged
-        unfinished, paged.unfinished = paged.unfinished, []
         try:
-            with paged.env.begin(write=True) as txn:
+            with paged.writing() as txn:
+                paged.go_on_sweeping(txn)
                 paged.apply(txn, changes)
-                for sweep in unfinished:
-                    paged._sweep(txn, sweep)
         except lmdb.Error as error:
-            paged.unfinished = unfinished
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(changes.octets, error):
                 raise
             done = self._commit_deletions(paged, changes) and self._commit_deletions(self.store, durable)
@@ -176,13 +169,11 @@ class Environment:
         return True
 
     def _try_deletions(self, table: Table, changes: Changes) -> bool:
-        unfinished, unlink = table.unfinished[:], table.unlink[:]
         try:
-            with table.env.begin(write=True) as txn:
+            with table.writing() as txn:
                 table.apply_deletions(txn, changes)
                 txn.put(b"room", b"", db=table.db["meta"])
         except lmdb.Error:
-            table.unfinished, table.unlink = unfinished, unlink
             return False
         return True
 
@@ -210,8 +201,7 @@ class Environment:
         text = str(error)
         if os.strerror(errno.ENOSPC) in text or os.strerror(errno.EDQUOT) in text:
             return True
-        stat = os.statvfs(self.data_dir)
-        return stat.f_bavail * stat.f_frsize < octets + ROOM
+        return self.disk_free() < octets + ROOM
 
     def is_full(self, error: OSError, octets: int) -> bool:
         """Whether writing a file of that size failed because the disk is full."""
@@ -241,11 +231,9 @@ class Environment:
 
     def finish_sweeps(self) -> None:
         """Carry out what is left of sweeps, however long it takes."""
-        while unfinished := self.store.unfinished:
-            self.store.unfinished = []
-            with self.store.env.begin(write=True) as txn:
-                for sweep in unfinished:
-                    self.store._sweep(txn, sweep)
+        while self.store.unfinished:
+            with self.store.writing() as txn:
+                self.store.go_on_sweeping(txn)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -292,7 +280,7 @@ class Environment:
             except OSError:
                 return None
         content = bytes(octets[4:])
-        if _COUNT.unpack_from(octets)[0] != crc32(content, msg_id & 0xFFFFFFFF):
+        if octets[:4] != pack_blob(msg_id, content):
             return None
         return content
 
@@ -308,14 +296,9 @@ class Environment:
     # -- room ------------------------------------------------------------------------------------------------------
 
     def disk_free(self) -> int:
-        """Octets that can still be written: the disk's free ones and those of the file that will be used again."""
+        """Octets that the file system has left; unused ones of the data files come on top."""
         stat = os.statvfs(self.data_dir)
-        return stat.f_bavail * stat.f_frsize + self.store.free_octets()
-
-
-def pack_blob(msg_id: int, content: bytes) -> bytes:
-    """The octets in front of a content in a file of its own."""
-    return _COUNT.pack(crc32(content, msg_id & 0xFFFFFFFF))
+        return stat.f_bavail * stat.f_frsize
 
 
 def sync_directory(path: Path) -> None:

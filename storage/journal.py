@@ -22,7 +22,6 @@ from storage.loading import Range
 from storage.message import Persistent
 
 EMBED_BELOW = 4096
-LAST_SEQ_ID = (1 << 64) - 1
 _MSG_ID = Struct(">Q").pack
 _COUNT = Struct(">I").pack
 _seq_id = attrgetter("seq_id")
@@ -83,9 +82,8 @@ class Batch(NamedTuple):
     rows: list[tuple[str, bytes, bytes | None]]
     """Rows of other tables, in order: table, key, value or None to delete it."""
     entries: list[tuple["Journaled", list[Entry]]]
-    blocks: list[Block]
-    """Blocks whose dead records this batch writes down."""
-    unwritten: list[tuple[Block, list[int]]]
+    acked: list[tuple[Block, list[int]]]
+    """The dead records that this batch writes down, by block."""
     waiters: list[Callable[[bool], object]]
     octets: int
 
@@ -102,7 +100,6 @@ class Journaled(Protocol):
     journal_fresh: list[Entry]
     journal_paged: list[Entry]
     journaled: bool
-    deleted: bool
     segment: int
 
     def stored(self, entries: list[Entry]) -> None:
@@ -249,8 +246,7 @@ class Journal:
             if queue.journal_paged:
                 fresh, queue.journal_paged = queue.journal_paged, []
                 self._cut_entries(queue, fresh, paged, entries, is_paged=True)
-        blocks = []
-        unwritten = []
+        acked = []
         for block in self._dirty:
             block.dirty = False
             if block.live < 0:
@@ -269,15 +265,14 @@ class Journal:
                     bits |= 1 << index
                 block.bits = bits
                 (changes.merges if block.swept else changes.marks).append((key, pack_bits(block.count, bits)))
-            blocks.append(block)
-            unwritten.append((block, block.acked))
+            acked.append((block, block.acked))
             block.acked = []
         for is_paged, msg_id in self._unrefs:
             (paged if is_paged else durable).unrefs.append(msg_id)
         durable.sweeps += self._sweeps
         paged.sweeps += self._sweeps
         octets = durable.octets + paged.octets
-        batch = Batch(durable, paged, self._rows, entries, blocks, unwritten, self._waiters, octets)
+        batch = Batch(durable, paged, self._rows, entries, acked, self._waiters, octets)
         self._queues = []
         self._dirty = []
         self._unrefs = []
@@ -410,7 +405,7 @@ class Journal:
         self._rows[:0] = batch.rows
         if error.deletions_done:
             return
-        for block, acked in batch.unwritten:
+        for block, acked in batch.acked:
             if error.paged_done and block.paged:
                 continue
             block.acked += acked

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from storage.blocks import Header, bits_of, is_damaged, pack_key, read_header, read_records
+from storage.blocks import LAST_SEQ_ID, Header, bits_of, is_damaged, pack_key, read_header, read_records
 from storage.environment import Environment
 from storage.errors import DamagedError
-from storage.journal import LAST_SEQ_ID
 from storage.loading import Range
 from storage.variable_queue import VariableQueue
 

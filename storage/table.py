@@ -6,7 +6,7 @@ Everything here runs inside a transaction that somebody else has begun; `storage
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -15,9 +15,11 @@ from zlib import crc32
 import lmdb
 
 from storage.blocks import (
+    LAST_SEQ_ID,
     Plan,
     bits_of,
     encode_block,
+    last_of,
     pack_bits,
     pack_key,
     read_header,
@@ -25,7 +27,7 @@ from storage.blocks import (
     unpack_key,
 )
 from storage.errors import DamagedError
-from storage.journal import LAST_SEQ_ID, Changes
+from storage.journal import Changes
 from storage.loading import Range, RawBlock
 
 log = logging.getLogger("leveret.storage")
@@ -41,19 +43,15 @@ _LOCK_OCTETS = 4096
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
-_FIRST_AND_LAST = Struct(">QQ").unpack_from
-_HEADER_OCTETS = 28
-"""Of a block, up to the last seq_id."""
 
 
 class Table:
     """The tables of one environment and what is common to both."""
 
-    def __init__(self, path: Path, names: Sequence[str], *, sync: bool, read_only: bool = False) -> None:
+    def __init__(self, path: Path, names: Sequence[str], *, sync: bool) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        if not read_only:
-            _reserve_lock(path / "lock.mdb")
+        _reserve_lock(path / "lock.mdb")
         self.env = lmdb.open(
             str(path),
             map_size=MAP_SIZE,
@@ -62,29 +60,34 @@ class Table:
             meminit=False,
             readahead=False,
             sync=sync,
-            readonly=read_only,
         )
-        self.db: dict[str, Any] = {}
-        if read_only:
-            with self.env.begin() as txn:
-                for name in names:
-                    with contextlib.suppress(lmdb.NotFoundError):
-                        self.db[name] = self.env.open_db(name.encode(), txn=txn, create=False)
-        else:
-            self.env.reader_check()
-            for name in names:
-                self.db[name] = self.env.open_db(name.encode())
-        self.page_size = int(self.env.stat()["psize"])
-        self.span = 1
+        self.env.reader_check()
+        self.db: dict[str, Any] = {name: self.env.open_db(name.encode()) for name in names}
+        with self.env.begin() as txn:
+            octets = txn.get(b"span", db=self.db["meta"])
+        self.span: int = 1 if octets is None else _U64.unpack(octets)[0]
         """No block spans more seq_ids than that."""
-        if "meta" in self.db:
-            with self.env.begin() as txn:
-                octets = txn.get(b"span", db=self.db["meta"])
-            self.span = 1 if octets is None else _U64.unpack(octets)[0]
         self.unfinished: list[Range] = []
         """Sweeps that are marked as done and not yet carried out to their end."""
         self.unlink: list[int] = []
         """Files whose last reference went with the commit under way."""
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Any]:
+        """A write transaction. If it fails, what memory knows of the tables is what it knew before, too."""
+        before = self.unfinished[:], self.unlink[:], self.span
+        try:
+            with self.env.begin(write=True) as txn:
+                yield txn
+        except BaseException:
+            self.unfinished, self.unlink, self.span = before
+            raise
+
+    def go_on_sweeping(self, txn: Any) -> None:
+        """Carry on each sweep that is not at its end."""
+        unfinished, self.unfinished = self.unfinished, []
+        for sweep in unfinished:
+            self._sweep(txn, sweep)
 
     def apply(self, txn: Any, changes: Changes) -> None:
         """Carry out changes inside a write transaction."""
@@ -168,7 +171,7 @@ class Table:
                 txn.put(_SWEEP_KEY.pack(qid, first), _U64.pack(sweep.stop), db=self.db["sweeps"])
                 self.unfinished.append(rest)
                 break
-            if at < sweep.first and _last_of(cursor.value()) < sweep.first:
+            if at < sweep.first and last_of(cursor.value()) < sweep.first:
                 found = cursor.next()
                 continue
             if at >= sweep.first:
@@ -186,15 +189,14 @@ class Table:
 
     def _widen(self, txn: Any, blocks: Iterable[Plan]) -> None:
         """Note how many seq_ids a block spans at most."""
-        span = self.span
+        before = span = self.span
         for _, entries, _ in blocks:
             width = entries[-1].seq_id - entries[0].seq_id
             if width >= span:
                 span = 1 << width.bit_length()
-        self.span = span
-        meta = self.db.get("meta")
-        if meta is not None and txn.get(b"span", db=meta) != _U64.pack(span):
-            txn.put(b"span", _U64.pack(span), db=meta)
+        if span > before:
+            self.span = span
+            txn.put(b"span", _U64.pack(span), db=self.db["meta"])
 
     def _sweep_block(self, txn: Any, cursor: Any, sweep: Range) -> bool:
         """Delete the records of one block that are in the range; moves the cursor on."""
@@ -253,7 +255,7 @@ class Table:
                     stop = at
                     break
                 value = cursor.value()
-                last = _last_of(value)
+                last = last_of(value)
                 if last >= first and key not in found:
                     octets += max(len(value), _octets_of(value))
                     dead = txn.get(key, db=acks)
@@ -266,13 +268,8 @@ class Table:
 
     def free_octets(self) -> int:
         """Octets of the file that hold nothing any more and will be used again."""
-        used = 0
         with self.env.begin() as txn:
-            for db in (None, *self.db.values()):
-                stat = txn.stat(db) if db is not None else self.env.stat()
-                used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-        last = int(self.env.info()["last_pgno"]) + 1
-        return max(0, last - used - 2) * self.page_size
+            return unused_octets(self.env, txn, self.db.values())
 
 
 def _reserve_lock(path: Path) -> None:
@@ -284,11 +281,6 @@ def _reserve_lock(path: Path) -> None:
         os.close(descriptor)
 
 
-def _last_of(value: bytes | memoryview) -> int:
-    """The last seq_id of a block, whether it is damaged or not."""
-    return int(_FIRST_AND_LAST(value, 12)[1]) if len(value) >= _HEADER_OCTETS else LAST_SEQ_ID
-
-
 def _octets_of(value: bytes | memoryview) -> int:
     """Octets of content of a block, if its header is right; those that lie elsewhere are read with it."""
     try:
@@ -297,6 +289,19 @@ def _octets_of(value: bytes | memoryview) -> int:
         return 0
 
 
+def unused_octets(env: Any, txn: Any, tables: Iterable[Any]) -> int:
+    """Octets of an environment's file in pages that hold nothing and will be used again."""
+    used = 2  # LMDB's own two first pages
+    for stat in (env.stat(), *(txn.stat(db) for db in tables)):
+        used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return max(0, int(env.info()["last_pgno"]) + 1 - used) * int(env.stat()["psize"])
+
+
+def pack_blob(msg_id: int, content: bytes) -> bytes:
+    """The checksum in front of a content that lies apart from its records, in a row or in a file."""
+    return _COUNT.pack(crc32(content, msg_id & 0xFFFFFFFF))
+
+
 def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
     """The row of a body; only a checksum for one that is in a file."""
-    return _U64.pack(msg_id), _COUNT.pack(crc32(content, msg_id & 0xFFFFFFFF)) + content
+    return _U64.pack(msg_id), pack_blob(msg_id, content) + content

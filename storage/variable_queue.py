@@ -38,8 +38,7 @@ from heapq import heappop, heappush
 from itertools import chain
 
 from storage.backing_queue import Batch
-from storage.blocks import GONE, NEW, WRITING, Entry
-from storage.journal import LAST_SEQ_ID
+from storage.blocks import GONE, LAST_SEQ_ID, NEW, WRITING, Entry
 from storage.message import Message
 from storage.reading import Reading
 from storage.sub_queues import NO_ENTRIES, NOTHING, OVERHEAD, Item, never

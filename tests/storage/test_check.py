@@ -12,10 +12,9 @@ import lmdb
 import pytest
 from stored import Stored, example
 
-from storage.blocks import pack_bits, pack_key, unpack_key
+from storage.blocks import LAST_SEQ_ID, pack_bits, pack_key, unpack_key
 from storage.check import Check, Finding, Stats
 from storage.environment import Environment
-from storage.journal import LAST_SEQ_ID
 from storage.table import MAP_SIZE
 
 

@@ -9,10 +9,10 @@ import lmdb
 import pytest
 
 from storage import table as table_module
-from storage.blocks import Entry, Record, bits_of, read_header, read_records
+from storage.blocks import LAST_SEQ_ID, Entry, Record, bits_of, read_header, read_records
 from storage.environment import Environment, pack_blob
 from storage.errors import DiskFullError, StorageError, UnknownFormatError
-from storage.journal import LAST_SEQ_ID, Journal
+from storage.journal import Journal
 from storage.loading import Loaded, Range
 from storage.message import Message, Persistent
 from storage.recovery import Recovered, recover
@@ -440,3 +440,17 @@ def test_a_disk_without_any_room_is_told(tmp_path, what, error):
     again = Environment(tmp_path, sync=False)
     assert 2 == again.boot
     again.close()
+
+
+def test_a_failed_transaction_is_forgotten(environment: Environment) -> None:
+    """What memory learned of the tables while a transaction ran is unlearned with it."""
+    store = environment.store
+    known = store.unfinished[:], store.unlink[:], store.span
+
+    with pytest.raises(RuntimeError), store.writing():
+        store.unfinished.append(Range(1, 2, 3))
+        store.unlink.append(4)
+        store.span *= 2
+        raise RuntimeError
+
+    assert known == (store.unfinished, store.unlink, store.span)
