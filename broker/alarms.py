@@ -48,6 +48,11 @@ def total_memory() -> int:
     return total
 
 
+def memory_limit(absolute: int | None, relative: float) -> int:
+    """Octets of memory the broker may use: a number of them, or without one a share of what there is."""
+    return int(relative * total_memory()) if absolute is None else absolute
+
+
 class MemoryAlarm:
     """Compares the memory in use with the limit.
 

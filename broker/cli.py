@@ -250,12 +250,11 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
 
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if they cannot be used."""
-    from broker.alarms import total_memory  # noqa: PLC0415
+    from broker.alarms import memory_limit  # noqa: PLC0415
     from broker.disk import Disk, compact_if_worth_it  # noqa: PLC0415
     from storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
 
-    absolute = config.memory_absolute
-    memory = int(config.memory_relative * total_memory()) if absolute is None else absolute
+    memory = memory_limit(config.memory_absolute, config.memory_relative)
     ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
     try:
         compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)

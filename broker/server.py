@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker import __version__
-from broker.alarms import total_memory
+from broker.alarms import memory_limit, total_memory
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
@@ -105,11 +105,11 @@ class Server:
         properties = typed(server_properties(config.cluster_name))
         offered = mechanisms(config.auth_mechanisms)
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
-        memory, relative = config.memory_absolute, config.disk_free_relative
+        relative = config.disk_free_relative
         self.watch = Watch(
             self,
             disk,
-            int(config.memory_relative * total_memory()) if memory is None else memory,
+            memory_limit(config.memory_absolute, config.memory_relative),
             config.disk_free_limit if relative is None else int(relative * total_memory()),
         )
         self.alarm = ""

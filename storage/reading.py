@@ -5,7 +5,7 @@ The theory is in `storage.variable_queue`.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -108,12 +108,7 @@ class Reading(Paging):
         first = self.delta_start
         stop = min(found.stop, request.horizon)
         entries: list[Entry] = []
-        for raw in found.blocks:
-            try:
-                header = read_header(raw.value)
-            except DamagedError:
-                self.damaged += 1
-                continue
+        for raw, header in self._headed(found):
             dead = bits_of(raw.dead)
             slot = header.first * 2 + raw.paged
             block = self.blocks.get(slot)
@@ -143,6 +138,16 @@ class Reading(Paging):
             self._delta_exhausted()
         if not entries and self.delta_count:
             self._prefetch()
+
+    def _headed(self, found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
+        """The blocks of a load with their headers; those whose header is damaged are counted and left out."""
+        for raw in found.blocks:
+            try:
+                header = read_header(raw.value)
+            except DamagedError:
+                self.damaged += 1
+            else:
+                yield raw, header
 
     def _take_block(
         self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, entries: list[Entry]
@@ -212,12 +217,7 @@ class Reading(Paging):
             if entry.message is None and entry.state == STORED
         }
         address = b""
-        for raw in found.blocks:
-            try:
-                header = read_header(raw.value)
-            except DamagedError:
-                self.damaged += 1
-                continue
+        for raw, header in self._headed(found):
             for record in read_records(raw.value, header):
                 wanted = None if isinstance(record, int) else waiting.get(record.seq_id)
                 if wanted is None or wanted.block.first != header.first or wanted.block.paged != raw.paged:
