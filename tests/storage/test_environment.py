@@ -447,10 +447,14 @@ def test_a_failed_transaction_is_forgotten(environment: Environment) -> None:
     store = environment.store
     known = store.unfinished[:], store.unlink[:], store.span
 
-    with pytest.raises(RuntimeError), store.writing():
-        store.unfinished.append(Range(1, 2, 3))
-        store.unlink.append(4)
-        store.span *= 2
-        raise RuntimeError
+    def fail() -> None:
+        with store.writing():
+            store.unfinished.append(Range(1, 2, 3))
+            store.unlink.append(4)
+            store.span *= 2
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
 
     assert known == (store.unfinished, store.unlink, store.span)
