@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -69,6 +70,11 @@ def server_properties(cluster_name: str) -> dict[str, object]:
     }
 
 
+def wall_clock() -> int:
+    """Milliseconds since the epoch: what expires does so by the clock on the wall, restarts included."""
+    return time.time_ns() // 1_000_000
+
+
 class Server:
     """A broker.
 
@@ -83,7 +89,7 @@ class Server:
         self.config = config
         self.disk = disk
         # what connections share (see `broker.handshake.Node`)
-        self.turn = Turn()
+        self.turn = Turn(wall_clock)
         self.journal: Journal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
@@ -126,6 +132,7 @@ class Server:
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
         self._paging_due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
         self._loop: asyncio.AbstractEventLoop
@@ -218,6 +225,8 @@ class Server:
         except OSError:
             await self._close_listeners()
             raise
+        self.turn.timers.on_sooner = self._set_timer
+        self._run_timers()
         self._ticks = Ticks(self.now())
         self._ticker = loop.call_later(TICK_SECONDS, self._tick)
 
@@ -246,8 +255,9 @@ class Server:
         for driver in list(self._drivers):
             driver.abort()
         await self._wait_until_empty(1.0)
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for handle in (self._ticker, self._timer):
+            if handle is not None:
+                handle.cancel()
         self.watch.stop()
         if self.disk is not None:
             await self.disk.stop(
@@ -355,6 +365,19 @@ class Server:
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
             self._refused = 0
+
+    def _set_timer(self, when: int) -> None:
+        """Run the timers at that time (epoch ms), which is sooner than what was due so far."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0, when - self.turn.clock()) / 1000, self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._timer = None
+        following = self.turn.timers.run(self.turn.clock())
+        if following is not None:
+            self._set_timer(following)
+        self.run_turn()
 
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""

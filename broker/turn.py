@@ -8,7 +8,10 @@ Hot path: see docs/performance.md.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
+
+from broker.timers import Timers
 
 log = logging.getLogger("leveret.queue")
 
@@ -40,11 +43,16 @@ class Flushable(Protocol):
 
 
 class Turn:
-    """The work lists of one event-loop turn, shared by all connections of a server."""
+    """The work lists of one event-loop turn, shared by all connections of a server.
 
-    __slots__ = ("channels", "outboxes", "queues", "unfinished")
+    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("channels", "clock", "outboxes", "queues", "timers", "unfinished")
+
+    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+        self.clock = clock
+        self.timers = Timers()
         self.queues: list[Runnable] = []
         self.channels: list[Confirming] = []
         self.outboxes: list[Outbox] = []

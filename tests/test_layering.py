@@ -27,23 +27,35 @@ STOREYS = (
         "broker.credentials",
         "broker.turn",
         "broker.ticks",
+        "broker.timers",
         "broker.alarms",
         "broker.hold",
     ),
     # the wire: octets and AMQP methods, no state of the broker
     ("broker.amqp", "broker.amqp.*"),
     # rules about single things
-    ("broker.arguments", "broker.auth*", "broker.limits", "broker.unacked"),
+    (
+        "broker.arguments",
+        "broker.auth*",
+        "broker.dead_letters",
+        "broker.limits",
+        "broker.parameters",
+        "broker.policies",
+        "broker.settings",
+        "broker.unacked",
+    ),
     # the entities
     ("broker.consumer",),
+    ("broker.rules",),
     ("broker.queue", "broker.queue_*"),
-    ("broker.route*", "broker.vhost*", "broker.flow", "broker.definitions*"),
+    ("broker.delay_line", "broker.route*", "broker.vhost*", "broker.flow", "broker.definitions*"),
     # what a client talks to
     ("broker.channel*", "broker.tx"),
     ("broker.methods*",),
     ("broker.handshake",),
     ("broker.inbound",),
     ("broker.connection*",),
+    ("broker.administration*",),
     # configuration and drivers: the loop, sockets, files, the process
     ("broker.config*", "broker.metrics*"),
     (
@@ -57,7 +69,7 @@ STOREYS = (
     ),
     ("broker.data_lock",),
     ("broker.store_reader",),
-    ("broker.store_command",),
+    ("broker.store_command", "broker.definitions_command"),
     ("broker.server*",),
     ("broker.cli",),
     ("broker.__main__",),

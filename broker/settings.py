@@ -1,0 +1,104 @@
+"""What a queue's arguments and policies together ask of it.
+
+Arguments are typed fields of an AMQP table, the definition of a policy is plain values by the same names without `x-`.
+Where both say something the smaller number counts; of anything that is no number the argument does
+(rabbit_policy_merge_strategy, rabbit_queue_decorator and `res_arg`/`res_min` of rabbit_amqqueue_process).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.amqp.tables import Table
+
+DROP_HEAD = "drop-head"
+REJECT_PUBLISH = "reject-publish"
+REJECT_PUBLISH_DLX = "reject-publish-dlx"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How a queue treats its messages; None is no limit, or nothing of that kind.
+
+    Attributes:
+        message_ttl: ms that a message may be ready, from its arrival.
+        expires: ms after which an unused queue goes.
+        max_length: ready messages it may have.
+        max_octets: octets of their bodies.
+        overflow: what gives way where it is full: its head, or what arrives.
+        dead_letter_exchange: where what it discards goes; '' is the default exchange.
+        dead_letter_routing_key: under which key; None for that of the message.
+        delivery_limit: how often a message may come back before it is discarded.
+        consumer_timeout: ms that a delivery may stay unacked; 0 is for ever, None what the broker says.
+        lazy: keep as little as possible in memory.
+
+    """
+
+    message_ttl: int | None = None
+    expires: int | None = None
+    max_length: int | None = None
+    max_octets: int | None = None
+    overflow: str = DROP_HEAD
+    dead_letter_exchange: str | None = None
+    dead_letter_routing_key: str | None = None
+    delivery_limit: int | None = None
+    consumer_timeout: int | None = None
+    lazy: bool = False
+
+    @property
+    def rejects(self) -> bool:
+        """Whether publishes may be refused."""
+        return self.overflow != DROP_HEAD and (self.max_length is not None or self.max_octets is not None)
+
+    @property
+    def asks_something(self) -> bool:
+        """Whether a queue has to do more than keep messages."""
+        return not (
+            self.message_ttl is None
+            and self.expires is None
+            and self.max_length is None
+            and self.max_octets is None
+            and self.dead_letter_exchange is None
+            and self.delivery_limit is None
+        )
+
+
+NO_SETTINGS = QueueSettings()
+
+
+def queue_settings(
+    arguments: Table, policy: Mapping[str, Any] | None = None, operator: Mapping[str, Any] | None = None
+) -> QueueSettings:
+    """Work out a queue's settings.
+
+    Args:
+        arguments: as declared, and valid.
+        policy: the definition of the policy that applies to it.
+        operator: that of the operator policy.
+
+    """
+    if not arguments and not policy and not operator:
+        return NO_SETTINGS
+    merged = {**(policy or {}), **(operator or {})}
+
+    def either(key: str) -> Any:
+        field = arguments.get(f"x-{key}")
+        return merged.get(key) if field is None else field[1]
+
+    def smaller(key: str) -> int | None:
+        field = arguments.get(f"x-{key}")
+        asked: list[int] = [value for value in (field and field[1], merged.get(key)) if value is not None]
+        return min(asked, default=None)
+
+    return QueueSettings(
+        message_ttl=smaller("message-ttl"),
+        expires=smaller("expires"),
+        max_length=smaller("max-length"),
+        max_octets=smaller("max-length-bytes"),
+        overflow=either("overflow") or DROP_HEAD,
+        dead_letter_exchange=either("dead-letter-exchange"),
+        dead_letter_routing_key=either("dead-letter-routing-key"),
+        delivery_limit=smaller("delivery-limit"),
+        consumer_timeout=smaller("consumer-timeout"),
+        lazy=either("queue-mode") == "lazy",
+    )

@@ -1,0 +1,66 @@
+"""The timers of a turn."""
+
+from hypothesis import given, strategies as st
+
+from broker.timers import Timer, Timers
+
+
+def test_timers_are_called_when_they_are_due_and_not_before() -> None:
+    """What is due is called in the order of its time, and the time of the next call is returned."""
+    timers = Timers()
+    calls: list[str] = []
+    timers.at(30, lambda: calls.append("late"))
+    timers.at(10, lambda: calls.append("early"))
+    timers.at(10, lambda: calls.append("early too"))
+
+    assert timers.run(9) == 10
+    assert calls == []
+    assert timers.run(10) == 30
+    assert calls == ["early", "early too"]
+    assert timers.run(31) is None
+    assert calls == ["early", "early too", "late"]
+
+
+def test_the_driver_is_told_of_whatever_comes_sooner() -> None:
+    """Only a time before all others is told."""
+    told: list[int] = []
+    timers = Timers()
+    timers.on_sooner = told.append
+    for when in (50, 70, 20, 20, 10):
+        timers.at(when, list)
+
+    assert told == [50, 20, 10]
+
+
+def test_what_a_callback_asks_for_waits_for_the_next_run() -> None:
+    """A callback that asks to be called at once does not keep the loop busy for ever."""
+    timers = Timers()
+    calls: list[int] = []
+
+    def again() -> None:
+        calls.append(1)
+        timers.at(0, again)
+
+    timers.at(0, again)
+
+    assert timers.run(5) == 0
+    assert calls == [1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=300), st.integers(0, 60))
+def test_cancelled_timers_are_not_called(asked: list[tuple[int, bool]], now: int) -> None:
+    """Of any timers those are called that are due and were not cancelled, and the others are still counted."""
+    timers = Timers()
+    calls: list[int] = []
+    made: list[tuple[Timer, bool]] = []
+    for number, (when, is_cancelled) in enumerate(asked):
+        made.append((timers.at(when, lambda number=number: calls.append(number)), is_cancelled))
+    for timer, is_cancelled in made:
+        if is_cancelled:
+            timers.cancel(timer)
+            timers.cancel(timer)
+    left = [(when, number) for number, (when, is_cancelled) in enumerate(asked) if not is_cancelled]
+    timers.run(now)
+
+    assert [number for when, number in sorted(left) if when <= now] == calls
+    assert len(timers) == sum(when > now for when, _ in left)
