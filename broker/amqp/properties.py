@@ -13,7 +13,7 @@ import struct
 from typing import Any
 
 from broker.amqp.errors import InvalidExpiration, MalformedProperties, MalformedTable
-from broker.amqp.tables import Table, decode_table, encode_table, string_text
+from broker.amqp.tables import MAX_ENTRIES, Table, decode_table, encode_table, string_text
 
 FLAG_CONTENT_TYPE = 0x8000
 FLAG_CONTENT_ENCODING = 0x4000
@@ -187,9 +187,9 @@ def _kinds(word: int) -> tuple[int, ...]:
     return tuple(kind for flag, _name, kind in _LAYOUT if word & flag)
 
 
-def _headers(payload: bytes, at: int, stop: int) -> Table:
+def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES) -> Table:
     try:
-        return decode_table(payload, at, stop)[0]
+        return decode_table(payload, at, stop, max_entries=max_entries)[0]
     except MalformedTable as error:
         raise MalformedProperties(f"headers: {error}") from error
 
@@ -224,15 +224,17 @@ class Properties:
     Args:
         payload: the payload of the header frame, from the class on. It is walked once, here; headers are
             decoded at their first use and kept, so they must not be changed.
+        max_entries: how many fields the headers may have, with everything inside them.
 
     Raises:
         MalformedProperties: here if the list does not match the flags, in `headers` if those are no table.
     """
 
-    __slots__ = ("_headers", "_spans", "payload")
+    __slots__ = ("_headers", "_max_entries", "_spans", "payload")
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, *, max_entries: int = MAX_ENTRIES) -> None:
         self.payload = payload
+        self._max_entries = max_entries
         self._headers: Table | None = None
         word = flags(payload)
         at = _list_at(payload, word)
@@ -288,7 +290,7 @@ class Properties:
         if self._headers is None:
             span = self._spans.get(FLAG_HEADERS)
             if span is not None:
-                self._headers = _headers(self.payload, *span)
+                self._headers = _headers(self.payload, *span, self._max_entries)
         return self._headers
 
     @property

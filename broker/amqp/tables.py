@@ -55,7 +55,7 @@ _INTEGERS = frozenset(
 _FLOATS = frozenset(("float", "double"))
 
 
-def decode_table(data: bytes, at: int, end: int) -> tuple[Table, int]:
+def decode_table(data: bytes, at: int, end: int, *, max_entries: int = MAX_ENTRIES) -> tuple[Table, int]:
     """Read the table whose 32-bit length starts at `at` and that must lie before `end`.
 
     Of two fields with one name the first counts, as in RabbitMQ's look-ups. Not-a-number and infinite
@@ -66,10 +66,10 @@ def decode_table(data: bytes, at: int, end: int) -> tuple[Table, int]:
 
     Raises:
         MalformedTable: anything that RabbitMQ could not read, more than `MAX_DEPTH` levels or more than
-            `MAX_ENTRIES` entries.
+            `max_entries` entries.
     """
     start, stop = _span(data, at, end)
-    return _fields(data, start, stop, 1, [MAX_ENTRIES]), stop
+    return _fields(data, start, stop, 1, [max_entries]), stop
 
 
 def decode_whole_table(data: bytes) -> Table:

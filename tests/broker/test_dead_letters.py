@@ -1,0 +1,443 @@
+"""What dead letters look like, beside a model of RabbitMQ's, and the cycles that end them."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from broker.amqp.fastpath import content_frames
+from broker.amqp.properties import Properties, build
+from broker.dead_letters import Cycles, cycles, dead_letter
+from storage.message import Message
+
+NOW = 1_700_000_000
+REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
+
+
+def message(body=b"body", exchange="x", key="k", number=3, frame_max=0, **properties):
+    header = build(len(body), **properties)
+    address = bytes((len(exchange.encode()),)) + exchange.encode()
+    address += bytes((len(key.encode()),)) + key.encode()
+    return Message(address, content_frames(number, frame_max, header, body), number)
+
+
+def die(source, queue="q", reason="expired", exchange="dlx", routing_key=None, now=NOW):
+    return dead_letter(
+        source, queue=queue, reason=reason, exchange=exchange, routing_key=routing_key, now=now
+    )
+
+
+def letter_of(letter, number=3):
+    return Message(letter.address, letter.message_content, number)
+
+
+def read(letter):
+    return Properties(letter_of(letter).header)
+
+
+def deaths(letter):
+    """The deaths in the header that is on the wire, as plain dictionaries."""
+    plain = []
+    for kind, table in read(letter).headers["x-death"][1]:
+        assert kind == "table"
+        death = {name: value for name, (_, value) in table.items()}
+        plain.append(death | {"routing-keys": [key for _, key in death["routing-keys"]]})
+    return plain
+
+
+def array(*values):
+    return "array", [("longstr", value) for value in values]
+
+
+def entry(name="q", **changes):
+    """An entry of x-death for the queue of that name, as a client writes it."""
+    fields = {
+        "count": ("signedint", 4),
+        "reason": ("longstr", "expired"),
+        "queue": ("longstr", name),
+        "time": ("timestamp", 77),
+        "exchange": ("longstr", "old"),
+        "routing-keys": array("old.key"),
+        **changes,
+    }
+    return "table", {name: field for name, field in fields.items() if field is not None}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_first_death(reason):
+    """The first death makes all nine headers, sorted by name, with RabbitMQ's types."""
+    letter = die(message(), reason=reason)
+
+    expected = {
+        "x-death": (
+            "array",
+            [
+                (
+                    "table",
+                    {
+                        "count": ("long", 1),
+                        "reason": ("longstr", reason),
+                        "queue": ("longstr", "q"),
+                        "time": ("timestamp", NOW),
+                        "exchange": ("longstr", "x"),
+                        "routing-keys": ("array", [("longstr", "k")]),
+                    },
+                )
+            ],
+        ),
+        "x-first-death-exchange": ("longstr", "x"),
+        "x-first-death-queue": ("longstr", "q"),
+        "x-first-death-reason": ("longstr", reason),
+        "x-last-death-exchange": ("longstr", "x"),
+        "x-last-death-queue": ("longstr", "q"),
+        "x-last-death-reason": ("longstr", reason),
+    }
+    assert list(expected.items()) == list(read(letter).headers.items())
+    assert expected == letter.headers
+    assert ["count", "reason", "queue", "time", "exchange", "routing-keys"] == list(
+        letter.headers["x-death"][1][0][1]
+    )
+
+
+def test_new_address():
+    """The address names the dead letter exchange and the old key, which is routed by."""
+    letter = die(message())
+
+    assert (b"\x03dlx\x01k", ("k",)) == (letter.address, letter.routing_keys)
+
+
+def test_default_exchange():
+    """The default exchange can be the dead letter exchange, and the one that the message came from."""
+    letter = die(message(exchange=""), exchange="", routing_key="q2")
+
+    assert (b"\x00\x02q2", ("q2",)) == (letter.address, letter.routing_keys)
+    assert ["", ["k"]] == [deaths(letter)[0][name] for name in ("exchange", "routing-keys")]
+
+
+def test_copies_are_routed_by_too():
+    """Without a key of the queue's own the keys of CC count, are recorded, and stay in the headers."""
+    letter = die(message(headers={"CC": array("a", "b")}))
+
+    assert ("k", "a", "b") == letter.routing_keys
+    assert [["k", "a", "b"]] == [death["routing-keys"] for death in deaths(letter)]
+    assert array("a", "b") == read(letter).headers["CC"]
+
+
+def test_own_key_replaces_copies():
+    """The queue's own key replaces the key and CC, which are recorded, and removes the header."""
+    letter = die(message(headers={"CC": array("a"), "own": ("bool", True)}), routing_key="rk")
+
+    assert (b"\x03dlx\x02rk", ("rk",)) == (letter.address, letter.routing_keys)
+    assert [["k", "a"]] == [death["routing-keys"] for death in deaths(letter)]
+    assert "CC" not in letter.headers
+    assert ("bool", True) == letter.headers["own"]
+
+
+def test_copies_are_not_recorded_again():
+    """After a queue's own key the next death knows only that key."""
+    first = die(message(headers={"CC": array("a")}), routing_key="rk")
+
+    second = die(letter_of(first), queue="q2")
+
+    assert [["rk"], ["k", "a"]] == [death["routing-keys"] for death in deaths(second)]
+    assert ("rk",) == second.routing_keys
+
+
+def test_empty_key():
+    """An empty key of the queue's own is a key."""
+    assert ("",) == die(message(), routing_key="").routing_keys
+
+
+def test_key_that_no_address_holds():
+    """A key of more than 255 octets is routed by whole, and cut in the address."""
+    letter = die(message(), routing_key="r" * 300)
+
+    assert (b"\x03dlx\xff" + b"r" * 255, ("r" * 300,)) == (letter.address, letter.routing_keys)
+
+
+def test_names_that_are_no_text():
+    """Octets that are not UTF-8 come through."""
+    source = message()
+    source.address = b"\x01\xff\x02\xfe\xfd"
+
+    letter = die(source)
+
+    assert b"\x03dlx\x02\xfe\xfd" == letter.address
+    assert [("\udcff", ["\udcfe\udcfd"])] == [(d["exchange"], d["routing-keys"]) for d in deaths(letter)]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_expiration_moves(reason):
+    """The expiration is removed for every reason, and told in the death as the number it is."""
+    letter = die(message(expiration="+0500"), reason=reason)
+
+    assert read(letter).expiration is None
+    assert ["500"] == [death["original-expiration"] for death in deaths(letter)]
+    assert "original-expiration" == next(iter(letter.headers["x-death"][1][0][1]))
+
+
+def test_counted_up_and_moved_to_the_front():
+    """The pair of queue and reason is counted, comes first, and keeps its first time, address and expiration."""
+    first = die(message(expiration="5"), "a", now=NOW)
+    second = die(letter_of(first), "b", "rejected", "dlx2", now=NOW + 1)
+
+    third = die(letter_of(second), "a", exchange="dlx3", routing_key="new", now=NOW + 2)
+
+    assert [("a", "expired", 2, NOW, "x"), ("b", "rejected", 1, NOW + 1, "dlx")] == [
+        (d["queue"], d["reason"], d["count"], d["time"], d["exchange"]) for d in deaths(third)
+    ]
+    assert ["5", None] == [d.get("original-expiration") for d in deaths(third)]
+    last = {name: third.headers[f"x-last-death-{name}"][1] for name in ("queue", "reason", "exchange")}
+    assert {"queue": "a", "reason": "expired", "exchange": "dlx2"} == last
+    first_ = {name: third.headers[f"x-first-death-{name}"][1] for name in ("queue", "reason", "exchange")}
+    assert {"queue": "a", "reason": "expired", "exchange": "x"} == first_
+
+
+def test_other_reason_is_another_death():
+    """One queue has one entry for each reason."""
+    second = die(letter_of(die(message())), reason="rejected")
+
+    assert [("q", "rejected", 1), ("q", "expired", 1)] == [
+        (d["queue"], d["reason"], d["count"]) for d in deaths(second)
+    ]
+
+
+def test_history_sent_by_a_client():
+    """Entries that a client sends are counted on, with the types they ought to have; the first death is the client's."""
+    headers = {
+        "x-death": ("array", [entry("other", time=("long", 5)), entry(more=("bool", True))]),
+        "x-first-death-queue": ("longstr", "mine"),
+    }
+
+    letter = die(message(headers=headers))
+
+    assert [("q", 5, 77, "old"), ("other", 4, 5, "old")] == [
+        (d["queue"], d["count"], d["time"], d["exchange"]) for d in deaths(letter)
+    ]
+    assert {"long"} == {table["count"][0] for _, table in letter.headers["x-death"][1]}
+    assert {"timestamp"} == {table["time"][0] for _, table in letter.headers["x-death"][1]}
+    assert "more" not in letter.headers["x-death"][1][0][1]
+    assert ("longstr", "mine") == letter.headers["x-first-death-queue"]
+    assert "x-first-death-reason" not in letter.headers
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("longstr", "text"),
+        ("array", []),
+        ("table", {}),
+        entry(count=None),
+        entry(count=("longstr", "1")),
+        entry(count=("signedint", -1)),
+        entry(count=("long", 2**63 - 1)),
+        entry(time=None),
+        entry(time=("long", -1)),
+        entry(time=("double", 1.0)),
+        entry(reason=None),
+        entry(queue=("binary", b"q")),
+        entry(exchange=None),
+        ("table", {**entry()[1], "routing-keys": ("longstr", "k")}),
+    ],
+)
+def test_incomplete_entries_are_ignored(bad):
+    """What cannot be a death is dropped from the array, which is none the less a history."""
+    letter = die(message(headers={"x-death": ("array", [bad, entry("other")])}))
+
+    assert ["q", "other"] == [death["queue"] for death in deaths(letter)]
+    assert "x-first-death-queue" not in letter.headers
+
+
+def test_parts_of_an_entry_are_ignored():
+    """Routing keys that are no strings and an expiration that is none are left out of an entry."""
+    keys = ("array", [("bool", True), ("longstr", "k")])
+    item = entry("other", **{"routing-keys": keys, "original-expiration": ("long", 5)})
+
+    letter = die(message(headers={"x-death": ("array", [item])}))
+
+    assert ["k"] == deaths(letter)[1]["routing-keys"]
+    assert "original-expiration" not in deaths(letter)[1]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [("longstr", "[]"), ("table", {}), ("void", None), ("long", 5), ("bool", True), ("binary", b"")],
+)
+def test_history_that_is_none(bad):
+    """An x-death that is no array is replaced; this is the first death then, whatever a client claims."""
+    headers = {"x-death": bad, "x-first-death-queue": ("longstr", "mine")}
+
+    letter = die(message(headers=headers))
+
+    assert [("q", 1)] == [(death["queue"], death["count"]) for death in deaths(letter)]
+    assert ("longstr", "q") == letter.headers["x-first-death-queue"]
+
+
+def test_empty_history():
+    """An empty array is a history: whose first death this is, nobody knows."""
+    letter = die(message(headers={"x-death": ("array", [])}))
+
+    assert [("q", 1)] == [(death["queue"], death["count"]) for death in deaths(letter)]
+    assert "x-first-death-queue" not in letter.headers
+    assert ("longstr", "q") == letter.headers["x-last-death-queue"]
+
+
+def test_more_entries_than_a_client_may_send():
+    """Headers that grow beyond the limit for clients can grow on."""
+    headers = {f"h{number}": ("bool", True) for number in range(4090)}
+    letter = die(message(headers=headers))
+
+    again = die(letter_of(letter), "q2")
+
+    assert ["q2", "q"] == [item["queue"][1] for _, item in again.headers["x-death"][1]]
+    assert 4090 + 7 == len(again.headers)
+
+
+@pytest.mark.parametrize("frame_max", [0, 9, 12])
+def test_body_frames_stay(frame_max):
+    """The body's frames, the channel number and the body size are those of the original."""
+    source = message(b"some body", frame_max=frame_max, number=513)
+    letter = die(source)
+
+    made = letter_of(letter, 513)
+    assert (source.body, source.body_size) == (made.body, made.body_size)
+    assert source.content[len(source.header) + 8 :] == made.content[len(made.header) + 8 :]
+    assert b"\x02\x02\x01" == made.content[:3]
+
+
+PROPERTIES = {
+    "content_type": st.text(max_size=9),
+    "content_encoding": st.text(max_size=9),
+    "headers": st.dictionaries(
+        st.text(max_size=5),
+        st.one_of(
+            st.tuples(st.just("long"), st.integers(-(2**63), 2**63 - 1)),
+            st.tuples(st.just("longstr"), st.text(max_size=5)),
+            st.tuples(st.just("binary"), st.binary(max_size=5)),
+        ),
+        max_size=3,
+    ),
+    "delivery_mode": st.sampled_from([1, 2]),
+    "priority": st.integers(0, 255),
+    "correlation_id": st.text(max_size=9),
+    "reply_to": st.text(max_size=9),
+    "expiration": st.integers(0, 10**9).map(str),
+    "message_id": st.text(max_size=9),
+    "timestamp": st.integers(0, 2**64 - 1),
+    "type": st.text(max_size=9),
+    "user_id": st.text(max_size=9),
+    "app_id": st.text(max_size=9),
+    "cluster_id": st.text(max_size=9),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=PROPERTIES), st.binary(max_size=40), st.sampled_from(REASONS))
+def test_everything_else_stays(properties, body, reason):
+    """All properties but headers and expiration, all headers of the application and the body stay."""
+    letter = die(message(body, **properties), reason=reason)
+
+    before, after = dict(properties), read(letter).present()
+    headers = before.pop("headers", {})
+    before.pop("expiration", None)
+    kept = after.pop("headers")
+    assert before == after
+    assert headers == {name: field for name, field in kept.items() if name in headers}
+    assert body == letter_of(letter).body
+
+
+class Model:
+    """What RabbitMQ keeps of a message's deaths: pairs to counts, in order of recency, and the first and last."""
+
+    def __init__(self):
+        self.deaths = []
+        self.first = self.last = None
+
+    def die(self, queue, reason):
+        counts = dict(self.deaths)
+        self.last = queue, reason
+        self.first = self.first or self.last
+        self.deaths = [(self.last, counts.pop(self.last, 0) + 1), *counts.items()]
+
+    def cycling(self, target):
+        newest = [pair for pair, _ in self.deaths]
+        until = next((at for at, (queue, _) in enumerate(newest) if queue == target), None)
+        return until is not None and all(reason != "rejected" for _, reason in newest[: until + 1])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(REASONS), st.sampled_from([None, "rk"])), min_size=1
+    )
+)
+def test_lives_of_a_message(story):
+    """A message that dies again and again has the history, and is seen in the cycles, that a model has."""
+    model = Model()
+    source = message()
+    for at, (queue, reason, key) in enumerate(story):
+        letter = die(source, queue, reason, routing_key=key, now=NOW + at)
+        model.die(queue, reason)
+        source = letter_of(letter)
+
+    assert model.deaths == [((d["queue"], d["reason"]), d["count"]) for d in deaths(letter)]
+    for which, pair in (("first", model.first), ("last", model.last)):
+        names = [f"x-{which}-death-{part}" for part in ("queue", "reason")]
+        assert pair == tuple(letter.headers[name][1] for name in names)
+    assert [model.cycling(name) for name in "abcd"] == [cycles(letter.headers, name) for name in "abcd"]
+
+
+def test_run_shares_the_work():
+    """Equal messages of one second share headers and keys; another second makes others."""
+    one, other, later = die(message(b"1")), die(message(b"22")), die(message(b"1"), now=NOW + 1)
+
+    assert one.headers is other.headers
+    assert one.routing_keys is other.routing_keys
+    assert (1, 2) == (letter_of(one).body_size, letter_of(other).body_size)
+    assert one.headers != later.headers
+
+
+def queues(*names):
+    return [SimpleNamespace(name=name) for name in names]
+
+
+def test_queue_to_itself():
+    """A queue cannot have back what expires in it."""
+    letter = die(message())
+
+    assert [True, False] == [cycles(letter.headers, name) for name in ("q", "other")]
+
+
+def test_rejected_may_come_back():
+    """A queue can have back what a consumer rejects."""
+    assert not cycles(die(message(), reason="rejected").headers, "q")
+
+
+def test_cycling_queues_are_left_out(caplog):
+    """The queues of a cycle are left out, and the cycle is told of once."""
+    guard = Cycles()
+    letter = die(letter_of(die(message(), "a")), "b", "maxlen")
+    targets = queues("a", "c", "b")
+
+    with caplog.at_level(logging.WARNING):
+        left = [guard.leave_out(targets, letter.headers) for _ in range(3)]
+
+    assert [["c"]] * 3 == [[queue.name for queue in some] for some in left]
+    assert ["a, b, a.", "b, b, a."] == [text.split(": ")[2].split(" This")[0] for text in caplog.messages]
+
+
+def test_nothing_to_leave_out(caplog):
+    """Without a cycle the queues are given back as they are, and nothing is told."""
+    targets = queues("a", "c")
+
+    assert targets is Cycles().leave_out(targets, die(message()).headers)
+    assert [] == caplog.messages
+
+
+def test_cycles_told_of_are_bounded(caplog):
+    """Clients cannot fill memory and log with cycles."""
+    guard = Cycles()
+    guard.MAX_TOLD = 2
+    for name in "abc":
+        assert not guard.leave_out(queues(name), die(message(), name).headers)
+
+    assert 2 == len(caplog.messages)
