@@ -53,6 +53,7 @@ class Queue:
         "_gone",
         "acked",
         "acks",
+        "active_consumer",
         "arguments",
         "auto_delete",
         "backing",
@@ -75,6 +76,7 @@ class Queue:
         "qid",
         "redelivered",
         "rotation",
+        "single_active",
         "touched",
         "turn",
         "unpaced_until",
@@ -109,6 +111,9 @@ class Queue:
         self.consumers: dict[Consumer, None] = _NOBODY
         self.rotation: deque[Consumer] = _NO_ROTATION
         self.exclusive_consumer: Consumer | None = None
+        self.single_active = self.arguments.get("x-single-active-consumer") == ("bool", True)
+        self.active_consumer: Consumer | None = None
+        """Where `single_active`: the one consumer that is served. The others wait beside the rotation."""
         self.had_consumer = False
         self._alike: bool | None = None
         self._gone = 0
@@ -316,6 +321,10 @@ class Queue:
             self.exclusive_consumer = consumer
         if consumer.priority:
             self.prioritised = True
+        if self.single_active:
+            if self.active_consumer is not None:
+                return
+            self.active_consumer = consumer
         consumer.parked = True
         consumer.wake()
 
@@ -325,17 +334,31 @@ class Queue:
         consumer.outbox.parked.pop(consumer, None)
         del self.consumers[consumer]
         self._alike = None
-        if not consumer.parked:
+        if not consumer.parked and self.is_active(consumer):
             self._gone += 1
             if self._gone > len(self.rotation) // 2:
                 self._sweep()
         if self.exclusive_consumer is consumer:
             self.exclusive_consumer = None
+        if self.active_consumer is consumer:
+            self._promote()
         if not self.consumers:
             self.consumers = _NOBODY
             self.rotation = _NO_ROTATION
             self._gone = 0
             self.prioritised = False
+
+    def _promote(self) -> None:
+        """The single active consumer has left: the one of the highest priority, then the oldest, follows it."""
+        self.active_consumer = None
+        if self.consumers and not self.deleted:
+            self.active_consumer = heir = max(self.consumers, key=_priority_of)
+            heir.parked = True
+            heir.wake()
+
+    def is_active(self, consumer: Consumer) -> bool:
+        """Whether a consumer would get messages, if there were any and it had room."""
+        return not self.single_active or self.active_consumer is consumer
 
     def _sweep(self) -> None:
         """Take those who have left out of the rotation; done for many at once, because it means walking along it."""
@@ -455,6 +478,10 @@ class _Once(DrainListener):
 _NOBODY: dict[Consumer, None] = {}
 _NO_ROTATION: deque[Consumer] = deque()
 _NO_LISTENERS: list[DrainListener] = []
+
+
+def _priority_of(consumer: Consumer) -> int:
+    return consumer.priority
 
 
 def _insert_by_priority(rotation: deque[Consumer], consumer: Consumer) -> None:

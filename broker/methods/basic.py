@@ -39,7 +39,9 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     queue = channel.vhost.queue(name, host)
     arguments: Table = method.arguments or {}  # type: ignore[assignment]
     priority = check_consume_arguments(name, channel.vhost.name, arguments)
-    if queue.exclusive_consumer is not None or (method.exclusive and queue.consumers):
+    if queue.exclusive_consumer is not None or (
+        method.exclusive and (queue.consumers or queue.single_active)
+    ):
         raise access_refused(f"{resource('queue', name, channel.vhost.name)} in exclusive use")
     consumer = Consumer(
         method.consumer_tag or _generated_tag(),

@@ -551,3 +551,65 @@ def test_listeners_are_told_of_runs_and_of_the_end():
     queue.delete()
 
     assert ([1, 0], [1]) == (first.heard, second.heard)
+
+
+def single(client: Client, *tags: str) -> Queue:
+    """A queue with a single active consumer, and these consumers."""
+    client.declare("q", arguments={"x-single-active-consumer": ("bool", True)})
+    for tag in tags:
+        client.consume("q", tag)
+    return client.node.vhosts["/"].queues["q"]
+
+
+def test_one_of_several_consumers_is_active():
+    """It alone stands in the rotation, gets everything, and the one that follows it is the next of its priority."""
+    client = Client()
+    queue = single(client, "a", "b")
+    client.consume("q", "high", arguments={"x-priority": ("signedint", 1)})
+    client.receive(publish_frames("q") * 3)
+
+    assert ["a", "a", "a"] == [item.method.consumer_tag for item in client.take()]
+    assert ["a"] == [each.tag for each in queue.rotation]
+    for tag in ("high", "b"):
+        assert queue.active_consumer is not None
+        client.send(make(Basic.Cancel, queue.active_consumer.tag, False))
+        assert tag == queue.active_consumer.tag
+        assert [tag] == [each.tag for each in queue.consumers if queue.is_active(each)]
+    client.send(make(Basic.Cancel, "b", False))
+    assert queue.active_consumer is None
+
+
+def test_what_the_active_consumer_leaves_goes_to_its_heir():
+    """A channel that closes gives its unacked messages to a consumer that waited."""
+    client = Client()
+    single(client, "a")
+    client.receive(publish_frames("q", b"1") + publish_frames("q", b"2"))
+    other = Client(client.node, port=50001)
+    other.consume("q", "b")
+    client.sent()
+    client.connection.lost()
+    client.node.run_turn()
+
+    assert [("b", True, b"1"), ("b", True, b"2")] == [
+        (item.method.consumer_tag, item.method.redelivered, item.body) for item in other.take()
+    ]
+
+
+def test_a_waiting_consumer_is_not_woken():
+    """Acks and drained outboxes of a consumer that waits change nothing."""
+    client = Client()
+    queue = single(client, "a", "b")
+    client.send(make(Basic.Get, 0, "q", False))
+    for consumer in queue.consumers:
+        consumer.wake()
+
+    assert ["a"] == [each.tag for each in queue.rotation]
+
+
+def test_a_deleted_queue_has_no_heir():
+    """When the queue goes, none of its consumers becomes active for a moment."""
+    client = Client()
+    queue = single(client, "a", "b")
+    client.send(make(Wire.Delete, 0, "q", False, False, False))
+
+    assert (None, [], 0) == (queue.active_consumer, list(queue.rotation), queue.consumer_count)

@@ -77,7 +77,6 @@ def _(s: Session) -> None:
     "85c",
     "consuming exclusively from a queue with a single active consumer",
     _IN_USE,
-    later="single active consumer",
 )
 def _(s: Session) -> None:
     opened = s.channel()

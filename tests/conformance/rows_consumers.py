@@ -1,0 +1,413 @@
+"""Who of several consumers is served: a single active one, by priority, exclusively; and how long one may take."""
+
+from conformance.cases import Cases, Session, channel, fill, ok
+from conformance.codec import T
+from conformance.wire import Channel
+
+ROWS = Cases()
+case = ROWS.case
+
+SINGLE = {"x-single-active-consumer": True}
+
+
+def _single(s: Session, count: int = 0) -> Channel:
+    """Declare the case's queue with a single active consumer, and put the messages 1 to `count` into it."""
+    opened = s.channel()
+    opened.queue(s.q, arguments=SINGLE)
+    for number in range(1, count + 1):
+        opened.publish("", s.q, str(number).encode())
+    opened.ready(s.q, count)
+    return opened
+
+
+def _served(opened: Channel, queue: str, count: int = 1) -> list[str]:
+    """Publish messages one by one; who of the channel's consumers got each."""
+    tags = []
+    for _ in range(count):
+        opened.publish("", queue, b"x")
+        tags.append(opened.deliver().consumer_tag)
+    return tags
+
+
+@case("single-active.only", "a single active consumer gets everything", ok(["a", "a", "a"]))
+def _(s: Session) -> list[str]:
+    opened = _single(s)
+    for tag in "abc":
+        opened.consume(s.q, tag, no_ack=True)
+    return _served(opened, s.q, 3)
+
+
+@case("single-active.count", "consumers that wait are counted", ok(3))
+def _(s: Session) -> int:
+    opened = _single(s)
+    for tag in "abc":
+        opened.consume(s.q, tag)
+    return int(opened.call("queue.declare", queue=s.q, passive=True).consumer_count)
+
+
+@case("single-active.false", "the argument may say no", ok(["a", "b"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-single-active-consumer": False})
+    for tag in "ab":
+        opened.consume(s.q, tag, no_ack=True)
+    return _served(opened, s.q, 2)
+
+
+@case(
+    "single-active.cancel",
+    "the oldest consumer that waits follows one that is cancelled",
+    ok(["a", "b", "c"]),
+)
+def _(s: Session) -> list[str]:
+    opened = _single(s)
+    for tag in "abc":
+        opened.consume(s.q, tag, no_ack=True)
+    tags = []
+    for tag in "abc":
+        tags += _served(opened, s.q)
+        opened.call("basic.cancel", consumer_tag=tag)
+    return tags
+
+
+@case("single-active.cancel-waiting", "the cancel of one that waits changes nothing", ok(["a", "c"]))
+def _(s: Session) -> list[str]:
+    opened = _single(s)
+    for tag in "abc":
+        opened.consume(s.q, tag, no_ack=True)
+    opened.call("basic.cancel", consumer_tag="b")
+    tags = _served(opened, s.q)
+    opened.call("basic.cancel", consumer_tag="a")
+    return tags + _served(opened, s.q)
+
+
+@case("single-active.all-cancelled", "after the last one's cancel a new consumer is served", ok(["b"]))
+def _(s: Session) -> list[str]:
+    opened = _single(s)
+    opened.consume(s.q, "a", no_ack=True)
+    opened.call("basic.cancel", consumer_tag="a")
+    opened.consume(s.q, "b", no_ack=True)
+    return _served(opened, s.q)
+
+
+@case(
+    "single-active.keeps",
+    "a consumer of higher priority that comes later does not replace it",
+    ok(["a", "high"]),
+)
+def _(s: Session) -> list[str]:
+    opened = _single(s)
+    opened.consume(s.q, "a", no_ack=True)
+    opened.consume(s.q, "high", no_ack=True, arguments={"x-priority": 9})
+    tags = _served(opened, s.q)
+    opened.call("basic.cancel", consumer_tag="a")
+    return tags + _served(opened, s.q)
+
+
+@case(
+    "single-active.priority",
+    "of those that wait the highest priority follows, then the oldest",
+    ok(list("adbec")),
+)
+def _(s: Session) -> list[str]:
+    opened = _single(s)
+    for tag, priority in (("a", 0), ("b", 0), ("c", -1), ("d", 5), ("e", 0)):
+        opened.consume(s.q, tag, no_ack=True, arguments={"x-priority": T("I", priority)})
+    tags = []
+    for _ in range(5):
+        tags += _served(opened, s.q)
+        opened.call("basic.cancel", consumer_tag=tags[-1])
+    return tags
+
+
+@case(
+    "single-active.cancel-unacked",
+    "what a cancelled active consumer has not acked stays with its channel",
+    ok((["a", "a"], ("b", b"3", False), "none")),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = _single(s, 2)
+    opened.consume(s.q, "a")
+    opened.consume(s.q, "b")
+    tags = [opened.deliver().consumer_tag for _ in range(2)]
+    opened.call("basic.cancel", consumer_tag="a")
+    opened.publish("", s.q, b"3")
+    got = opened.deliver()
+    rest = "none" if opened.quiet("basic.deliver") else "some"
+    return tags, (got.consumer_tag, got.body, got.redelivered), rest
+
+
+@case(
+    "single-active.channel-close",
+    "what the active consumer of a closed channel has not acked goes to the next, redelivered and in order",
+    ok([(b"1", True), (b"2", True), (b"3", True)]),
+)
+def _(s: Session) -> list[tuple[bytes, bool]]:
+    opened = _single(s, 3)
+    opened.consume(s.q, "a")
+    for _ in range(3):
+        opened.deliver()
+    second = opened.client.channel(2)
+    second.consume(s.q, "b")
+    opened.call("channel.close", reply_code=200)
+    return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
+
+
+@case(
+    "single-active.connection-lost",
+    "what the active consumer of a lost connection has not acked goes to the next, redelivered and in order",
+    ok([(b"1", True), (b"2", True), (b"3", False)]),
+)
+def _(s: Session) -> list[tuple[bytes, bool]]:
+    first = _single(s, 3)
+    first.call("basic.qos", prefetch_count=2)
+    first.consume(s.q, "a")
+    for _ in range(2):
+        first.deliver()
+    second = s.channel()
+    second.consume(s.q, "b")
+    first.client.close_socket()
+    return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
+
+
+@case(
+    "single-active.channel-of-two",
+    "a closed channel's own waiting consumers do not follow its active one",
+    ok("other"),
+)
+def _(s: Session) -> str:
+    first = _single(s)
+    first.consume(s.q, "a")
+    first.consume(s.q, "b", arguments={"x-priority": 9})
+    second = s.channel()
+    second.consume(s.q, "other")
+    first.call("channel.close", reply_code=200)
+    second.publish("", s.q, b"x")
+    return str(second.deliver().consumer_tag)
+
+
+@case("single-active.prefetch", "a full active consumer keeps the others waiting", ok((2, True, ["a"])))
+def _(s: Session) -> tuple[object, ...]:
+    opened = _single(s)
+    opened.call("basic.qos", prefetch_count=2)
+    opened.consume(s.q, "a")
+    opened.consume(s.q, "b")
+    for _ in range(4):
+        opened.publish("", s.q, b"x")
+    tags = [opened.deliver(), opened.deliver()]
+    quiet = opened.quiet("basic.deliver")
+    opened.send("basic.ack", delivery_tag=tags[0].delivery_tag)
+    return len(tags), quiet, [opened.deliver().consumer_tag]
+
+
+@case(
+    "single-active.global-prefetch",
+    "a channel-wide prefetch holds for the active consumer and the one that follows it",
+    ok((["a"], True, ["b"])),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = _single(s)
+    opened.call("basic.qos", prefetch_count=1, global_=True)
+    opened.consume(s.q, "a")
+    opened.consume(s.q, "b")
+    opened.publish("", s.q, b"x")
+    got = opened.deliver()
+    opened.call("basic.cancel", consumer_tag="a")
+    opened.publish("", s.q, b"x")
+    quiet = opened.quiet("basic.deliver")
+    opened.send("basic.ack", delivery_tag=got.delivery_tag)
+    return [got.consumer_tag], quiet, [opened.deliver().consumer_tag]
+
+
+@case(
+    "single-active.requeue",
+    "what the active consumer gives back comes to it again",
+    ok([("a", False), ("a", True), ("a", True)]),
+)
+def _(s: Session) -> list[tuple[str, bool]]:
+    opened = _single(s, 1)
+    opened.consume(s.q, "a")
+    opened.consume(s.q, "b")
+    seen = []
+    for method in ("basic.nack", "basic.reject", ""):
+        got = opened.deliver()
+        seen.append((got.consumer_tag, got.redelivered))
+        if method:
+            opened.send(method, delivery_tag=got.delivery_tag, requeue=True)
+    return seen
+
+
+@case("single-active.get", "a get takes a message beside the active consumer", ok((b"2", True)))
+def _(s: Session) -> tuple[bytes | None, bool]:
+    opened = _single(s, 2)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, "a")
+    opened.deliver()
+    return opened.get(s.q), opened.quiet("basic.deliver")
+
+
+@case(
+    "single-active.delete",
+    "the queue's deletion cancels the active consumer and those that wait",
+    ok(["a", "b"]),
+)
+def _(s: Session) -> list[str]:
+    opened = _single(s)
+    opened.consume(s.q, "a")
+    opened.consume(s.q, "b")
+    s.channel().call("queue.delete", queue=s.q)
+    return sorted(opened.receive("basic.cancel").consumer_tag for _ in range(2))
+
+
+@case("single-active.auto-delete", "the queue stays as long as one waits", ok([1, 0]))
+def _(s: Session) -> list[int]:
+    opened = s.channel()
+    opened.queue(s.q, auto_delete=True, arguments=SINGLE)
+    opened.consume(s.q, "a")
+    opened.consume(s.q, "b")
+    opened.call("basic.cancel", consumer_tag="a")
+    left = [int(opened.call("queue.declare", queue=s.q, passive=True).consumer_count)]
+    opened.call("basic.cancel", consumer_tag="b")
+    return [*left, int(opened.call("queue.declare", queue=s.q, auto_delete=True).consumer_count)]
+
+
+@case(
+    "single-active.redeclare",
+    "the argument is compared",
+    channel(
+        406,
+        "queue.declare",
+        "inequivalent arg 'x-single-active-consumer' for queue '{q}' in vhost '/': received none but current is"
+        " the value 'true' of type 'bool'",
+    ),
+)
+def _(s: Session) -> None:
+    _single(s).queue(s.q)
+
+
+@case(
+    "single-active.exclusive-second",
+    "an exclusive consumer is refused beside a single active one",
+    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
+)
+def _(s: Session) -> None:
+    opened = _single(s)
+    opened.consume(s.q, "a")
+    opened.consume(s.q, "b", exclusive=True)
+
+
+@case(
+    "priority.yields",
+    "a full consumer of a high priority yields to lower ones, and comes first again when it has room",
+    ok(["high", "low", "low", "high"]),
+)
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, "high", arguments={"x-priority": 1})
+    opened.call("basic.qos", prefetch_count=0)
+    opened.consume(s.q, "low")
+    tags = []
+    for number in range(4):
+        opened.publish("", s.q, b"x")
+        got = opened.deliver()
+        tags.append(got.consumer_tag)
+        if number == 0:
+            full = got.delivery_tag
+        if number == 2:
+            opened.send("basic.ack", delivery_tag=full)
+            opened.sync()
+    return tags
+
+
+@case("priority.round-robin", "consumers of one priority take turns", ok(["a", "b", "a", "b"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "none", no_ack=True)
+    for tag in "ab":
+        opened.consume(s.q, tag, no_ack=True, arguments={"x-priority": 3})
+    return _served(opened, s.q, 4)
+
+
+@case("priority.negative", "a negative priority comes after none", ok(["a", "a"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "below", no_ack=True, arguments={"x-priority": T("I", -1)})
+    opened.consume(s.q, "a", no_ack=True)
+    return _served(opened, s.q, 2)
+
+
+@case("priority.widths", "a priority may be an integer of any width", ok(["l", "i", "s", "b"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    for tag, kind, priority in (("b", "b", 1), ("s", "s", 2), ("i", "I", 3), ("l", "l", 1 << 40)):
+        opened.consume(s.q, tag, no_ack=True, arguments={"x-priority": T(kind, priority)})
+    tags = []
+    for _ in range(4):
+        tags += _served(opened, s.q)
+        opened.call("basic.cancel", consumer_tag=tags[-1])
+    return tags
+
+
+@case("priority.backlog", "a backlog goes to the highest priority first, the rest to the next", ok("hhhll"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=3)
+    opened.consume(s.q, "l")
+    opened.consume(s.q, "h", arguments={"x-priority": 10})
+    for _ in range(5):
+        opened.publish("", s.q, b"x")
+    return "".join(opened.deliver().consumer_tag for _ in range(5))
+
+
+@case("exclusive.served", "an exclusive consumer gets everything", ok(["a", "a"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "a", exclusive=True, no_ack=True)
+    return _served(opened, s.q, 2)
+
+
+@case(
+    "exclusive.other-connection",
+    "another connection is kept out by an exclusive consumer",
+    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "a", exclusive=True)
+    s.channel().consume(s.q, "b")
+
+
+@case("exclusive.get", "a get is possible beside an exclusive consumer", ok(b"2"))
+def _(s: Session) -> bytes | None:
+    opened = fill(s, s.channel(), 2)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, "a", exclusive=True)
+    opened.deliver()
+    return s.channel().get(s.q)
+
+
+@case("exclusive.channel-close", "the end of its channel makes room for others", ok(["b"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "a", exclusive=True)
+    second = opened.client.channel(2)
+    opened.call("channel.close", reply_code=200)
+    second.consume(s.q, "b", no_ack=True)
+    return _served(second, s.q)
+
+
+@case("exclusive.priority", "an exclusive consumer may have a priority", ok(["a"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, "a", exclusive=True, no_ack=True, arguments={"x-priority": 4})
+    return _served(opened, s.q)
