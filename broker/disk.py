@@ -149,6 +149,7 @@ class Disk:
                 recovered.stop,
                 redelivered_below=recovered.redelivered_below,
                 octets=recovered.octets,
+                expiring=recovered.expiring,
             )
             total += recovered.messages
         return total

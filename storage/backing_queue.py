@@ -6,7 +6,7 @@ RabbitMQ's `rabbit_backing_queue` behaviour; those that the hot path uses take a
 costs one call per queue and not one per message.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from storage.message import Message
@@ -42,9 +42,14 @@ class BackingQueue(Protocol):
         """Whether messages are being read from disk."""
 
     def publish(
-        self, messages: Collection[Message], *, persistent: bool = False, small: bool = False
+        self,
+        messages: Collection[Message],
+        *,
+        persistent: bool = False,
+        small: bool = False,
+        expires: int = 0,
     ) -> None:
-        """Append messages at the tail, in order.
+        """Append messages at the tail, in order. `expires`: when all of them do (epoch ms), 0 for never.
 
         `small` promises that these and all that are ready have a content of 4 KiB at most.
 
@@ -53,7 +58,7 @@ class BackingQueue(Protocol):
         """
 
     def publish_delivered(
-        self, messages: list[Message], *, ack_required: bool, persistent: bool = False
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
     ) -> Sequence[int]:
         """Record messages that go straight to a consumer because the queue is empty.
 
@@ -69,11 +74,38 @@ class BackingQueue(Protocol):
         `ready_count` is not 0.
         """
 
-    def ack(self, seq_ids: Collection[int]) -> None:
-        """Forget fetched messages for good."""
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+        """Forget fetched messages for good.
+
+        `moved`: they live on as others published in this turn, so that the disk must learn of both in one commit.
+        """
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
+
+    expiring: bool
+    """Some message that came, or was found on disk, expires."""
+
+    def head_expires(self) -> int | None:
+        """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
+
+    def expired_count(self, now: int, limit: int) -> int:
+        """How many messages at the head have expired by `now`, at most `limit` (>= 1).
+
+        It may be fewer than there are: ask again when these are gone, and when what is being read is here.
+        """
+
+    def drop(self, count: int) -> int:
+        """Drop at most `count` messages (>= 1) from the head without reading their bodies; returns how many.
+
+        Fewer, perhaps none, where the next one's position is being read from disk.
+        """
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
+        """Unacked messages with their bodies, and the seq_ids of those that are being read.
+
+        `on_loaded` is called for the latter. Those in neither were damaged, and are gone.
+        """
 
     def purge(self) -> int:
         """Drop every ready message; returns how many. Unacked messages stay."""

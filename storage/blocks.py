@@ -12,7 +12,7 @@ and a deletion for each block, whatever the number of messages.
 Layout (big-endian)::
 
     block    crc32 of the rest of the header and the directory (4), qid (8), first and last seq_id (8 each),
-             records (4), octets of content (8), flags (1: some record is a reference),
+             records (4), octets of content (8), flags (1: some record is a reference; 2: some record expires),
              directory: offset of each record from the start (4 each), records
     record   crc32 of the rest, started with the qid (4), octets of the rest (4), seq_id (8), expiry in ms since the
              epoch or 0 (8), kind (1), priority (1), octets of the address (2), address, content or reference
@@ -46,6 +46,7 @@ _HEADER_REST = Struct(">QQQIQB").pack
 _HEADER_OCTETS = _HEADER.size
 _LAST = Struct(">Q").unpack_from
 _LAST_AT = 20  # behind checksum, qid and first seq_id
+_REFERENCES, _EXPIRIES = 1, 2
 _RECORD_HEAD = Struct(">II").pack
 _RECORD_REST = Struct(">QQBBH")
 _pack_rest = _RECORD_REST.pack
@@ -68,7 +69,20 @@ class Block:
     belong to the delta, `acked` are the indexes that died since the block's bitmap was last written.
     """
 
-    __slots__ = ("acked", "away", "bits", "count", "dirty", "first", "home", "live", "paged", "qid", "swept")
+    __slots__ = (
+        "acked",
+        "away",
+        "bits",
+        "count",
+        "dirty",
+        "first",
+        "home",
+        "live",
+        "moving",
+        "paged",
+        "qid",
+        "swept",
+    )
 
     def __init__(self, qid: int, first: int, count: int, *, paged: bool) -> None:
         self.qid = qid
@@ -86,6 +100,8 @@ class Block:
         """The queue's table of blocks that the delta has a share in, if it stands there."""
         self.dirty = False
         """It is on the journal's list."""
+        self.moving = False
+        """Some of those that died since live on in other queues: the disk learns of both in one commit."""
         self.paged = paged
         """It lies in the environment of paged transient messages."""
 
@@ -117,13 +133,28 @@ class Entry:
     queue, false of a transient one that memory has no room for.
     """
 
-    __slots__ = ("block", "durable", "evict", "index", "message", "msg_id", "seq_id", "size", "state")
+    __slots__ = (
+        "block",
+        "durable",
+        "evict",
+        "expires",
+        "index",
+        "message",
+        "msg_id",
+        "seq_id",
+        "size",
+        "state",
+    )
 
     block: Block
     index: int
 
-    def __init__(self, seq_id: int, message: Message | None, size: int, *, durable: bool) -> None:
+    def __init__(
+        self, seq_id: int, message: Message | None, size: int, *, durable: bool, expires: int = 0
+    ) -> None:
         self.seq_id = seq_id
+        self.expires = expires
+        """When the queue has to discard it (epoch ms); 0 for never."""
         self.durable = durable
         self.message = message
         self.size = size
@@ -144,6 +175,7 @@ class Header(NamedTuple):
     records: int
     octets: int
     has_references: bool
+    has_expiries: bool
 
 
 class Record(NamedTuple):
@@ -215,7 +247,8 @@ def encode_block(plan: Plan) -> bytes:
     seed = crc32(qid.to_bytes(8, "big"))
     parts: list[bytes] = []
     lengths: list[int] = []
-    octets = references = 0
+    octets = 0
+    references = expiries = False
     for entry in entries:
         message = entry.message
         assert message is not None
@@ -224,18 +257,28 @@ def encode_block(plan: Plan) -> bytes:
         if entry.msg_id:
             content = REFERENCE.pack(entry.msg_id, size)
             kind = IN_FILE if isinstance(message, Persistent) and message.in_file else STORED_APART
-            references = 1
+            references = True
         else:
             content = message.content
             kind = EMBEDDED
-        rest = _pack_rest(entry.seq_id, 0, kind, 0, len(address)) + address + content
+        expires = entry.expires
+        if expires:
+            expiries = True
+        rest = _pack_rest(entry.seq_id, expires, kind, 0, len(address)) + address + content
         length = len(rest)
         parts.append(_RECORD_HEAD(crc32(rest, seed), length))
         parts.append(rest)
         lengths.append(length + 8)
         octets += size
     return join_block(
-        qid, entries[0].seq_id, entries[-1].seq_id, lengths, parts, octets=octets, references=references
+        qid,
+        entries[0].seq_id,
+        entries[-1].seq_id,
+        lengths,
+        parts,
+        octets=octets,
+        references=references,
+        expiries=expiries,
     )
 
 
@@ -247,25 +290,26 @@ def join_block(
     parts: Sequence[bytes],
     *,
     octets: int,
-    references: int,
+    references: bool,
+    expiries: bool,
 ) -> bytes:
     """A block of records of these lengths, whose octets are `parts`: header and directory in front of them."""
     count = len(lengths)
     offsets = accumulate(lengths[:-1], initial=_HEADER_OCTETS + 4 * count)
     directory = Struct(f">{count}I").pack(*offsets)
-    head = _HEADER_REST(qid, first, last, count, octets, references)
+    head = _HEADER_REST(qid, first, last, count, octets, _REFERENCES * references | _EXPIRIES * expiries)
     return b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
 
 
 def read_header(value: bytes | memoryview) -> Header:
     """A block's header; raises DamagedError if header and directory are not what was written."""
     try:
-        crc, qid, first, last, count, octets, references = _HEADER.unpack_from(value)
+        crc, qid, first, last, count, octets, flags = _HEADER.unpack_from(value)
     except StructError:
         raise DamagedError("a block is shorter than its header") from None
     if crc32(value[4 : _HEADER_OCTETS + 4 * count]) != crc or len(value) < _HEADER_OCTETS + 4 * count:
         raise DamagedError(f"the header of a block of queue {qid} is damaged")
-    return Header(qid, first, last, count, octets, bool(references))
+    return Header(qid, first, last, count, octets, bool(flags & _REFERENCES), bool(flags & _EXPIRIES))
 
 
 def last_of(value: bytes | memoryview) -> int:
@@ -324,7 +368,7 @@ def plain_entries(
         for index, offset in enumerate(offsets_of(value, header)):
             if dead and dead >> index & 1:
                 continue
-            crc, length, seq_id, _, _, _, octets = unpack(value, offset)
+            crc, length, seq_id, expires, _, _, octets = unpack(value, offset)
             stop = offset + 8 + length
             if crc32(value[offset + 8 : stop], seed) != crc:
                 return None
@@ -337,7 +381,8 @@ def plain_entries(
                 octets_before = octets
             content = value[content_at:stop]
             channel_id = content[1] << 8 | content[2]
-            entry = Entry(seq_id, Message(address, content, channel_id), stop - content_at, durable=durable)
+            message = Message(address, content, channel_id)
+            entry = Entry(seq_id, message, stop - content_at, durable=durable, expires=expires)
             entry.state = STORED
             entry.block = block
             entry.index = index

@@ -36,13 +36,13 @@ from storage.blocks import (
 from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from storage.environment import FORMAT
 from storage.errors import DamagedError
+from storage.recovery import read_state
 from storage.table import MAP_SIZE, pack_blob, unused_octets
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps")
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
 _COUNT = Struct(">I")
-_STATE = Struct(">QQQQQ")
 _OPEN_FAILED = "cannot be opened"
 
 
@@ -371,13 +371,14 @@ class Check:
         saved: dict[int, int] = {}
         for key, value in self._table("queues", _U64.size):
             qid = _U64.unpack(key)[0]
-            if len(value) != _STATE.size:
+            try:
+                state = read_state(value)
+            except StructError:
                 self._found(Finding(f"queues {qid}", "what was saved is not as long as it should be"))
                 continue
-            messages, first, stop, _, _ = _STATE.unpack(value)
-            saved[qid] = messages
-            if first > stop:
-                self._found(Finding(f"queues {qid}", f"it goes from {first} to {stop}"))
+            saved[qid] = state.messages
+            if state.first > state.stop:
+                self._found(Finding(f"queues {qid}", f"it goes from {state.first} to {state.stop}"))
         for qid in saved.keys() | self._queues.keys():
             queue = self._queues.get(qid)
             messages = 0 if queue is None else queue.messages

@@ -225,14 +225,15 @@ def rewritten(value: bytes, dead: int) -> tuple[bytes, bytes] | None:
     records = [value[start:stop] for start, stop in extents]
     seq_ids = []
     octets = 0
-    has_references = 0
+    has_references = has_expiries = False
     for record in records:
         if len(record) < RECORD.size:
             raise DamagedError(f"a record of a block of queue {header.qid} is too short")
-        _, length, seq_id, _, kind, _, address = RECORD.unpack_from(record)
+        _, length, seq_id, expires, kind, _, address = RECORD.unpack_from(record)
+        has_expiries = has_expiries or bool(expires)
         seq_ids.append(seq_id)
         if kind:
-            has_references = 1
+            has_references = True
             if len(record) < RECORD.size + address + REFERENCE.size:
                 raise DamagedError(f"a record of a block of queue {header.qid} is too short")
             octets += REFERENCE.unpack_from(record, RECORD.size + address)[1]
@@ -242,7 +243,14 @@ def rewritten(value: bytes, dead: int) -> tuple[bytes, bytes] | None:
         raise DamagedError(f"the records of a block of queue {header.qid} are out of order")
     lengths = [len(record) for record in records]
     block = join_block(
-        header.qid, seq_ids[0], seq_ids[-1], lengths, records, octets=octets, references=has_references
+        header.qid,
+        seq_ids[0],
+        seq_ids[-1],
+        lengths,
+        records,
+        octets=octets,
+        references=has_references,
+        expiries=has_expiries,
     )
     return pack_key(header.qid, seq_ids[0]), block
 

@@ -36,6 +36,7 @@ class Changes:
         "deletes",
         "marks",
         "merges",
+        "moves",
         "octets",
         "refs",
         "sweeps",
@@ -60,6 +61,8 @@ class Changes:
         self.unrefs: list[int] = []
         """msg_ids that one record less refers to."""
         self.sweeps: list[Range] = []
+        self.moves: Changes | None = None
+        """Deletions of what this commit writes elsewhere: they are never carried out without it."""
         self.octets = 0
 
     def __bool__(self) -> bool:
@@ -71,6 +74,7 @@ class Changes:
             or self.unrefs
             or self.sweeps
             or self.bodies
+            or self.moves
         )
 
 
@@ -84,6 +88,8 @@ class Batch(NamedTuple):
     entries: list[tuple["Journaled", list[Entry]]]
     acked: list[tuple[Block, list[int]]]
     """The dead records that this batch writes down, by block."""
+    moved: list[tuple[Block, list[int]]]
+    """Those of blocks of which some live on elsewhere."""
     waiters: list[Callable[[bool], object]]
     octets: int
 
@@ -119,6 +125,7 @@ class Journal:
     __slots__ = (
         "_dirty",
         "_file_waiters",
+        "_moved_refs",
         "_next_msg_id",
         "_queues",
         "_rows",
@@ -149,6 +156,7 @@ class Journal:
         self._queues: list[Journaled] = []
         self._dirty: list[Block] = []
         self._unrefs: list[tuple[bool, int]] = []
+        self._moved_refs: list[int] = []
         self._sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
         self._waiters: list[Callable[[bool], object]] = []
@@ -208,8 +216,11 @@ class Journal:
             queue.journaled = True
             self._queues.append(queue)
 
-    def dead(self, entry: Entry) -> None:
-        """A record that is written, or about to be, is not needed any more."""
+    def dead(self, entry: Entry, *, moved: bool = False) -> None:
+        """A record that is written, or about to be, is not needed any more.
+
+        `moved`: it lives on as others noted in this turn, and the disk must not have one without the other.
+        """
         block = entry.block
         entry.state = GONE
         block.live -= 1
@@ -217,8 +228,14 @@ class Journal:
         if not block.dirty:
             block.dirty = True
             self._dirty.append(block)
+        moved = moved and not block.paged
+        if moved:
+            block.moving = True
         if entry.msg_id:
-            self._unrefs.append((block.paged, entry.msg_id))
+            if moved:
+                self._moved_refs.append(entry.msg_id)
+            else:
+                self._unrefs.append((block.paged, entry.msg_id))
 
     def sweep(self, qid: int, first: int, stop: int) -> None:
         """Everything of a queue from seq_id `first` to before `stop` is gone."""
@@ -246,12 +263,18 @@ class Journal:
             if queue.journal_paged:
                 fresh, queue.journal_paged = queue.journal_paged, []
                 self._cut_entries(queue, fresh, paged, entries, is_paged=True)
-        acked = []
+        acked: list[tuple[Block, list[int]]] = []
+        moved: list[tuple[Block, list[int]]] = []
+        moves = Changes()
+        moves.unrefs, self._moved_refs = self._moved_refs, []
         for block in self._dirty:
             block.dirty = False
             if block.live < 0:
                 continue
-            changes = paged if block.paged else durable
+            changes, noted = (paged if block.paged else durable), acked
+            if block.moving:
+                block.moving = False
+                changes, noted = moves, moved
             key = pack_key(block.qid, block.first)
             if not block.live:
                 changes.deletes.append(key)
@@ -264,15 +287,19 @@ class Journal:
                 for index in block.acked:
                     bits |= 1 << index
                 block.bits = bits
-                (changes.merges if block.swept else changes.marks).append((key, pack_bits(block.count, bits)))
-            acked.append((block, block.acked))
+                # what moves may come again after a sweep that was carried out without it
+                marks = changes.merges if block.swept or changes is moves else changes.marks
+                marks.append((key, pack_bits(block.count, bits)))
+            noted.append((block, block.acked))
             block.acked = []
+        if moves:
+            durable.moves = moves
         for is_paged, msg_id in self._unrefs:
             (paged if is_paged else durable).unrefs.append(msg_id)
         durable.sweeps += self._sweeps
         paged.sweeps += self._sweeps
         octets = durable.octets + paged.octets
-        batch = Batch(durable, paged, self._rows, entries, acked, self._waiters, octets)
+        batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets)
         self._queues = []
         self._dirty = []
         self._unrefs = []
@@ -402,18 +429,26 @@ class Journal:
             self.touch(queue)
         if not_written:  # other copies will be written under that number, and nobody may take theirs away
             self._unrefs = [each for each in self._unrefs if each[1] not in not_written]
+            self._moved_refs = [msg_id for msg_id in self._moved_refs if msg_id not in not_written]
         self._rows[:0] = batch.rows
+        if batch.durable.moves is not None:
+            for block, acked in batch.moved:
+                block.moving = True
+                self._note_dead_again(block, acked)
+            self._moved_refs += batch.durable.moves.unrefs
         if error.deletions_done:
             return
         for block, acked in batch.acked:
-            if error.paged_done and block.paged:
-                continue
-            block.acked += acked
-            if not block.dirty and block.live >= 0:
-                block.dirty = True
-                self._dirty.append(block)
+            if not (error.paged_done and block.paged):
+                self._note_dead_again(block, acked)
         self._unrefs += [(False, msg_id) for msg_id in batch.durable.unrefs]
         self._sweeps[:0] = batch.durable.sweeps
+
+    def _note_dead_again(self, block: Block, acked: list[int]) -> None:
+        block.acked += acked
+        if not block.dirty and block.live >= 0:
+            block.dirty = True
+            self._dirty.append(block)
 
     def unwritten(self) -> tuple[int, int]:
         """How many copies of persistent messages, and how many definitions, wait to be written."""

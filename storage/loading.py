@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 
 from storage.blocks import Entry
 
-DELTA, BODIES, RETURNED = "delta", "bodies", "returned"
-"""What is read: part of the delta, bodies of entries in q3, or of requeued ones."""
+DELTA, BODIES, RETURNED, UNACKED = "delta", "bodies", "returned", "unacked"
+"""What is read: part of the delta, bodies of entries in q3, of requeued ones, or of unacked ones."""
 
 
 class Range(NamedTuple):

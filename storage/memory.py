@@ -8,12 +8,12 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from heapq import heappop, heappush
 from itertools import islice
 
 from storage.backing_queue import Batch
-from storage.message import Message
+from storage.message import Message, dated
 
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
 _NOTHING: deque[Message] = deque()
@@ -32,13 +32,14 @@ def _accept(messages: Collection[Message]) -> None:
 class MemoryQueue:
     """A `BackingQueue` that lives and dies with the process."""
 
-    __slots__ = ("_head", "_ready", "_requeued", "_unacked", "on_loaded", "ready_count")
+    __slots__ = ("_head", "_ready", "_requeued", "_unacked", "expiring", "on_loaded", "ready_count")
 
     loading = False
 
     def __init__(self) -> None:
         self.on_loaded: Callable[[], object] = _never
         self.ready_count = 0
+        self.expiring = False
         self._ready = _NOTHING
         self._head = 0  # seq_id of the first message of _ready
         self._requeued: list[tuple[int, Message]] = []
@@ -50,23 +51,34 @@ class MemoryQueue:
         return len(self._unacked)
 
     def publish(
-        self, messages: Collection[Message], *, persistent: bool = False, small: bool = False
+        self,
+        messages: Collection[Message],
+        *,
+        persistent: bool = False,
+        small: bool = False,
+        expires: int = 0,
     ) -> None:
         """Append messages at the tail, in order; there is nothing to wait for."""
         del small
         if persistent:
             _accept(messages)
+        if expires:
+            self.expiring = True
+            messages = dated(messages, expires)
         if self._ready is _NOTHING:
             self._ready = deque()
         self._ready.extend(messages)
         self.ready_count += len(messages)
 
     def publish_delivered(
-        self, messages: list[Message], *, ack_required: bool, persistent: bool = False
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
     ) -> range:
         """Record messages that go straight to a consumer; `ready_count` must be 0. Returns their seq_ids."""
         if persistent:
             _accept(messages)
+        if expires:
+            self.expiring = True
+            messages = dated(messages, expires)
         first = self._head
         self._head = head = first + len(messages)
         seq_ids = range(first, head)
@@ -97,8 +109,9 @@ class MemoryQueue:
             self._unacked.update(taken)
         return Batch([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=True)
 
-    def ack(self, seq_ids: Collection[int]) -> None:
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Forget fetched messages for good."""
+        del moved
         unacked = self._unacked
         for seq_id in seq_ids:
             del unacked[seq_id]
@@ -109,6 +122,34 @@ class MemoryQueue:
         for seq_id in seq_ids:
             heappush(requeued, (seq_id, unacked.pop(seq_id)))
         self.ready_count += len(seq_ids)
+
+    def head_expires(self) -> int | None:
+        """When the next message expires (epoch ms), 0 for never; None if there is none."""
+        if self._requeued:
+            return self._requeued[0][1].expires
+        return self._ready[0].expires if self._ready else None
+
+    def expired_count(self, now: int, limit: int) -> int:
+        """How many messages at the head have expired by `now`, at most `limit`; ask again when they are gone."""
+        if self._requeued:
+            return int(0 < self._requeued[0][1].expires <= now)
+        count = 0
+        for message in islice(self._ready, limit):
+            if not 0 < message.expires <= now:
+                break
+            count += 1
+        return count
+
+    def drop(self, count: int) -> int:
+        """Drop at most `count` messages from the head; returns how many."""
+        before = self.ready_count
+        while self.ready_count and before - self.ready_count < count:
+            self.fetch(count - before + self.ready_count, ack_required=False)
+        return before - self.ready_count
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
+        """Unacked messages; none has to be read."""
+        return [(seq_id, self._unacked[seq_id]) for seq_id in seq_ids], []
 
     def purge(self) -> int:
         """Drop every ready message; returns how many."""

@@ -3,6 +3,7 @@
 Hot path: see docs/performance.md.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Protocol
 
@@ -28,6 +29,8 @@ class Message:
 
     persistent = False
     """Whether durable queues have to keep it."""
+    expires = 0
+    """When a queue has to discard it (epoch ms); 0 for never. Of a copy of its own: see `Dated`."""
 
     def __init__(self, address: bytes, content: bytes, channel_id: int) -> None:
         self.address = address
@@ -57,6 +60,29 @@ class Message:
             parts.append(content[at + 7 : at + 7 + length])
             at += length + _FRAME_OVERHEAD
         return b"".join(parts)
+
+
+class Dated(Message):
+    """One queue's copy of a message that expires there and has no place on disk.
+
+    Args:
+        message: the message.
+        expires: when (epoch ms).
+
+    """
+
+    __slots__ = ("expires",)
+
+    def __init__(self, message: Message, expires: int) -> None:
+        self.address = message.address
+        self.content = message.content
+        self.channel_id = message.channel_id
+        self.expires = expires
+
+
+def dated(messages: Iterable[Message], expires: int) -> list[Message]:
+    """Copies of messages that expire, for a queue that keeps them in memory."""
+    return [Dated(message, expires) for message in messages]
 
 
 class Publisher(Protocol):

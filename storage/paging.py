@@ -11,7 +11,8 @@ from math import inf
 from operator import attrgetter
 
 from storage.blocks import STORED, Entry
-from storage.loading import RETURNED
+from storage.loading import RETURNED, UNACKED
+from storage.message import Message
 from storage.sub_queues import NO_ENTRIES, OVERHEAD, Item, SubQueues
 
 PAGE_AT_ONCE = 2048
@@ -88,8 +89,7 @@ class Paging(SubQueues):
         for _ in range(limited):
             seq_id, item = unacked.popitem()
             if type(item) is not Entry:
-                item = Entry(seq_id, item, len(item.content), durable=False)  # type: ignore[arg-type, union-attr]
-                item.evict = True
+                item = _paged_entry(seq_id, item)  # type: ignore[arg-type]
                 paged.append(item)
             elif item.state == STORED:
                 item.message = None
@@ -142,8 +142,7 @@ class Paging(SubQueues):
         freed = evicting = 0
         for seq_id, item in zip(seq_ids, items, strict=True):
             if type(item) is not Entry:
-                entry = Entry(seq_id, item, len(item.content), durable=False)  # type: ignore[arg-type, union-attr]
-                entry.evict = True
+                entry = _paged_entry(seq_id, item)  # type: ignore[arg-type]
                 evicting += entry.size
                 paged.append(entry)
             else:
@@ -183,7 +182,7 @@ class Paging(SubQueues):
         q3, q2 = self.q3, self.q2
         pushed = 0
         if q3 and (
-            self._loading is None or self._loading.what == RETURNED
+            self._loading is None or self._loading.what in {RETURNED, UNACKED}
         ):  # else the delta's start may not move
             boundary = (q3[0].seq_id // self.segment + 1) * self.segment
             young = self._take_unwritten(boundary)
@@ -246,3 +245,10 @@ class Paging(SubQueues):
             else:
                 blocks[block.slot] = block
                 block.home = blocks
+
+
+def _paged_entry(seq_id: int, message: Message) -> Entry:
+    """An entry for a transient message that is to be paged."""
+    entry = Entry(seq_id, message, len(message.content), durable=False, expires=message.expires)
+    entry.evict = True
+    return entry

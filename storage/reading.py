@@ -5,7 +5,7 @@ The theory is in `storage.variable_queue`.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -39,7 +39,7 @@ class Reading(Paging):
         if self._loading is not None or self.deleted:
             return
         if self.returned:
-            self._load_returned()
+            self._load_bodies(nsmallest(256, self.returned, key=_first), RETURNED)
             return
         ahead = octets = 0
         enough, limit = self.segment // 2, self.pager.load_octets
@@ -69,12 +69,12 @@ class Reading(Paging):
             boundary = (self.delta_start // self.segment + 1) * self.segment
             self._load([Range(self.qid, self.delta_start, min(boundary, self.delta_stop))], DELTA)
 
-    def _load_returned(self) -> None:
-        """Have the bodies read of the next requeued messages that have none."""
+    def _load_bodies(self, items: Iterable[tuple[int, Item]], what: str) -> None:
+        """Have the bodies read of those of some messages (ascending by seq_id) that have none."""
         ranges: list[Range] = []
         wanted: list[Entry] = []
         octets = 0
-        for seq_id, item in nsmallest(256, self.returned, key=_first):
+        for seq_id, item in items:
             if type(item) is Entry and item.message is None:
                 octets += item.size
                 if octets > self.pager.load_octets and ranges:
@@ -85,7 +85,7 @@ class Reading(Paging):
                 else:
                     ranges.append(Range(self.qid, seq_id, seq_id + 1))
         if ranges:
-            self._load(ranges, RETURNED, wanted)
+            self._load(ranges, what, wanted)
 
     def _load(self, ranges: Sequence[Range], what: str, entries: Sequence[Entry] = ()) -> None:
         request = LoadRequest(self, tuple(ranges), self.pager.load_octets, what, entries, self.delta_stop)
@@ -175,7 +175,7 @@ class Reading(Paging):
             block.away -= 1
             self.delta_octets -= record.size
             self.delta_paged -= raw.paged
-            entry = Entry(record.seq_id, message, record.size, durable=durable)
+            entry = Entry(record.seq_id, message, record.size, durable=durable, expires=record.expires)
             entry.state = STORED
             entry.block = block
             entry.index = record.place
@@ -228,17 +228,24 @@ class Reading(Paging):
                 if message is not None:
                     del waiting[wanted.seq_id]
                     wanted.message = message
-                    self.ram_octets += wanted.size
+                    if wanted.seq_id in self._unacked_out:
+                        self.unacked_octets += wanted.size
+                        self._unacked[wanted.seq_id] = self._unacked_out.pop(wanted.seq_id)
+                    else:
+                        self.ram_octets += wanted.size
         for seq_id, entry in waiting.items():
             if seq_id < found.stop:
-                self._lose(entry, returned=request.what == RETURNED)
+                self._lose(entry, request.what)
 
-    def _lose(self, entry: Entry, *, returned: bool) -> None:
+    def _lose(self, entry: Entry, what: str) -> None:
         """A body cannot be read: its message is given up, and the damage counted."""
         self.damaged += 1
-        self.ready_count -= 1
         self._journal.dead(entry)
-        if returned:
+        if self._unacked_out.pop(entry.seq_id, None) is not None:
+            self._unacked_entries -= 1
+            return
+        self.ready_count -= 1
+        if what != BODIES:
             self.returned = sorted(each for each in self.returned if each[1] is not entry)
             return
         self.q3.remove(entry)

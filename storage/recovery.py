@@ -20,7 +20,7 @@ from storage.variable_queue import VariableQueue
 log = logging.getLogger("leveret.storage")
 
 _QID = Struct(">Q")
-_STATE = Struct(">QQQQQ")
+_STATE = Struct(">QQQQQ?")
 _COUNT = Struct(">I")
 
 
@@ -32,6 +32,13 @@ class Recovered(NamedTuple):
     stop: int
     octets: int
     redelivered_below: int
+    expiring: bool = False
+    """Some message expires."""
+
+
+def read_state(value: bytes) -> Recovered:
+    """What a clean stop has saved of a queue; raises struct.error for something else."""
+    return Recovered(*_STATE.unpack(value + b"\0" * (len(value) == _STATE.size - 1)))  # it once ended earlier
 
 
 def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recovered]:
@@ -43,7 +50,7 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     if environment.was_clean:
         found = {}
         for key, value in environment.rows("queues"):
-            recovered = Recovered(*_STATE.unpack(value))
+            recovered = read_state(value)
             if recovered.messages:
                 found[_QID.unpack(key)[0]] = recovered
     else:
@@ -97,11 +104,12 @@ def _count(found: dict[int, Recovered], header: Header, live: int) -> None:
     stop = header.last + 1
     before = found.get(header.qid)
     if before is None:
-        found[header.qid] = Recovered(live, header.first, stop, header.octets, stop)
+        found[header.qid] = Recovered(live, header.first, stop, header.octets, stop, header.has_expiries)
     else:
         stop = max(stop, before.stop)
         octets = before.octets + header.octets
-        found[header.qid] = Recovered(before.messages + live, before.first, stop, octets, stop)
+        expiring = before.expiring or header.has_expiries
+        found[header.qid] = Recovered(before.messages + live, before.first, stop, octets, stop, expiring)
 
 
 def _repair_bodies(environment: Environment, references: Counter[int]) -> None:

@@ -103,6 +103,7 @@ class SubQueues:
         "delta_start",
         "delta_stop",
         "durable",
+        "expiring",
         "fetched",
         "journal_fresh",
         "journal_paged",
@@ -183,6 +184,8 @@ class SubQueues:
         self.fetched = 0
         self.acked = 0
         self.damaged = 0
+        self.expiring = False
+        """Some message that came, or was found on disk, expires."""
         self.rates = Rates()
         self.transitions: dict[str, int] | None = None
 
@@ -256,8 +259,11 @@ class SubQueues:
             self._q4_counted = True
             self._q4_first = self._q1_first
 
-    def _forget(self, items: Iterable[Item]) -> None:
-        """Settled: the journal drops what it has not written and notes the end of what it has."""
+    def _forget(self, items: Iterable[Item], *, moved: bool = False) -> None:
+        """Settled: the journal drops what it has not written and notes the end of what it has.
+
+        `moved`: they live on in other queues.
+        """
         journal = self._journal
         for entry in items:
             if type(entry) is not Entry:
@@ -266,14 +272,14 @@ class SubQueues:
             if entry.evict:
                 self._keep(entry)
             if state == STORED:
-                journal.dead(entry)
+                journal.dead(entry, moved=moved)
             elif state == NEW:
                 entry.state = GONE
                 if entry.durable:
                     journal.early += 1
                     entry.message.accepted()  # type: ignore[union-attr]
             elif state == WRITING:
-                journal.dead(entry)
+                journal.dead(entry, moved=moved)
                 if entry.durable:
                     journal.early += 1
                     entry.message.accepted()  # type: ignore[union-attr]
@@ -289,15 +295,25 @@ class SubQueues:
 
     # -- restarts ---------------------------------------------------------------------------------------------------
 
-    def recover(self, count: int, first: int, stop: int, *, redelivered_below: int, octets: int = 0) -> None:
+    def recover(
+        self,
+        count: int,
+        first: int,
+        stop: int,
+        *,
+        redelivered_below: int,
+        octets: int = 0,
+        expiring: bool = False,
+    ) -> None:
         """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`."""
+        self.expiring = expiring
         self.ready_count = self.delta_count = count
         self.delta_start, self.delta_stop = (first, stop) if count else (0, 0)
         self.delta_octets = octets
         self.redelivered_below = redelivered_below
 
-    def saved(self) -> tuple[int, int, int, int, int]:
-        """What `recover` needs at the next start: count, first, stop, octets, redelivered_below.
+    def saved(self) -> tuple[int, int, int, int, int, bool]:
+        """What `recover` needs at the next start: count, first, stop, octets, redelivered_below, expiring.
 
         The caller owes: everything noted is on disk.
         """
@@ -321,10 +337,10 @@ class SubQueues:
         if count:
             seq_ids += [self.delta_start, self.delta_stop - 1]
         if not seq_ids:
-            return 0, 0, 0, 0, 0
+            return 0, 0, 0, 0, 0, False
         octets += sum([entry.size for entry in kept])
         redelivered_below = max(first_unfetched, self.redelivered_below)
-        return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below
+        return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below, self.expiring
 
 
 def _size(item: Item) -> int:

@@ -101,6 +101,8 @@ class Table:
             txn.cursor(db["blocks"]).putmulti(
                 [(plan.block.key, encode_block(plan)) for plan in changes.blocks]
             )
+        if changes.moves is not None:
+            self.apply_deletions(txn, changes.moves)  # before sweeps, which may take the rest
         self.apply_deletions(txn, changes)
 
     def apply_deletions(self, txn: Any, changes: Changes) -> None:

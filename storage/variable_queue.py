@@ -33,16 +33,19 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, islice
+from operator import itemgetter
 
 from storage.backing_queue import Batch
 from storage.blocks import GONE, LAST_SEQ_ID, NEW, WRITING, Entry
-from storage.message import Message
+from storage.loading import UNACKED
+from storage.message import Dated, Message, dated
 from storage.reading import Reading
 from storage.sub_queues import NO_ENTRIES, NOTHING, OVERHEAD, Item, never
 
+_seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their octets."""
 _NONE_FETCHED = Batch((), [], redelivered=False)
@@ -56,10 +59,19 @@ class VariableQueue(Reading):
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def publish(
-        self, messages: Collection[Message], *, persistent: bool = False, small: bool = False
+        self,
+        messages: Collection[Message],
+        *,
+        persistent: bool = False,
+        small: bool = False,
+        expires: int = 0,
     ) -> None:
         """Append messages at the tail, in order."""
         seq_id = self.next_seq
+        if expires:
+            self.expiring = True
+            if not (persistent and self.durable):
+                messages = dated(messages, expires)
         if self.q3 or self.delta_count:
             run = self.q1
             if run is NOTHING:
@@ -77,7 +89,7 @@ class VariableQueue(Reading):
                 self.count_octets()
         count = len(messages)
         if persistent and self.durable:
-            items = self._journaled(messages, seq_id)
+            items = self._journaled(messages, seq_id, expires)
             run.extend(items)
             for item in items:
                 if type(item) is Entry:
@@ -96,15 +108,19 @@ class VariableQueue(Reading):
         self.pager.active.add(self)
 
     def publish_delivered(
-        self, messages: list[Message], *, ack_required: bool, persistent: bool = False
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
     ) -> range:
         """Record messages that go straight to a consumer; `ready_count` must be 0. Returns their seq_ids."""
         first = self.next_seq
+        if expires:
+            self.expiring = True
+            if not (persistent and self.durable):
+                messages = dated(messages, expires)
         self.next_seq = stop = first + len(messages)
         seq_ids = range(first, stop)
         if persistent and self.durable:
             if ack_required:
-                items = self._journaled(messages, first)
+                items = self._journaled(messages, first, expires)
                 self._unacked.update(zip(seq_ids, items, strict=True))
                 self._unacked_entries += sum([type(item) is Entry for item in items])
                 self._delivered(messages)
@@ -128,7 +144,7 @@ class VariableQueue(Reading):
         ):
             self.reduce_memory_use(len(messages))
 
-    def _journaled(self, messages: Collection[Message], seq_id: int) -> list[Item]:
+    def _journaled(self, messages: Collection[Message], seq_id: int, expires: int) -> list[Item]:
         """The messages, those that must be written as entries that the journal knows."""
         items: list[Item] = []
         journal, fresh, file_from = self._journal, self.journal_fresh, self.pager.file_from
@@ -139,14 +155,14 @@ class VariableQueue(Reading):
                 octets += size + OVERHEAD
                 if message.publisher is not None:  # type: ignore[attr-defined]
                     journal.urgent = True
-                entry = Entry(seq_id, message, size, durable=True)
+                entry = Entry(seq_id, message, size, durable=True, expires=expires)
                 items.append(entry)
                 if size < file_from:
                     fresh.append(entry)
                 else:
                     journal.write_file(self, entry, message)  # type: ignore[arg-type]
             else:
-                items.append(message)
+                items.append(Dated(message, expires) if expires else message)
             seq_id += 1
         journal.octets += octets
         if not self.journaled:
@@ -262,8 +278,8 @@ class VariableQueue(Reading):
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
-    def ack(self, seq_ids: Collection[int]) -> None:
-        """Forget fetched messages for good."""
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+        """Forget fetched messages for good; `moved`: they live on as others published in this turn."""
         unacked = self._unacked
         self.acked += len(seq_ids)
         before = len(unacked)
@@ -282,7 +298,7 @@ class VariableQueue(Reading):
             self.unacked_octets = self.unacked_octets * len(unacked) // before
         entries = [item for item in items if type(item) is Entry]
         self._unacked_entries -= len(entries)
-        self._forget(entries)
+        self._forget(entries, moved=moved)
 
     def _take_unacked(self, seq_id: int) -> Item:
         entry = self._unacked_out.pop(seq_id, None)
@@ -342,47 +358,56 @@ class VariableQueue(Reading):
         self._forget(dropped)
         return len(dropped)
 
-    def peek_head(self) -> Message | None:
-        """The next message, if it is in memory; a load is under way otherwise, if there is one."""
+    def head_expires(self) -> int | None:
+        """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
+        item = self._head()
+        return None if item is None else item.expires
+
+    def _head(self) -> Item | None:
         if self.returned:
-            item: Item = self.returned[0][1]
-        elif self.q4:
-            item = self.q4[0]
-        elif self.q3:
-            item = self.q3[0]
-        else:
-            if self.delta_count:
-                self._prefetch()
-            return None
-        message = item.message if type(item) is Entry else item
-        if message is None:
+            return self.returned[0][1]
+        if self.q4:
+            return self.q4[0]
+        if self.q3:
+            return self.q3[0]
+        if self.delta_count:
             self._prefetch()
-        return message  # type: ignore[return-value]
+        return None
 
-    def dropwhile(self, condition: Callable[[Message], bool]) -> int:
-        """Drop messages from the head as long as they meet a condition; returns how many.
+    def expired_count(self, now: int, limit: int) -> int:
+        """How many messages at the head have expired by `now`, at most `limit` (>= 1).
 
-        Stops where the next one is being read from disk: call again when it is there.
+        It may be fewer than there are: ask again when these are gone, and when what is being read is here.
         """
-        dropped = 0
-        while (message := self.peek_head()) is not None and condition(message):
-            dropped += self.drop(1)
-        return dropped
+        item = self._head()
+        if item is None or not 0 < item.expires <= now:
+            return 0
+        if self.returned:
+            return 1
+        count = 0
+        for item in islice(self.q4 or self.q3, limit):
+            if not 0 < item.expires <= now:
+                break
+            count += 1
+        return count
 
-    def fetchwhile(self, condition: Callable[[Message], bool]) -> Batch:
-        """Take messages from the head as long as they meet a condition; they are unacked then.
+    def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
+        """Unacked messages with their bodies, and the seq_ids of those that are being read.
 
-        Stops as `dropwhile` does.
+        `on_loaded` is called for the latter. Those in neither were damaged, and are gone.
         """
-        seq_ids: list[int] = []
-        messages: list[Message] = []
-        redelivered = False
-        while (message := self.peek_head()) is not None and condition(message):
-            batch = self.fetch(1, ack_required=True)
-            seq_ids += batch.seq_ids
-            messages += batch.messages
-            redelivered = redelivered or batch.redelivered
-        return Batch(seq_ids, messages, redelivered=redelivered)
+        found: list[tuple[int, Message]] = []
+        missing: list[tuple[int, Item]] = []
+        for seq_id in seq_ids:
+            item: Item | None = self._unacked.get(seq_id) or self._unacked_out.get(seq_id)
+            message = item.message if type(item) is Entry else item
+            if message is not None:
+                found.append((seq_id, message))  # type: ignore[arg-type]
+            elif item is not None:
+                missing.append((seq_id, item))
+        if missing and self._loading is None:
+            self._load_bodies(sorted(missing, key=_seq_id), UNACKED)
+        return found, [seq_id for seq_id, _ in missing]
 
     def purge(self) -> int:
         """Drop every ready message; returns how many. Unacked messages stay."""

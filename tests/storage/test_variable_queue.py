@@ -30,11 +30,12 @@ from hypothesis.stateful import (
 )
 
 from storage import table as table_module, variable_queue as variable_queue_module
+from storage.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
 from storage.environment import Environment, pack_blob
 from storage.errors import DiskFullError
 from storage.invariants import check
 from storage.journal import Batch, Journal
-from storage.loading import Loaded, LoadRequest
+from storage.loading import Loaded, LoadRequest, Range
 from storage.message import Message, Persistent
 from storage.recovery import recover, saved_rows
 from storage.sub_queues import Pager
@@ -64,6 +65,8 @@ class Copy:
         self.state = READY
         self.redelivered = False
         self.fetched = False
+        self.expires = 0
+        self.moved = False
         self.disk = NOWHERE
         """Where it is on its way to the disk; NOWHERE for one that shall not get there."""
         self.on_disk = False
@@ -168,7 +171,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(2):
             self.declare()
         self.declare_transient()
-        self.publish(60, mode, [50], 1, 0)
+        self.publish(60, mode, [50], 1, 0, 0)
         self.commit_at_once()
         self.reduce_memory_use(0)
 
@@ -241,11 +244,12 @@ class Machine(RuleBasedStateMachine):
             message = Message(address, content, 1)
         return message
 
-    def add(self, model: ModelQueue, messages: list[Message], state: str) -> None:
+    def add(self, model: ModelQueue, messages: list[Message], state: str, expires: int = 0) -> None:
         first = model.queue.next_seq
         for seq_id, message in enumerate(messages, first):
             copy = Copy(name_of(message), message.content, seq_id)
             copy.state = state
+            copy.expires = expires
             copy.fetched = state != READY
             if message.persistent and model.queue.durable:
                 if state != GONE:
@@ -263,8 +267,11 @@ class Machine(RuleBasedStateMachine):
         ),
         chosen_queues=st.integers(1, 7),
         fan_out=st.integers(0, 3),
+        expires=st.sampled_from([0, 0, 3, 6]),
     )
-    def publish(self, count: int, mode: str, sizes: list[int], chosen_queues: int, fan_out: int) -> None:
+    def publish(
+        self, count: int, mode: str, sizes: list[int], chosen_queues: int, fan_out: int, expires: int
+    ) -> None:
         models = [model for number, model in enumerate(self.all_queues) if chosen_queues >> (number % 3) & 1]
         if not models:
             return
@@ -279,9 +286,9 @@ class Machine(RuleBasedStateMachine):
             self.note("fan-out")
         for model in models:
             run = runs[id(model)]
-            self.add(model, run, READY)
+            self.add(model, run, READY, expires)
             saved = model.queue.durable and any(message.persistent for message in run)
-            model.queue.publish(run, persistent=saved, small=max(sizes) <= 100)
+            model.queue.publish(run, persistent=saved, small=max(sizes) <= 100, expires=expires)
         self.verify()
 
     @rule(
@@ -290,18 +297,22 @@ class Machine(RuleBasedStateMachine):
         ack_required=st.booleans(),
         persistent=st.booleans(),
         size=st.sampled_from([0, 50, 400, 2100]),
+        expires=st.sampled_from([0, 0, 5]),
     )
     def publish_delivered(
-        self, number: int, count: int, ack_required: bool, persistent: bool, size: int
+        self, number: int, count: int, ack_required: bool, persistent: bool, size: int, expires: int
     ) -> None:
         model = self.pick(number)
         if model.queue.ready_count:
             return
         messages = [self.new([model], size, persistent=persistent) for _ in range(count)]
         first = model.queue.next_seq
-        self.add(model, messages, UNACKED if ack_required else GONE)
+        self.add(model, messages, UNACKED if ack_required else GONE, expires)
         seq_ids = model.queue.publish_delivered(
-            messages, ack_required=ack_required, persistent=persistent and model.queue.durable
+            messages,
+            ack_required=ack_required,
+            persistent=persistent and model.queue.durable,
+            expires=expires,
         )
 
         assert list(range(first, first + count)) == list(seq_ids)
@@ -381,25 +392,52 @@ class Machine(RuleBasedStateMachine):
         self.dropped(model, model.having(READY)[:count], model.queue.drop(count))
         self.verify()
 
+    def expired(self, model: ModelQueue, now: int, limit: int) -> list[Copy]:
+        """What the queue says has expired at its head, which is a part of what the model says."""
+        expected = list(takewhile(lambda copy: 0 < copy.expires <= now, model.having(READY)))[:limit]
+        head = model.having(READY)[0]
+        expires = model.queue.head_expires()
+        assert expires == head.expires or (expires is None and model.queue.loading)
+        count = model.queue.expired_count(now, limit)
+        assert count <= len(expected)
+        assert count or not expected or model.queue.loading
+        return expected[:count]
+
     @precondition(lambda self: any(map(_ready, self.all_queues)))
-    @rule(number=st.integers(0, 5), modulus=st.integers(2, 30))
-    def dropwhile(self, number: int, modulus: int) -> None:
+    @rule(number=st.integers(0, 5), now=st.integers(0, 9), limit=st.integers(1, 40))
+    def drop_expired(self, number: int, now: int, limit: int) -> None:
         model = self.pick(number, _ready)
-        expected = list(takewhile(lambda copy: copy.name % modulus, model.having(READY)))
-        count = model.queue.dropwhile(lambda message: bool(name_of(message) % modulus))
-        self.dropped(model, expected, count)
+        expected = self.expired(model, now, limit)
+        if expected:
+            self.note("expired")
+            self.dropped(model, expected, model.queue.drop(len(expected)))
         self.verify()
 
     @precondition(lambda self: any(map(_ready, self.all_queues)))
-    @rule(number=st.integers(0, 5), modulus=st.integers(2, 30))
-    def fetchwhile(self, number: int, modulus: int) -> None:
+    @rule(number=st.integers(0, 5), now=st.integers(0, 9), limit=st.integers(1, 40))
+    def fetch_expired(self, number: int, now: int, limit: int) -> None:
         model = self.pick(number, _ready)
-        expected = list(takewhile(lambda copy: copy.name % modulus, model.having(READY)))
-        batch = model.queue.fetchwhile(lambda message: bool(name_of(message) % modulus))
+        expected = self.expired(model, now, limit)
+        if expected:
+            assert self.fetch_from(model, len(expected), ack_required=True) <= len(expected)
+        self.verify()
 
-        assert len(batch.messages) <= len(expected)
-        assert len(batch.messages) == len(expected) or model.queue.loading
-        self.take(model, batch, UNACKED, flag=None)
+    @precondition(lambda self: any(model.queue.unacked_count for model in self.all_queues))
+    @rule(number=st.integers(0, 5), seed=st.integers(0, 999))
+    def move(self, number: int, seed: int) -> None:
+        """Unacked messages go elsewhere, as far as their bodies are here."""
+        model = self.pick(number, _unacked)
+        chosen = {copy.seq_id: copy for copy in self.choose(model.having(UNACKED), seed)}
+        found, waiting = model.queue.unacked_messages(chosen)
+        assert sorted(chosen) == sorted([*(seq_id for seq_id, _ in found), *waiting])
+        assert not waiting or model.queue.loading
+        if waiting:
+            self.note("waited for a body")
+        for seq_id, message in found:
+            assert chosen[seq_id].content == message.content
+            chosen[seq_id].state = GONE
+            chosen[seq_id].moved = True
+        model.queue.ack([seq_id for seq_id, _ in found], moved=True)
         self.verify()
 
     def purge(self, number: int) -> None:
@@ -493,10 +531,34 @@ class Machine(RuleBasedStateMachine):
                 copy.on_disk = True
             if copy.death == WRITING and (self.error is None or self.error.deletions_done):
                 copy.on_disk = False
+        if self.error is not None and self.error.deletions_done:
+            self.keep_what_moved()
         if self.error is None:
             for qid, exists in self.writing_definitions:
                 (self.definitions.add if exists else self.definitions.discard)(qid)
         self.verify()
+
+    def keep_what_moved(self) -> None:
+        """Deletions were committed alone: what lives on elsewhere is still there, and perhaps its neighbours are."""
+        assert self.batch is not None
+        for model in (*self.all_queues, *self.graves.values()):
+            dying = [copy for copy in model.copies.values() if copy.death == WRITING]
+            if not any(copy.moved for copy in dying) or not model.queue.durable or model.queue.deleted:
+                continue
+            self.note("moved nothing")
+            found = self.environment.read([Range(model.queue.qid, 0, LAST_SEQ_ID)], 1 << 40)
+            left = {
+                record.seq_id
+                for raw in found.blocks
+                if not raw.paged
+                for record in read_records(raw.value, read_header(raw.value), bits_of(raw.dead))
+                if not isinstance(record, int)
+            }
+            for copy in dying:
+                assert copy.seq_id in left or not copy.moved
+                copy.on_disk = copy.seq_id in left
+                if copy.on_disk:
+                    copy.death = NOWHERE
 
     @contextmanager
     def failing(self, faults: Collection[str]) -> Iterator[None]:
@@ -675,11 +737,12 @@ class Machine(RuleBasedStateMachine):
                 copy.death = NOWHERE
             assert len(model.copies) == (found[qid].messages if qid in found else 0)
             if qid in found:
-                count, first, stop, octets, below = found[qid]
+                count, first, stop, octets, below, expiring = found[qid]
+                assert expiring or not any(copy.expires for copy in model.copies.values())
                 if model.copies:
                     assert first <= min(model.copies)
                     assert max(model.copies) < stop
-                queue.recover(count, first, stop, redelivered_below=below, octets=octets)
+                queue.recover(count, first, stop, redelivered_below=below, octets=octets, expiring=expiring)
             self.queues[qid] = model
         self.declare_transient()
         while len(self.queues) < 2:
