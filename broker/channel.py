@@ -23,6 +23,7 @@ from broker.amqp.fastpath import (
 from broker.amqp.properties import Properties
 from broker.auth import Permissions, TopicPermissions, User
 from broker.consumer import Consumer, Getter
+from broker.delivery_ages import DeliveryAges
 from broker.errors import (
     AMQPError,
     NotYet,
@@ -89,6 +90,7 @@ class Channel:
 
     __slots__ = (
         "acked",
+        "ages",
         "confirm_scheduled",
         "confirms",
         "consumers",
@@ -130,6 +132,7 @@ class Channel:
         self.delivery_tag = 0
         self.first_tag = 1
         """No lower tag is unacked."""
+        self.ages: DeliveryAges | None = None
         self.prefetch_count = 0
         self.global_prefetch = 0
         self.reply_consumer: Consumer | None = None
@@ -493,6 +496,24 @@ class Channel:
         left = queue.backing.ready_count
         self.outbox.send(pack_get_ok(self.number, tag, message.address, left, redelivered=batch.redelivered))
         self._send_content(message)
+
+    def overdue(self, now: float, default: int) -> tuple[int, int] | None:
+        """A delivery whose ack did not come in time; to be asked about once a second (see `broker.delivery_ages`).
+
+        Args:
+            now: seconds of a monotonic clock.
+            default: the broker's timeout in ms; 0 for none.
+
+        Returns:
+            Its delivery tag and the timeout in ms; None if there is none.
+
+        """
+        if not self.unacked:
+            self.ages = None
+            return None
+        if self.ages is None:
+            self.ages = DeliveryAges()
+        return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
 
     def cancel(self, consumer: Consumer) -> None:
         """Remove a consumer, whose unacked messages stay; an auto-delete queue may go."""

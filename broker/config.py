@@ -226,8 +226,6 @@ class _Draft:
         if key.name in {"listeners.tcp", "loopback_users"}:
             self._families.pop(f"{key.name}.$name", None)
         self._values[key.attribute or key.name] = value
-        if key.name == "consumer_timeout" and value != Config().consumer_timeout:
-            self._warnings.append(f"{setting.origin}: consumer_timeout is not enforced by this release")
 
     def _not_found(self, setting: Setting) -> None:
         if self._table.is_unsupported(setting.key):

@@ -184,7 +184,8 @@ KEYS: Final[tuple[Key, ...]] = (
         "data; for measurements only."),
     Key(name="consumer_timeout", kind="duration", default="1800000", unit="ms", low=0,
         attribute="consumer_timeout",
-        doc="How long a consumer may sit on a delivery. Not enforced yet: a value of yours gets a warning."),
+        doc="How long a delivery may wait for its ack before its channel is closed, where neither the queue nor the "
+        "consumer says otherwise (`x-consumer-timeout`); `0` for ever."),
     # Who may come in.
     Key(name="loopback_users", kind="choice", default="", choices=("none",),
         doc="`none` lets every user connect from anywhere."),

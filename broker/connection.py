@@ -14,7 +14,7 @@ from broker.amqp.errors import MalformedMethod, UnknownMethod
 from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from broker.auth import User
 from broker.channel import Channel
-from broker.errors import AMQPError, FrameError, NotYet, ReplyCode, not_allowed
+from broker.errors import AMQPError, FrameError, NotYet, ReplyCode, not_allowed, precondition_failed
 from broker.handshake import Handshake, Node
 from broker.hold import Hold
 from broker.inbound import Inbound, malformed
@@ -483,6 +483,33 @@ class Connection(Inbound):
         else:
             self._sent_before = self.sent
         return now + half
+
+    def close_overdue(self, now: float) -> None:
+        """Close the channels on which a delivery was not acked in time; to be called about once a second.
+
+        Args:
+            now: seconds of a monotonic clock.
+
+        """
+        if self.held is not None:  # a channel's reply may be on its way
+            return
+        for channel in list(self.channels.values()):
+            late = channel.overdue(now, self.node.consumer_timeout)
+            if late is not None:
+                self._timed_out(channel, *late)
+
+    def _timed_out(self, channel: Channel, delivery_tag: int, timeout: int) -> None:
+        channel_log.warning(
+            "%r on channel %d has timed out waiting for an acknowledgement of delivery tag %d",
+            channel.unacked[delivery_tag][0],
+            channel.number,
+            delivery_tag,
+        )
+        text = (
+            f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: {timeout} ms. "
+            "This timeout value can be configured, see consumers doc guide to learn more"
+        )
+        self._close_channel(channel, precondition_failed(text), 0, 0)
 
     def set_deadline(self, at: float) -> None:
         """End the connection at that time unless its state changes before."""

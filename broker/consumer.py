@@ -9,6 +9,7 @@ from typing import Protocol
 
 from broker.amqp.fastpath import deliver_parts, pack_tag, reframe
 from broker.amqp.tables import Table
+from broker.settings import QueueSettings
 from broker.turn import Outbox
 from storage.message import Message
 
@@ -46,6 +47,7 @@ class ConsumedQueue(Protocol):
     delivered: int
     acks: list[int]
     touched: bool
+    settings: QueueSettings
 
     def run(self) -> bool:
         """Work off what has piled up (see `broker.turn.Runnable`)."""
@@ -71,7 +73,7 @@ class Consumer:
         exclusive: no other consumer may join.
         prefetch_count: limit of unacked messages, 0 for none.
         priority: `x-priority`, higher first.
-        arguments: the arguments of the consume.
+        arguments: the arguments of the consume, valid.
 
     """
 
@@ -120,6 +122,10 @@ class Consumer:
         self.cancelled = False
         self._parts: dict[bytes, tuple[bytes, bytes]] = {}
 
+    def __repr__(self) -> str:
+        """Name the consumer and its queue."""
+        return f"<consumer {self.tag!r} of {self.queue!r}>"
+
     @property
     def room(self) -> int:
         """How many messages may be delivered now (<= 0: none)."""
@@ -132,6 +138,12 @@ class Consumer:
                 return room  # does not count against the channel's limit, but waits while it is used up
             return min(room, left)
         return room
+
+    @property
+    def ack_timeout(self) -> int | None:
+        """How many ms it may take to ack a delivery: 0 for ever, None as long as the broker says."""
+        own = self.arguments.get("x-consumer-timeout")
+        return self.queue.settings.consumer_timeout if own is None else own[1]
 
     def park(self) -> None:
         """Note that the queue took this consumer out of its rotation."""
@@ -212,6 +224,10 @@ class Getter:
         self.queue = queue
         self._channel = channel
 
+    def __repr__(self) -> str:
+        """Name the queue."""
+        return f"<get of {self.queue!r}>"
+
     @property
     def unacked(self) -> int:
         """Messages of the channel that were got and not settled."""
@@ -220,6 +236,11 @@ class Getter:
     @unacked.setter
     def unacked(self, count: int) -> None:
         self._channel.got = count
+
+    @property
+    def ack_timeout(self) -> int | None:
+        """As for a consumer of the queue that says nothing about it."""
+        return self.queue.settings.consumer_timeout
 
     def wake(self) -> None:
         """Nothing waits."""

@@ -49,6 +49,8 @@ class Node(Protocol):
     heartbeat: int
     max_message_size: int
     consumer_max: int | None
+    consumer_timeout: int
+    """How many ms a delivery may stay unacked where nothing else is said; 0 for ever."""
     topic_max_hash: int
     global_qos: bool
     transient_denied: bool

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from broker.amqp.tables import Table
 from broker.consumer import Consumer
+from broker.settings import QueueSettings, queue_settings
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch
 from storage.message import Message
@@ -76,6 +77,7 @@ class Queue:
         "qid",
         "redelivered",
         "rotation",
+        "settings",
         "single_active",
         "touched",
         "turn",
@@ -106,6 +108,7 @@ class Queue:
         self.exclusive_owner = exclusive_owner
         self.auto_delete = auto_delete
         self.arguments = arguments or {}
+        self.settings: QueueSettings = queue_settings(self.arguments)
         self.deleted = False
         # consumers
         self.consumers: dict[Consumer, None] = _NOBODY

@@ -28,6 +28,7 @@ from broker.definitions_restore import restore
 from broker.disk import Disk
 from broker.errors import not_allowed
 from broker.queue import Queue
+from broker.rounds import Round
 from broker.ticks import TICK_SECONDS, Ticks
 from broker.transport import SocketDriver
 from broker.turn import Turn
@@ -105,6 +106,7 @@ class Server:
         self.heartbeat = config.heartbeat
         self.max_message_size = config.max_message_size
         self.consumer_max = config.consumer_max_per_channel
+        self.consumer_timeout = round(config.consumer_timeout * 1000)
         self.topic_max_hash = config.compatibility.topic_max_hash
         self.global_qos = config.compatibility.global_qos == "permitted"
         self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
@@ -135,6 +137,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
+        self._overdue = Round(lambda: self.connections, Connection.close_overdue)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         # connections and counters
@@ -357,6 +360,7 @@ class Server:
         now = self.now()
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._ticks.run(now)
+        self._overdue.run(now)
         self.watch.look_at_memory(now)
         if self.disk is not None and now >= self._paging_due:
             self._paging_due = now + PAGING_SECONDS

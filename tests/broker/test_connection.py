@@ -400,6 +400,93 @@ def test_without_heartbeats_nothing_is_due():
 # -- confirms and alarms ----------------------------------------------------------------------------------------------
 
 
+def wait(client: Client, seconds: int) -> list[str]:
+    """Time passes, and the server looks at its connections; what the client is sent."""
+    node = client.node
+    for _ in range(seconds):
+        node.clock.now += 1
+        node._overdue.run(node.now())
+    node.run_turn()
+    return client.sent()
+
+
+def overdue(timeout: int) -> str:
+    text = (
+        f"PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: {timeout} ms. "
+        "This timeout value can be configured, see consumers doc guide to learn more"
+    )
+    return f'1 channel.close reply_code=406 reply_text="{text}"'
+
+
+def test_a_channel_is_closed_when_acks_do_not_come():
+    """The client is told after the timeout, the message is ready again, and an ack that comes then is ignored."""
+    client = Client(Node(consumer_timeout=30.0))
+    client.declare("q")
+    client.consume("q")
+    client.publish("q", b"late")
+    client.sent()
+
+    assert [] == wait(client, 29)
+    assert [overdue(30_000)] == wait(client, 4)
+    client.send(make(Basic.Ack, 1, False))
+    assert 1 == client.node.vhosts["/"].queues["q"].ready_count
+    assert "1 channel.close" not in client.ask(Channel.CloseOk())
+
+
+@pytest.mark.parametrize(
+    ("queue", "consumer", "timeout"),
+    [(None, None, 60_000), (9000, None, 9000), (9000, 5000, 5000), (5000, 9000, 9000), (0, 7000, 7000)],
+)
+def test_the_nearest_timeout_counts(queue, consumer, timeout):
+    """A consumer's own timeout comes before its queue's, and that before the broker's."""
+
+    def arguments(value):
+        return {} if value is None else {"x-consumer-timeout": ("signedint", value)}
+
+    client = Client(Node(consumer_timeout=60.0))
+    client.declare("q", arguments=arguments(queue))
+    client.consume("q", arguments=arguments(consumer))
+    client.publish("q")
+    client.sent()
+
+    assert [] == wait(client, timeout // 1000)
+    assert [overdue(timeout)] == wait(client, 3)
+
+
+@pytest.mark.parametrize(("queue", "consumer"), [(None, 0), (0, None), (5000, 0)])
+def test_there_may_be_no_timeout(queue, consumer):
+    """0 is for ever, said by the queue or the consumer."""
+    client = Client(Node(consumer_timeout=10.0))
+    client.declare("q", arguments={} if queue is None else {"x-consumer-timeout": ("signedint", queue)})
+    client.consume("q", arguments={} if consumer is None else {"x-consumer-timeout": ("signedint", consumer)})
+    client.publish("q")
+    client.sent()
+
+    assert [] == wait(client, 100)
+
+
+def test_what_was_got_must_be_acked_in_time_too():
+    """The timeout holds for basic.get, by the queue's argument as well."""
+    client = Client()
+    client.declare("q", arguments={"x-consumer-timeout": ("signedint", 5000)})
+    client.publish("q")
+    client.ask(make(Basic.Get, 0, "q", False))
+
+    assert [overdue(5000)] == wait(client, 9)
+
+
+def test_a_channel_that_waits_for_the_disk_is_not_closed_meanwhile(client):
+    """While a reply of the connection is on its way, nothing times out."""
+    client.consume("q", arguments={"x-consumer-timeout": ("signedint", 5000)})
+    client.publish("q")
+    client.sent()
+    client.connection.held = object()
+
+    assert [] == wait(client, 9)
+    client.connection.held = None
+    assert [overdue(5000)] == wait(client, 9)
+
+
 def test_confirms_of_a_read_are_put_together(client):
     """All publishes of a read are confirmed in one frame, those of other channels in theirs."""
     client.send(make(Confirm.Select, False))

@@ -82,6 +82,7 @@ SET_UPS = {
                 "consumer_max_per_channel=2",
                 "max_message_size=1000",
                 "heartbeat=1",
+                "consumer_timeout=1000",
             ),
             "{handshake_timeout,1000},{connection_max,2},{channel_max_per_node,3},{consumer_max_per_channel,2},{max_message_size,1000},"
             "{heartbeat,1},{consumer_timeout,1000},{channel_tick_interval,500}",

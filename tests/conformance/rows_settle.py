@@ -110,7 +110,6 @@ def _(s: Session) -> None:
         " see consumers doc guide to learn more",
     ),
     setup="tight",
-    later="consumer timeout",
 )
 def _(s: Session) -> None:
     opened = fill(s, s.channel())

@@ -1,0 +1,116 @@
+"""Which of a channel's deliveries has waited too long for its ack.
+
+Theory. Nothing is noted when a message is delivered. Whoever looks, about once a second, leaves a mark: the time, and
+the last delivery tag by then. A delivery is at least as old as the first mark at or behind its tag, so it is never
+taken for older than it is, and for younger by the time between two marks at most.
+
+RabbitMQ judges the oldest delivery alone, and one that may wait for ever hides all others behind it. Here each is
+judged by what its own taker allows. What is walked along in one look is bounded: a channel with very many deliveries
+is judged in several looks, of which each begins where the last one stopped.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Protocol
+
+_WALK = 4096  # deliveries judged one by one in a look
+_MARKS = 1000  # about so many marks are kept, whatever the timeout
+_NEVER = 0
+
+
+class Taker(Protocol):
+    """Who got a delivery."""
+
+    unacked: int
+
+    @property
+    def ack_timeout(self) -> int | None:
+        """How many ms it may take to ack: 0 for ever, None as long as the broker says."""
+
+
+class DeliveryAges:
+    """The marks of one channel."""
+
+    __slots__ = ("_begin", "_longest", "_tags", "_times")
+
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._tags = array("Q")
+        self._longest = 0
+        """The longest timeout met, ms: older marks than that are all the same."""
+        self._begin = 0
+        """How many deliveries the next walk passes over."""
+
+    def overdue(
+        self,
+        now: float,
+        unacked: Mapping[int, tuple[Taker, int]],
+        last_tag: int,
+        consumers: Iterable[Taker],
+        default: int,
+    ) -> tuple[int, int] | None:
+        """Leave a mark and find a delivery that has waited too long.
+
+        Args:
+            now: seconds of a monotonic clock.
+            unacked: by delivery tag, ascending; not empty.
+            last_tag: the last delivery tag there was.
+            consumers: those of the channel. Some of what is unacked may belong to others.
+            default: timeout in ms of takers that have none of their own; 0 for ever.
+
+        Returns:
+            Its delivery tag and the timeout in ms, None if there is none.
+
+        """
+        first = next(iter(unacked))
+        times, tags = self._times, self._tags
+        past = bisect_left(tags, first)
+        del times[:past], tags[:past]
+        timeouts: dict[Taker, int] = {}
+        known = 0
+        for consumer in consumers:
+            if consumer.unacked:
+                known += consumer.unacked
+                self._timeout_of(consumer, timeouts, default)
+        found = None
+        if tags:
+            age = (now - times[0]) * 1000
+            all_known = known == len(unacked)
+            if not all_known or any(_NEVER < timeout < age for timeout in timeouts.values()):
+                found = self._walk(now, unacked, timeouts, default)
+        self._mark(now, last_tag)
+        return found
+
+    def _walk(
+        self, now: float, unacked: Mapping[int, tuple[Taker, int]], timeouts: dict[Taker, int], default: int
+    ) -> tuple[int, int] | None:
+        times, tags = self._times, self._tags
+        begin = self._begin if self._begin < len(unacked) else 0
+        self._begin = begin + _WALK
+        for tag, (taker, _) in islice(unacked.items(), begin, begin + _WALK):
+            timeout = timeouts.get(taker)
+            if timeout is None:
+                timeout = self._timeout_of(taker, timeouts, default)
+            if timeout != _NEVER:
+                at = bisect_left(tags, tag)
+                if at < len(tags) and (now - times[at]) * 1000 > timeout:
+                    return tag, timeout
+        return None
+
+    def _timeout_of(self, taker: Taker, timeouts: dict[Taker, int], default: int) -> int:
+        own = taker.ack_timeout
+        timeouts[taker] = timeout = default if own is None else own
+        self._longest = max(self._longest, timeout)
+        return timeout
+
+    def _mark(self, now: float, last_tag: int) -> None:
+        times, tags = self._times, self._tags
+        longest = self._longest / 1000
+        if not tags or (tags[-1] < last_tag and now - times[-1] >= longest / _MARKS):
+            times.append(now)
+            tags.append(last_tag)
+        old = bisect_left(times, now - longest)
+        if old > 1:  # the last of those says as much as all of them
+            del times[: old - 1], tags[: old - 1]
