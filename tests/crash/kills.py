@@ -1,6 +1,7 @@
 """Kill the broker at random moments under load, start it on the same data, and judge what comes back.
 
-Messages in the queues without consumers pile up over some cycles, so a cycle also shows that what an earlier one
+The load is that of `load`, and beside it, unless it is not wanted, that of `moves`: messages that expire, overflow,
+are rejected, delayed or sorted by priority. Messages in the queues without consumers pile up over some cycles, so a cycle also shows that what an earlier one
 stored is still there; every few cycles everything is taken out and compared.
 """
 
@@ -8,11 +9,13 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crash import moves
+from crash.journeys import Journeys
 from crash.ledger import MANY, Ledger, Violation
 from crash.link import Link
 from crash.load import QUEUES, STALL_SECONDS, Load, declare, drain
@@ -25,6 +28,8 @@ LEAST_OPEN = 1
 """and so many wait for a commit."""
 DRAIN_EVERY = 4
 WARM_SECONDS = 20.0
+NOTED = ("moved", "delayed", "large twice")
+"""What is told of messages that move."""
 VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("as shipped", ()),
     ("files", ("--set", "storage.blob_threshold=65536")),
@@ -83,6 +88,39 @@ def since(counts: Counter[str], before: Counter[str]) -> Counter[str]:
     return Counter({name: count - before[name] for name, count in counts.items()})
 
 
+class Mix:
+    """The load, and that of messages that move beside it."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.moving: moves.Moving | None = None
+
+    async def open(self, port: int) -> None:
+        """Connect everybody."""
+        await self.load.open(port)
+        if self.moving is not None:
+            await self.moving.open(port)
+
+    def start(self) -> None:
+        """Publish."""
+        for each in self.parts:
+            each.start()
+
+    @property
+    def parts(self) -> list[Load | moves.Moving]:
+        """Both, or the one there is."""
+        return [self.load] if self.moving is None else [self.load, self.moving]
+
+    @property
+    def outstanding(self) -> int:
+        """Messages without a verdict."""
+        return sum(each.outstanding for each in self.parts)
+
+    async def died(self) -> None:
+        """Take in what the broker had sent before it died."""
+        await asyncio.gather(*[each.died() for each in self.parts])
+
+
 class Cycles:
     """Runs of one broker after another on the same data.
 
@@ -90,11 +128,19 @@ class Cycles:
         site: the data directory.
         rng: what decides.
         stall: seconds without a delivery after which draining a queue is given up.
+        moving: what the broker has to know for messages that move; nothing for none of them.
 
     """
 
-    def __init__(self, site: Site, rng: random.Random, stall: float = STALL_SECONDS) -> None:
-        self.site, self.rng, self.stall = site, rng, stall
+    def __init__(
+        self,
+        site: Site,
+        rng: random.Random,
+        stall: float = STALL_SECONDS,
+        moving: Collection[str] = (),
+    ) -> None:
+        self.site, self.rng, self.stall, self.moving = site, rng, stall, moving
+        self.journeys = Journeys(site.ledger)
         self.declared = False
         self.port = 0
 
@@ -109,14 +155,20 @@ class Cycles:
             await link.close()
             if drain_now:
                 await drain(site.ledger, self.port, ready, stall=self.stall)
+                if self.moving:
+                    await moves.drain(self.journeys, self.port, features=self.moving, stall=self.stall)
         if len(ready) < len(QUEUES):
             await declare(self.port)
+            if self.moving:
+                await moves.declare(self.port, self.moving)
             self.declared = True
         return ready
 
-    async def load_until(self, window: int = 150, settle: float | None = None) -> tuple[Load, bool]:
+    async def load_until(self, window: int = 150, settle: float | None = None) -> tuple[Mix, bool]:
         """Put load on the broker and return at a random moment, and whether a fault now would count."""
-        load = Load(self.site.ledger, self.rng, window)
+        load = Mix(Load(self.site.ledger, self.rng, window))
+        if self.moving:
+            load.moving = moves.Moving(self.journeys, self.rng, window, self.moving)
         await load.open(self.port)
         load.start()
         await asyncio.sleep(self.rng.uniform(0.005, 0.5) if settle is None else settle)
@@ -130,6 +182,16 @@ class Cycles:
         await asyncio.sleep(0)
         if (code := self.site.stop()) != 0:
             self.site.ledger.broke("O10", f"exit code {code} after SIGTERM")
+        self.stopped()
+
+    def died(self) -> None:
+        """Tell the books that the broker was killed."""
+        self.journeys.died()
+        self.site.ledger.died()
+
+    def stopped(self) -> None:
+        """Tell the books that the broker was stopped."""
+        self.journeys.stopped()
         self.site.ledger.stopped()
 
 
@@ -144,6 +206,7 @@ async def kills(
     disk: LoopDisk | None = None,
     enough: int = MANY,
     stall: float = STALL_SECONDS,
+    moving: Collection[str] = (),
     **options: Any,
 ) -> Totals:
     """Kill a broker `count` times; kills that do not count come on top, a tenth of them at most.
@@ -158,12 +221,13 @@ async def kills(
         disk: cut this disk's power first; `home` is on it.
         enough: give up after so many violations.
         stall: seconds without a delivery after which draining a queue is given up.
+        moving: what the broker has to know for messages that move; nothing for none of them.
         options: for `Site`.
 
     """
     rng = random.Random(seed)
     site = Site(home, *settings, **options)
-    cycles = Cycles(site, rng, stall)
+    cycles = Cycles(site, rng, stall, moving)
     totals = Totals("crash" if disk is None else "powercut")
     began = time.monotonic()
     try:
@@ -172,12 +236,12 @@ async def kills(
             name, variant = variants[totals.cycles % len(variants)]
             ready = await cycles.begin(*variant, drain_now=totals.cycles % DRAIN_EVERY == 0)
             load, counts = await cycles.load_until()
-            owed, outstanding = site.ledger.owed(), load.outstanding
+            owed, outstanding = site.ledger.owed() + cycles.journeys.owed(), load.outstanding
             if disk is not None:
                 disk.cut()
             site.kill()
             await load.died()
-            site.ledger.died()
+            cycles.died()
             if disk is not None:
                 disk.restore()
             totals.cycles += 1
@@ -202,6 +266,7 @@ async def kills(
     finally:
         site.close()
     totals.add(site.ledger)
+    totals.notes.update({name: cycles.journeys.counts[name] for name in NOTED if moving})
     totals.seconds = time.monotonic() - began
     return totals
 

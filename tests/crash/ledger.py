@@ -232,6 +232,11 @@ class Ledger:
         self.counts["published"] += 1
         return publication
 
+    def was_published(self, ident: Id) -> bool:
+        """Whether there ever was such a message."""
+        book = self._channels.get((ident.run, ident.channel))
+        return book is not None and ident.seq <= book.published
+
     def verdict(self, channel: int, number: int, *, multiple: bool, ack: bool) -> list[Publication]:
         """An ack or a nack came; returns what it decided."""
         book = self._channels[self.run, channel]
@@ -293,8 +298,7 @@ class Ledger:
         """A consumer got a message; None if it never should have."""
         copy = self._queues.get(queue, {}).get(ident)
         if copy is None:
-            book = self._channels.get((ident.run, ident.channel))
-            if book is None or ident.seq > book.published:
+            if not self.was_published(ident):
                 self._violate("O5", f"{queue}: {ident} was never published")
             else:
                 self.counts["duplicates"] += 1

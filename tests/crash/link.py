@@ -5,12 +5,14 @@ comes in is parsed in one loop. It trusts the broker's framing, not its answers.
 """
 
 import asyncio
+import functools
 import socket
 import struct
 from collections import deque
 from typing import Any, Protocol, Self, cast
 
 from pamqp import commands, frame
+from pamqp.header import ContentHeader
 
 _frame_at = struct.Struct(">BHI").unpack_from
 _method_at = struct.Struct(">I").unpack_from
@@ -57,12 +59,14 @@ class Link(asyncio.Protocol):
         """Between connection.blocked and connection.unblocked."""
         self.lost = asyncio.get_running_loop().create_future()
         """Done, with the reason, once the connection is gone and all that it carried was handed on."""
+        self.header = b""
+        """The content header of what is being handed on."""
         self.watchers: dict[int, Watcher] = {}
         self.on_writable: Any = None
         self._waiting: dict[int, deque[asyncio.Future[Any]]] = {}
         self._reason = ""
         self._rest = b""
-        self._content: dict[int, tuple[int, bytes, int, list[bytes]]] = {}
+        self._content: dict[int, tuple[int, bytes, bytes, int, list[bytes]]] = {}
 
     @classmethod
     async def connect(cls, port: int) -> Self:
@@ -175,28 +179,29 @@ class Link(asyncio.Protocol):
                     watcher = self.watchers[channel]
                     watcher.verdict(number, multiple=bool(bits & 1), ack=method == _ACK)
                 elif method in {_DELIVER, _RETURN, _GET_OK}:
-                    self._content[channel] = (method, data[at:end], -1, [])
+                    self._content[channel] = (method, data[at:end], b"", -1, [])
                 else:
                     self._method(data[at:end], channel)
             elif kind == _HEADER:
-                (missing,) = _size_at(data, at + 11)
-                self._part(channel, missing, None)
+                self._part(channel, data[at + 7 : end - 1], None)
             elif kind == _BODY:
-                self._part(channel, 0, data[at + 7 : end - 1])
+                self._part(channel, b"", data[at + 7 : end - 1])
             at = end
         self._rest = data[at:] if at < size else b""
 
-    def _part(self, channel: int, size: int, octets: bytes | None) -> None:
-        method, octets_of_method, missing, parts = self._content[channel]
+    def _part(self, channel: int, head: bytes, octets: bytes | None) -> None:
+        method, octets_of_method, header, missing, parts = self._content[channel]
         if octets is None:
-            missing = size
+            header = head
+            (missing,) = _size_at(header, 4)
         else:
             missing -= len(octets)
             parts.append(octets)
         if missing:
-            self._content[channel] = (method, octets_of_method, missing, parts)
+            self._content[channel] = (method, octets_of_method, header, missing, parts)
             return
         del self._content[channel]
+        self.header = header
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         if method == _RETURN:
             self.watchers[channel].came_back(body)
@@ -228,6 +233,42 @@ class Link(asyncio.Protocol):
                 future.set_result(method)
 
 
+@functools.cache
+def property_octets(
+    *,
+    persistent: bool = True,
+    priority: int | None = None,
+    expiration: int | None = None,
+    delay: int | None = None,
+) -> bytes:
+    """Flags and values of a property list; `expiration` and the header `x-delay` in milliseconds."""
+    flags, values = 0x1000, b""
+    if delay is not None:
+        flags |= 0x2000
+        field = b"\x07x-delayI" + struct.pack(">i", delay)
+        values += struct.pack(">I", len(field)) + field
+    values += b"\x02" if persistent else b"\x01"
+    if priority is not None:
+        flags |= 0x0800
+        values += bytes([priority])
+    if expiration is not None:
+        flags |= 0x0100
+        values += bytes([len(str(expiration))]) + str(expiration).encode()
+    return struct.pack(">H", flags) + values
+
+
+def headers_of(header: bytes) -> dict[str, Any]:
+    """The headers in a content header; empty without any."""
+    if not header[12] & 0x20:
+        return {}
+    content = ContentHeader()
+    content.unmarshal(header)
+    return content.properties.headers or {}
+
+
+_PERSISTENT, _TRANSIENT = property_octets(), property_octets(persistent=False)
+
+
 def publish_frames(
     key: str,
     body: bytes,
@@ -236,8 +277,12 @@ def publish_frames(
     channel: int = 1,
     persistent: bool = True,
     mandatory: bool = False,
+    properties: bytes = b"",
 ) -> bytes:
-    """The octets of one publish."""
+    """The octets of one publish.
+
+    `properties` are the flags and values of `property_octets`; without them there is a delivery mode only.
+    """
     name, route = exchange.encode(), key.encode()
     method = b"".join(
         [
@@ -249,7 +294,8 @@ def publish_frames(
             b"\x01" if mandatory else b"\x00",
         ]
     )
-    header = struct.pack(">HHQHB", 60, 0, len(body), 0x1000, 2 if persistent else 1)
+    properties = properties or (_PERSISTENT if persistent else _TRANSIENT)
+    header = struct.pack(">HHQ", 60, 0, len(body)) + properties
     parts = [_frame(_METHOD, channel, method), _frame(_HEADER, channel, header)]
     room = FRAME_MAX - 8
     parts += [_frame(_BODY, channel, body[at : at + room]) for at in range(0, len(body), room)]

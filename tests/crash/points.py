@@ -17,7 +17,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from crash.kills import Totals, check_store
 from crash.ledger import Copy, Id, make_body, read_body
@@ -266,6 +266,10 @@ class Workload:
         """A return."""
         self.ledger.returned(read_body(body)[0])
 
+    def died(self) -> None:
+        """Tell the books that the broker was killed."""
+        self.ledger.died()
+
     # -- afterwards ------------------------------------------------------------------------------------------------
 
     async def compare(self, port: int) -> None:
@@ -327,8 +331,28 @@ class _Getter(Consumer):
         """The workload says what happens."""
 
 
+class Steps(Protocol):
+    """A workload."""
+
+    async def run(self, port: int) -> bool:
+        """Do all steps; False if the broker died on the way."""
+
+    def died(self) -> None:
+        """Tell the books that the broker was killed."""
+
+    async def compare(self, port: int) -> None:
+        """Compare a broker that was started after the fault with what was promised."""
+
+
 async def one_point(
-    home: Path, number: int, call: str, when: int, *, steps: int = STEPS, disk: LoopDisk | None = None
+    home: Path,
+    number: int,
+    call: str,
+    when: int,
+    *,
+    steps: int = STEPS,
+    disk: LoopDisk | None = None,
+    kind: Callable[[Site, int, int], Steps] = Workload,
 ) -> tuple[Site, bool]:
     """Kill workload `number` at its `when`-th `call`; False if it ended before it came to that."""
     place = home / "point"
@@ -338,7 +362,7 @@ async def one_point(
     log = home.parent / f"{home.name}.strace" if disk is not None else home / "strace.out"
     log.unlink(missing_ok=True)
     site = Site(place, *FILES)
-    workload = Workload(site, number, steps)
+    workload = kind(site, number, steps)
     before = inject(call, KILL, str(when), log=log)
     try:
         try:
@@ -353,7 +377,7 @@ async def one_point(
             site.ledger.broke("O10", f"exit code {code}: {site.errors}")
         if disk is not None:
             disk.cut()
-        site.ledger.died()
+        workload.died()
         if disk is not None:
             disk.restore()
         await workload.compare(site.start())
@@ -378,6 +402,7 @@ async def points(
     stride: int = 1,
     most: int = MOST_POINTS,
     disk: LoopDisk | None = None,
+    kind: Callable[[Site, int, int], Steps] = Workload,
 ) -> Totals:
     """All points (or every `stride`-th, `most` at most for each system call) of some workloads."""
     totals = Totals("crash points" if disk is None else "crash points with power cuts")
@@ -386,7 +411,7 @@ async def points(
         for call in calls:
             counted = totals.counted
             for when in range(1, 1 + most * stride, stride):
-                site, struck = await one_point(home, number, call, when, steps=steps, disk=disk)
+                site, struck = await one_point(home, number, call, when, steps=steps, disk=disk, kind=kind)
                 totals.cycles += 1
                 totals.counted += struck
                 totals.add(site.ledger)

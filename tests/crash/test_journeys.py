@@ -1,0 +1,309 @@
+"""Each oracle for messages that move objects to a forged history, and none to an honest one."""
+
+import pytest
+from crash.journeys import DUE, EXPIRED, LIMIT, NOWHERE, REJECTED, Death, Journeys, Way
+from crash.ledger import Id, Ledger
+
+DIGEST = b"digest--"
+EXPIRES = Way("a", ("a", "dead", EXPIRED), ordered=["dead"])
+GIVEN_UP = Way("a", ("a", "dead", REJECTED))
+LATER = Way("line", ("line", "b", DUE))
+LIMITED = Way("a", ("a", "dead", LIMIT), limit=2)
+BY_TTL = (Death("a", "expired"),)
+
+
+class Books:
+    """A ledger with its journeys, and one channel."""
+
+    def __init__(self):
+        self.ledger = Ledger()
+        self.journeys = Journeys(self.ledger)
+
+    def publish(self, *ways, count=1, confirmed=True, persistent=True, **options):
+        """Messages of a new channel; their ids."""
+        channel = self.ledger.open_channel()
+        idents = []
+        for _ in range(count):
+            ident = self.ledger.next_id(channel)
+            publication = self.ledger.published(ident, (), DIGEST, persistent=persistent)
+            self.journeys.published(publication, ways, **options)
+            idents.append(ident)
+        if confirmed:
+            self.verdict(channel, count, ack=True)
+        return idents
+
+    def verdict(self, channel, number, *, ack):
+        """A verdict for all up to a number."""
+        for publication in self.ledger.verdict(channel, number, multiple=True, ack=ack):
+            self.journeys.decided(publication, ack=ack)
+
+    def deliver(self, station, ident, *, redelivered=False, **options):
+        """A delivery."""
+        return self.journeys.delivered(station, ident, DIGEST, redelivered=redelivered, **options)
+
+    def died(self):
+        """A kill."""
+        self.journeys.died()
+        self.ledger.died()
+
+    @property
+    def found(self):
+        """The oracles that objected, in order."""
+        return [violation.oracle for violation in self.ledger.violations]
+
+
+@pytest.fixture
+def books():
+    return Books()
+
+
+class TestHonestHistories:
+    """Nothing is found where nothing is wrong."""
+
+    def test_what_expires_is_found_where_its_dead_letters_go(self, books):
+        """In order, and it was never delivered there before."""
+        for ident in books.publish(EXPIRES, count=3):
+            books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
+        books.journeys.finished()
+        assert [] == books.found
+
+    def test_a_move_that_was_not_on_disk_is_made_again(self, books):
+        """The dead letter was delivered, then the broker died: the message may be anywhere on its way."""
+        (ident,) = books.publish(EXPIRES)
+        books.deliver("dead", ident, deaths=BY_TTL)
+        books.died()
+        books.deliver("a", ident, redelivered=True)
+        books.died()
+        books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
+        books.journeys.finished()
+        assert [] == books.found
+        assert 2 == books.ledger.counts["recovered"]
+
+    def test_an_ack_that_nobody_knows_to_be_on_disk(self, books):
+        """It may be lost with the move before it, or both are there."""
+        first, second = books.publish(EXPIRES, count=2)
+        for ident in (first, second):
+            books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
+        books.died()
+        books.deliver("dead", second, redelivered=True, deaths=BY_TTL)
+        books.journeys.finished()
+        assert [] == books.found
+
+    def test_a_message_with_two_ways_is_two_tokens(self, books):
+        """Each is delivered once."""
+        (ident,) = books.publish(Way("a", ("a", "x", EXPIRED)), Way("a", ("a", "y", EXPIRED)))
+        for station in ("x", "y"):
+            books.journeys.acked(books.deliver(station, ident, deaths=BY_TTL))
+        books.journeys.finished()
+        assert [] == books.found
+
+    def test_what_was_not_confirmed_may_be_anywhere_or_nowhere(self, books):
+        """Until it has come back from disk."""
+        first, _ = books.publish(EXPIRES, count=2, confirmed=False)
+        books.died()
+        books.deliver("dead", first, deaths=BY_TTL)
+        books.died()
+        books.journeys.finished()
+        assert ["O1"] == books.found
+
+    def test_what_is_dropped_by_the_rules_is_not_missed(self, books):
+        """A TTL without dead letters, a cycle."""
+        books.publish(Way("a", ("a", NOWHERE, EXPIRED)))
+        books.journeys.finished()
+        assert [] == books.found
+
+    def test_refused_messages_are_nowhere_or_dead_letters(self, books):
+        """As the overflow says."""
+        (ident,) = books.publish(Way("a", refused="dead"), confirmed=False)
+        books.verdict(1, 1, ack=False)
+        books.deliver("dead", ident, deaths=(Death("a", "maxlen"),))
+        books.journeys.finished()
+        assert [] == books.found
+
+    def test_a_delayed_transient_message_may_survive(self, books):
+        """The line of a delayed exchange is on disk."""
+        kept, _ = books.publish(LATER, count=2, persistent=False)
+        books.died()
+        books.deliver("b", kept)
+        books.journeys.finished()
+        assert [] == books.found
+
+    def test_a_connection_that_was_cut(self, books):
+        """Its last acks may not have been heard, and what was on its way to it is marked or not."""
+        seen, unseen = books.publish(Way("a"), count=2)
+        delivery = books.journeys.acked(books.deliver("a", seen))
+        books.journeys.doubted([delivery])
+        books.journeys.disturbed("a")
+        books.deliver("a", seen, redelivered=True)
+        books.deliver("a", unseen, redelivered=True)
+        assert [] == books.found
+
+
+class TestNoLoss:
+    """O1."""
+
+    def test_a_message_that_is_in_neither_place(self, books):
+        """The source was deleted before the dead letter was on disk."""
+        books.publish(EXPIRES)
+        books.died()
+        books.journeys.finished()
+        assert ["O1"] == books.found
+        assert 1 == books.ledger.counts["lost"]
+
+    def test_one_of_two_copies(self, books):
+        """Every way counts."""
+        (ident,) = books.publish(Way("a", ("a", "x", EXPIRED)), Way("a", ("a", "y", EXPIRED)))
+        books.deliver("x", ident, deaths=BY_TTL)
+        books.died()
+        books.deliver("x", ident, redelivered=True, deaths=BY_TTL)
+        books.journeys.finished()
+        assert ["O1"] == books.found
+
+    def test_a_rejected_message_without_its_dead_letter(self, books):
+        """A consumer gave it up, and nobody has it."""
+        (ident,) = books.publish(GIVEN_UP)
+        books.journeys.rejected(books.deliver("a", ident))
+        books.journeys.finished()
+        assert ["O1"] == books.found
+
+
+class TestNoDuplicate:
+    """O2."""
+
+    def test_a_dead_letter_that_is_still_in_its_queue(self, books):
+        """Both without a fault."""
+        (ident,) = books.publish(EXPIRES)
+        books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
+        books.deliver("a", ident)
+        assert ["O2"] == books.found
+
+    def test_a_move_that_was_on_disk_is_not_made_again(self, books):
+        """What was published after the delivery was confirmed, so the move was on disk."""
+        (ident,) = books.publish(EXPIRES)
+        delivery = books.deliver("dead", ident, deaths=BY_TTL)
+        books.journeys.known([delivery])
+        books.died()
+        books.deliver("a", ident, redelivered=True)
+        assert ["O2"] == books.found
+
+    def test_an_ack_that_was_on_disk(self, books):
+        """It is never delivered again, though its line is forgotten."""
+        (ident,) = books.publish(EXPIRES)
+        books.journeys.known([books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))])
+        books.journeys.forget()
+        books.died()
+        books.deliver("dead", ident, redelivered=True, deaths=BY_TTL)
+        assert ["O2"] == books.found
+
+    def test_a_message_that_was_refused(self, books):
+        """A nack says that it is nowhere."""
+        (ident,) = books.publish(Way("a"), confirmed=False)
+        books.verdict(1, 1, ack=False)
+        books.deliver("a", ident)
+        assert ["O2"] == books.found
+
+    def test_a_large_body_is_counted_and_not_judged(self, books):
+        """It moves at least once: after a fault it may be in both places."""
+        (ident,) = books.publish(EXPIRES, large=True)
+        books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
+        books.died()
+        books.journeys.acked(books.deliver("dead", ident, redelivered=True, deaths=BY_TTL))
+        books.deliver("a", ident, redelivered=True)
+        assert [] == books.found
+        assert 1 == books.journeys.counts["large twice"]
+
+    def test_a_recovered_message_that_cannot_have_moved_is_marked(self, books):
+        """It was in its queue when the broker died."""
+        (ident,) = books.publish(Way("a"))
+        books.died()
+        books.deliver("a", ident)
+        assert ["O2"] == books.found
+        assert 1 == books.ledger.counts["unmarked"]
+
+    def test_a_dead_letter_is_a_new_message(self, books):
+        """It has no `redelivered`, though it was delivered before it was rejected."""
+        (ident,) = books.publish(GIVEN_UP)
+        books.journeys.rejected(books.deliver("a", ident))
+        books.deliver("dead", ident, redelivered=True, deaths=(Death("a", "rejected"),))
+        assert ["O2"] == books.found
+
+
+class TestOrder:
+    """O3."""
+
+    def test_dead_letters_come_in_the_order_of_their_queue(self, books):
+        """The second first."""
+        first, second = books.publish(EXPIRES, count=2)
+        books.deliver("dead", second, deaths=BY_TTL)
+        books.deliver("dead", first, deaths=BY_TTL)
+        assert ["O3"] == books.found
+
+    def test_groups_are_in_order_each_for_itself(self, books):
+        """Priorities overtake."""
+        (low,) = books.publish(Way("a", ordered=["a"]), group=1)
+        (high,) = books.publish(Way("a", ordered=["a"]), group=2)
+        books.deliver("a", high)
+        books.deliver("a", low)
+        assert [] == books.found
+
+    def test_priorities_fall_while_nobody_publishes(self, books):
+        """A higher one after a lower one is out of order."""
+        (low,) = books.publish(Way("a"), group=1)
+        (high,) = books.publish(Way("a"), group=2)
+        books.journeys.falling("a")
+        books.deliver("a", low)
+        books.deliver("a", high)
+        assert ["O3"] == books.found
+
+
+class TestProvenance:
+    """O5."""
+
+    def test_what_was_never_published(self, books):
+        """It is an invention."""
+        books.deliver("a", Id(1, 1, 1))
+        assert ["O5"] == books.found
+
+    def test_a_dead_letter_without_x_death(self, books):
+        """It cannot have come by itself."""
+        (ident,) = books.publish(EXPIRES)
+        books.deliver("dead", ident)
+        assert ["O5"] == books.found
+
+    def test_a_dead_letter_of_another_reason(self, books):
+        """Nobody rejected it."""
+        (ident,) = books.publish(EXPIRES)
+        books.deliver("dead", ident, deaths=(Death("a", "rejected"),))
+        assert ["O5"] == books.found
+
+    def test_a_changed_body(self, books):
+        """It is not what was published."""
+        (ident,) = books.publish(EXPIRES)
+        books.journeys.delivered("dead", ident, b"another-", redelivered=False, deaths=BY_TTL)
+        assert ["O5"] == books.found
+
+
+class TestTime:
+    """O6."""
+
+    def test_a_delayed_message_that_is_early(self, books):
+        """By a second."""
+        (ident,) = books.publish(LATER, not_before={"b": 10.0})
+        books.deliver("b", ident, now=9.0)
+        assert ["O6"] == books.found
+        assert 10.0 == books.journeys.latest
+
+    def test_a_delivery_limit_that_was_not_reached(self, books):
+        """One of two was given back only."""
+        (ident,) = books.publish(LIMITED)
+        books.journeys.requeued([books.deliver("a", ident)])
+        books.deliver("dead", ident, deaths=(Death("a", "delivery_limit"),))
+        assert books.found[-1] == "O6"
+
+    def test_a_delivery_limit_that_was_reached(self, books):
+        """Given back as often as it may be, and once more."""
+        (ident,) = books.publish(LIMITED)
+        for again in (False, True, True):
+            books.journeys.requeued([books.deliver("a", ident, redelivered=again)])
+        books.deliver("dead", ident, deaths=(Death("a", "delivery_limit"),))
+        assert [] == books.found
