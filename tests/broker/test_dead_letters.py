@@ -386,6 +386,48 @@ def test_lives_of_a_message(story):
     assert [model.cycling(name) for name in "abcd"] == [cycles(letter.headers, name) for name in "abcd"]
 
 
+NAMES = st.sampled_from(
+    ["count", "reason", "queue", "time", "exchange", "routing-keys", "original-expiration", "x"]
+)
+FIELDS = st.recursive(
+    st.one_of(
+        st.tuples(st.just("long"), st.integers(-(2**63), 2**63 - 1)),
+        st.tuples(st.just("timestamp"), st.integers(0, 2**64 - 1)),
+        st.tuples(st.just("decimal"), st.tuples(st.integers(0, 255), st.integers(0, 2**32 - 1))),
+        st.tuples(st.just("double"), st.floats(allow_nan=False, allow_infinity=False)),
+        st.tuples(st.just("longstr"), st.text(max_size=3)),
+        st.tuples(st.just("bool"), st.booleans()),
+        st.just(("void", None)),
+    ),
+    lambda inner: st.one_of(
+        st.tuples(st.just("array"), st.lists(inner, max_size=3)),
+        st.tuples(st.just("table"), st.dictionaries(NAMES, inner, max_size=8)),
+    ),
+    max_leaves=12,
+)
+ENTRIES = st.one_of(
+    FIELDS,
+    st.builds(
+        lambda changes: ("table", entry("other")[1] | changes), st.dictionaries(NAMES, FIELDS, max_size=2)
+    ),
+)
+
+
+@given(
+    st.one_of(FIELDS, st.tuples(st.just("array"), st.lists(ENTRIES, max_size=3))), st.sampled_from(REASONS)
+)
+def test_whatever_a_client_sends(history, reason):
+    """Any x-death leads to a dead letter whose history begins with this death and has nothing but deaths."""
+    once = die(message(headers={"x-death": history}), "source", reason)
+    again = die(letter_of(once), "source", reason)
+
+    for count, letter in enumerate((once, again), 1):
+        newest, *others = deaths(letter)
+        assert ("source", reason, count) == (newest["queue"], newest["reason"], newest["count"])
+        assert all({"count", "time", "queue", "reason", "exchange"} <= set(other) for other in others)
+        assert (reason != "rejected") == cycles(letter.headers, "source")
+
+
 def test_run_shares_the_work():
     """Equal messages of one second share headers and keys; another second makes others."""
     one, other, later = die(message(b"1")), die(message(b"22")), die(message(b"1"), now=NOW + 1)
