@@ -42,6 +42,16 @@ MAX_FLAG_WORDS = 4
 MAX_EXPIRATION = 315_360_000_000
 """Ten years in milliseconds: RabbitMQ's limit for expirations and TTLs."""
 
+_FRAME_HEAD = 7
+_FLAGS_IN_FRAME = _FRAME_HEAD + FLAGS_AT
+_LIST_IN_FRAME = _FRAME_HEAD + LIST_AT
+# in the first octet of the flags
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = (
+    FLAG_CONTENT_TYPE >> 8,
+    FLAG_CONTENT_ENCODING >> 8,
+    FLAG_HEADERS >> 8,
+)
+_DELIVERY_MODE, _PRIORITY = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8
 _FIXED = struct.Struct(">HHQ")
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
@@ -132,14 +142,26 @@ def delivery_mode(payload: bytes) -> int | None:
     return None if span is None else payload[span[0]]
 
 
-def priority(payload: bytes) -> int | None:
-    """Return the priority, 0 to 255, None if absent.
+def priority(content: bytes) -> int:
+    """Return the priority, 0 to 255, of a message's frames as they came in; 0 if it has none.
 
-    Raises:
-        MalformedProperties: the list is cut off before it.
+    Asked for each message of a priority queue. The caller owes: `check` has found the list to be whole.
     """
-    span = _find(payload, FLAG_PRIORITY)
-    return None if span is None else payload[span[0]]
+    present = content[_FLAGS_IN_FRAME]
+    if not present & _PRIORITY:
+        return 0
+    at = _LIST_IN_FRAME
+    if content[_FLAGS_IN_FRAME + 1] & FLAG_CONTINUATION:
+        at = _FRAME_HEAD + _list_at(content[_FRAME_HEAD:], flags(content[_FRAME_HEAD:]))
+    if present & _CONTENT_TYPE:
+        at += 1 + content[at]
+    if present & _CONTENT_ENCODING:
+        at += 1 + content[at]
+    if present & _HEADERS:
+        at += 4 + int.from_bytes(content[at : at + 4], "big")
+    if present & _DELIVERY_MODE:
+        at += 1
+    return content[at]
 
 
 def expiration(payload: bytes) -> str | None:

@@ -53,8 +53,30 @@ def test_agrees_with_pamqp(given_values, body_size):
     assert given_values == plain_values(read)
     assert (60, 0, body_size) == (read.class_id, read.weight, read.body_size)
     properties.check(payload)
-    for name in ("delivery_mode", "priority", "expiration", "user_id"):
+    for name in ("delivery_mode", "expiration", "user_id"):
         assert given_values.get(name) == getattr(properties, name)(payload)
+
+
+def framed(payload):
+    return struct.pack(">BHI", 2, 1, len(payload)) + payload + b"\xce"
+
+
+@settings(max_examples=300)
+@given(values, st.integers(0, 2**63))
+def test_the_priority_is_found_in_the_frames(given_values, body_size):
+    """The reader for priority queues finds what the whole walk finds, and 0 where there is none."""
+    payload = pamqp_payload(body_size, given_values)
+
+    assert (properties.Properties(payload).priority or 0) == properties.priority(framed(payload) + b"body")
+
+
+@pytest.mark.parametrize("words", [[], [0x0001], [0x0001, 0x0001]])
+def test_the_priority_is_found_behind_more_flag_words(words):
+    """Flag words that name nothing are skipped."""
+    flags = [0x1800 | bool(words), *words[1:], *([0] if words else [])]
+    payload = struct.pack(f">HHQ{len(flags)}H", 60, 0, 4, *flags) + b"\x02\x07"
+
+    assert 7 == properties.Properties(payload).priority == properties.priority(framed(payload))
 
 
 @settings(max_examples=200)
@@ -92,7 +114,7 @@ def test_arbitrary_lists_raise_nothing_else(word, octets):
             properties.check(payload)
     else:
         properties.check(payload)
-    for name in ("delivery_mode", "priority", "expiration", "user_id"):
+    for name in ("delivery_mode", "expiration", "user_id"):
         with contextlib.suppress(MalformedProperties):
             getattr(properties, name)(payload)
 
