@@ -152,6 +152,11 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {"x-priority": _integer, "x-canc
 _FOREIGN_CONSUME_ARGUMENTS = frozenset({"x-stream-offset"})
 
 
+def max_priority(arguments: Table) -> int:
+    """The highest priority of a queue declared like that; 0 is no priority queue."""
+    return int(arguments.get("x-max-priority", ("signedint", 0))[1])
+
+
 def check_dead_letter_exchange_type(name: str, vhost: str, arguments: Table) -> None:
     """Check that `x-dead-letter-exchange`, if given, is a string.
 

@@ -11,7 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from broker.amqp.properties import priority
 from broker.amqp.tables import Table
+from broker.arguments import max_priority
 from broker.commit_task import CommitTask, Reader, StorageHost
 from broker.config import StorageConfig
 from storage.backing_queue import BackingQueue
@@ -22,6 +24,7 @@ from storage.invariants import check
 from storage.journal import Journal
 from storage.loading import LoadRequest
 from storage.memory_monitor import MemoryMonitor
+from storage.priorities import PriorityQueue, level_qid, parts, queue_qid
 from storage.recovery import recover, saved_rows
 from storage.sub_queues import Pager
 from storage.variable_queue import VariableQueue
@@ -111,17 +114,25 @@ class Disk:
 
     def make_backing(self, qid: int, arguments: Table) -> BackingQueue:
         """What keeps a queue's messages; qid 0 is a queue that is not durable."""
-        backing = self._queue_class(
-            self.pager,
-            qid or self.next_id(),
-            durable=bool(qid),
-            next_seq=self._first_seq if qid else 0,
-        )
-        if arguments.get("x-queue-mode", ("", ""))[1] == "lazy":
-            backing.set_lazy(lazy=True)
-        elif self.config.target_ram_count is not None:
-            backing.target_ram_count = self.config.target_ram_count
-        return backing
+        number = qid or self.next_id()
+        lazy = arguments.get("x-queue-mode", ("", ""))[1] == "lazy"
+        highest = max_priority(arguments)
+
+        def make_level(level: int) -> VariableQueue:
+            backing = self._queue_class(
+                self.pager,
+                level_qid(number, level),
+                durable=bool(qid),
+                next_seq=self._first_seq if qid else 0,
+            )
+            backing.ram_limit //= highest + 1  # until the monitor looks
+            if lazy:
+                backing.set_lazy(lazy=True)
+            elif self.config.target_ram_count is not None:
+                backing.target_ram_count = self.config.target_ram_count
+            return backing
+
+        return PriorityQueue(make_level, priority, highest, number) if highest else make_level(0)
 
     def _load(self, request: LoadRequest) -> None:
         self._reader.load(request)
@@ -139,11 +150,17 @@ class Disk:
 
     def recover(self, backings: Iterable[BackingQueue]) -> int:
         """Give queues their messages back; returns how many there are."""
-        by_qid = {backing.qid: backing for backing in _paging(backings)}
-        found = recover(self.environment, set(by_qid))
+        owners = {
+            backing.qid: backing
+            for backing in backings
+            if isinstance(backing, VariableQueue | PriorityQueue) and backing.qid
+        }
+        found = recover(self.environment, owners)
         total = 0
         for qid, recovered in found.items():
-            by_qid[qid].recover(
+            owner = owners[queue_qid(qid)]
+            queue = owner.stored_level(qid) if isinstance(owner, PriorityQueue) else owner
+            queue.recover(
                 recovered.messages,
                 recovered.first,
                 recovered.stop,
@@ -152,6 +169,9 @@ class Disk:
                 expiring=recovered.expiring,
             )
             total += recovered.messages
+        for owner in owners.values():
+            if isinstance(owner, PriorityQueue):
+                owner.recount()
         return total
 
     async def stop(self, backings: Iterable[BackingQueue]) -> None:
@@ -159,7 +179,7 @@ class Disk:
         await self.commits.stop()
         if not self.commits.is_full:
             try:
-                self.environment.save(saved_rows(_paging(backings)))
+                self.environment.save(saved_rows(paging(backings)))
             except DiskFullError as error:
                 log.warning(
                     "no room to note that the stop was clean, the next start reads everything: %s", error
@@ -209,5 +229,6 @@ def compact_if_worth_it(data_dir: Path, garbage_fraction: float) -> None:
     log.info(text, done.before, done.after, done.records, time.monotonic() - began)
 
 
-def _paging(backings: Iterable[BackingQueue]) -> Iterator[VariableQueue]:
-    return (backing for backing in backings if isinstance(backing, VariableQueue))
+def paging(backings: Iterable[BackingQueue]) -> Iterator[VariableQueue]:
+    """What is known to the disk: variable queues, and those that are levels of priority queues."""
+    return (backing for backing in parts(backings) if isinstance(backing, VariableQueue))

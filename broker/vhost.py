@@ -4,7 +4,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from broker.amqp.properties import priority
 from broker.amqp.tables import Table
+from broker.arguments import max_priority
 from broker.errors import not_found, precondition_failed, resource, resource_locked
 from broker.queue import Owner, Queue
 from broker.route import REPLY_TO
@@ -13,6 +15,7 @@ from exchanges.base import Exchange
 from exchanges.router import Router
 from storage.backing_queue import BackingQueue
 from storage.memory import MemoryQueue
+from storage.priorities import PriorityQueue
 
 REPLY_PREFIX = REPLY_TO + "."
 
@@ -29,8 +32,9 @@ class QueueRecord(Protocol):
 
 def make_in_memory(qid: int, arguments: Table) -> BackingQueue:
     """What keeps the messages of a queue that nothing is kept of."""
-    del qid, arguments
-    return MemoryQueue()
+    del qid
+    highest = max_priority(arguments)
+    return PriorityQueue(lambda _: MemoryQueue(), priority, highest) if highest else MemoryQueue()
 
 
 class VHost:

@@ -83,6 +83,10 @@ class BackingQueue(Protocol):
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
 
+    @property
+    def head_is_new(self) -> bool:
+        """Whether the next message is in memory and was never delivered; False says nothing."""
+
     expiring: bool
     """Some message that came, or was found on disk, expires."""
 

@@ -13,7 +13,7 @@ table it is about to read.
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +36,7 @@ from storage.blocks import (
 from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from storage.environment import FORMAT
 from storage.errors import DamagedError
+from storage.priorities import queue_qid
 from storage.recovery import read_state
 from storage.table import MAP_SIZE, pack_blob, unused_octets
 
@@ -89,8 +90,11 @@ class Stats(NamedTuple):
     garbage_fraction: float
 
 
+_COUNTED = QueueStats._fields[3:]
+
+
 class _Queue:
-    """What is counted of one queue."""
+    """What is counted of one queue, or of one level of a priority queue."""
 
     __slots__ = ("blocks", "dead", "dead_octets", "messages", "octets", "reach", "seen")
 
@@ -278,7 +282,7 @@ class Check:
                 continue
             bitmap = None if acks is None else self._txn.get(key, db=acks)
             self._check_block(where, header, value, bits_of(bitmap))
-            if qid not in known and not any(
+            if queue_qid(qid) not in known and not any(
                 swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
             ):
                 unknown[qid] += 1
@@ -290,7 +294,7 @@ class Check:
         if not header.records or header.last < header.first:
             self._found(Finding(where, f"{header.records} records from {header.first} to {header.last}"))
             return
-        self._not_ahead(where, "the queue's id", header.qid, 32)
+        self._not_ahead(where, "the queue's id", queue_qid(header.qid), 32)
         self._not_ahead(where, "its last seq_id", header.last, 40)
         if self._span and header.last - header.first >= self._span:
             self._found(Finding(where, f"it spans more than the {self._span} seq_ids that a block may span"))
@@ -449,11 +453,14 @@ class Check:
     def _stats(self, env: Any) -> Stats:
         vhosts = {row.id: _text(row.name) for row in self._rows if isinstance(row, VHostRow)}
         names = {row.id: row for row in self._rows if isinstance(row, QueueRow)}
+        levels = defaultdict[int, list[_Queue]](list)
+        for qid, queue in self._queues.items():
+            levels[queue_qid(qid)].append(queue)
         queues = []
-        for qid in sorted(self._queues.keys() | names.keys()):
-            row, queue = names.get(qid), self._queues.get(qid, _Queue())
+        for qid in sorted(levels.keys() | names.keys()):
+            row, own = names.get(qid), levels[qid]
             vhost, name = ("", "") if row is None else (vhosts.get(row.vhost, ""), _text(row.name))
-            counted = (queue.messages, queue.octets, queue.blocks, queue.dead, queue.dead_octets)
+            counted = (sum(getattr(queue, what) for queue in own) for what in _COUNTED)
             queues.append(QueueStats(qid, vhost, name, *counted))
         size = (self._store / "data.mdb").stat().st_size
         unused = unused_octets(env, self._txn, self._db.values())

@@ -123,6 +123,11 @@ class MemoryQueue:
             heappush(requeued, (seq_id, unacked.pop(seq_id)))
         self.ready_count += len(seq_ids)
 
+    @property
+    def head_is_new(self) -> bool:
+        """Whether the next message was never delivered."""
+        return bool(self._ready) and not self._requeued
+
     def head_expires(self) -> int | None:
         """When the next message expires (epoch ms), 0 for never; None if there is none."""
         if self._requeued:

@@ -15,6 +15,7 @@ from storage.blocks import LAST_SEQ_ID, Header, bits_of, is_damaged, pack_key, r
 from storage.environment import Environment
 from storage.errors import DamagedError
 from storage.loading import Range
+from storage.priorities import queue_qid
 from storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
@@ -44,6 +45,8 @@ def read_state(value: bytes) -> Recovered:
 def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recovered]:
     """Find the messages of these queues, those that have any, and remove whatever belongs to none of them.
 
+    Levels of priority queues are found by their own ids, those of their queues are asked for.
+
     Call it before the writer's thread is started.
     """
     environment.finish_sweeps()
@@ -56,13 +59,15 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     else:
         found, references = _walk(environment)
         _repair_bodies(environment, references)
-    unknown = [qid for qid in found if qid not in qids]
+    unknown = [qid for qid in found if queue_qid(qid) not in qids]
     if unknown:
         log.warning("storage: messages of %d queues that are not there any more are removed", len(unknown))
         environment.store.unfinished += [Range(qid, 0, LAST_SEQ_ID) for qid in unknown]
         environment.finish_sweeps()
     _repair_files(environment)
-    return {qid: recovered for qid, recovered in found.items() if qid in qids and recovered.messages}
+    return {
+        qid: recovered for qid, recovered in found.items() if queue_qid(qid) in qids and recovered.messages
+    }
 
 
 def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]:

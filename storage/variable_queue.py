@@ -358,6 +358,11 @@ class VariableQueue(Reading):
         self._forget(dropped)
         return len(dropped)
 
+    @property
+    def head_is_new(self) -> bool:
+        """Whether the next message is in memory and was never delivered; False says nothing."""
+        return bool(self.q4) and not self.returned
+
     def head_expires(self) -> int | None:
         """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
         item = self._head()

@@ -19,7 +19,7 @@ from broker.commit_task import StorageHost
 from broker.config import Config, StorageConfig
 from broker.connection import Connection
 from broker.definitions import Definitions, StoredUsers
-from broker.disk import Disk
+from broker.disk import Disk, paging
 from broker.handshake import PROTOCOL_HEADER
 from broker.server import Server
 from storage.errors import DiskFullError
@@ -239,7 +239,7 @@ class DiskNode(Node):
         while self.disk.journal.has_work:
             self.commit()
         backings = [queue.backing for vhost in self.vhosts.values() for queue in vhost.all_queues()]
-        self.disk.environment.save(saved_rows(backings))
+        self.disk.environment.save(saved_rows(paging(backings)))
         return self.killed()
 
 

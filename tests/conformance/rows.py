@@ -11,6 +11,7 @@ from conformance import (
     rows_exchanges,
     rows_frames,
     rows_handshake,
+    rows_priorities,
     rows_publish,
     rows_queue_life,
     rows_queues,
@@ -36,6 +37,7 @@ CASES: list[Case] = [
     *rows_settle.ROWS,
     *rows_delivery.ROWS,
     *rows_confirms.ROWS,
+    *rows_priorities.ROWS,
     *rows_access.ROWS,
     *rows_switched.ROWS,
 ]

@@ -1,0 +1,174 @@
+"""Queues with priorities from the wire to the disk: real data, and commits when a test says so."""
+
+import gc
+import shutil
+from typing import Any
+
+import pytest
+from fakes import Client, DiskNode, Node, queue_declare
+
+from broker.amqp.commands import Basic, Queue, make
+from broker.config import StorageConfig
+from broker.disk import paging
+from broker.queue import Queue as BrokerQueue
+from storage.check import Check, Finding
+from storage.priorities import PriorityQueue
+from storage.recovery import saved_rows
+from storage.variable_queue import VariableQueue
+
+
+@pytest.fixture
+def node(tmp_path):
+    node = DiskNode(tmp_path / "data")
+    yield node
+    node.disk.close()
+
+
+def declare(client: Client, name: str = "q", highest: int = 10, **arguments: Any) -> None:
+    table = {"x-max-priority": ("signedint", highest), **arguments}
+    client.send(queue_declare(name, durable=True, arguments=table))
+    if isinstance(client.node, DiskNode):
+        client.node.commit()
+    client.sent()
+
+
+def backing(node: Node, name: str = "q") -> Any:
+    return node.vhosts["/"].queues[name].backing
+
+
+def take(client: Client, name: str = "q") -> list[str]:
+    """The bodies of all that is ready, those redelivered with a star."""
+    found = []
+    while True:
+        answer = client.ask(make(Basic.Get, 0, name, True))
+        while not answer:
+            client.node.commit()
+            client.node.read()
+            answer = client.sent()
+        if answer == ["1 basic.get-empty"]:
+            return found
+        found.append(answer[0].rpartition(" ")[2].strip("'") + "*" * ("redelivered" in answer[0]))
+
+
+def fill(client: Client) -> None:
+    for body, priority in (("a", 1), ("b", 200), ("c", 0), ("d", 5), ("e", 10)):
+        client.publish("q", body.encode(), delivery_mode=2, priority=priority)
+    client.publish("q", b"f", delivery_mode=2)
+    client.publish("q", b"t", priority=7)
+
+
+def restart(node: DiskNode, client: Client, how: str) -> DiskNode:
+    node.commit()
+    if how == "restarted":
+        client.connection.lost()
+        node.run_turn()
+    return getattr(node, how)()
+
+
+@pytest.mark.parametrize("how", ["restarted", "killed"])
+def test_priorities_survive(tmp_path, how):
+    """After a stop and after a crash the persistent messages come by priority, then by age."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    declare(client)
+    fill(client)
+    node = restart(node, client, how)
+
+    mark = "" if how == "restarted" else "*"
+    assert [body + mark for body in "bedacf"] == take(Client(node))
+    node.disk.close()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_levels_follow_the_mode_of_their_queue(node, lazy):
+    """All levels of a lazy queue keep their messages on disk, and give them in order nevertheless."""
+    client = Client(node)
+    declare(client, **({"x-queue-mode": ("longstr", "lazy")} if lazy else {}))
+    fill(client)
+    node.commit()
+
+    assert lazy is not any(level.ram_msg_count for level in backing(node).levels.values())
+    assert list("betdacf") == take(client)
+
+
+def test_levels_share_what_a_queue_may_have_in_memory(node):
+    """Until the memory monitor looks, a queue with many priorities may have no more than another."""
+    client = Client(node)
+    declare(client)
+    fill(client)
+    limits = [level.ram_limit for level in backing(node).levels.values()]
+
+    assert [node.disk.pager.ram_limit // 11] * 5 == limits
+
+
+def test_a_fixed_target_holds_for_every_level(tmp_path):
+    """What the configuration says of queues holds for levels."""
+    config = StorageConfig(sync=False, target_ram_count=3)
+    node = DiskNode(tmp_path, storage=config)
+    client = Client(node)
+    declare(client)
+    fill(client)
+
+    assert {3} == {level.target_ram_count for level in backing(node).levels.values()}
+    node.disk.close()
+
+
+@pytest.mark.parametrize("highest", [None, 0])
+def test_a_queue_without_priorities_is_a_plain_one(node, highest):
+    """Neither without the argument nor with a highest priority of 0 is there anything to sort."""
+    client = Client(node)
+    if highest is None:
+        client.send(queue_declare("q", durable=True))
+    else:
+        declare(client, highest=highest)
+
+    assert isinstance(backing(node), VariableQueue)
+
+
+def test_without_a_disk_there_are_priorities_too():
+    """Queues in memory have levels in memory."""
+    node = Node()
+    client = Client(node)
+    declare(client)
+    fill(client)
+
+    assert isinstance(backing(node), PriorityQueue)
+    assert list("betdacf") == take(client)
+
+
+def test_a_deleted_priority_queue_is_freed_at_once(node):
+    """Nothing of its levels is left for the garbage collector, in memory or on disk."""
+    client = Client(node)
+    declare(client)
+    fill(client)
+    node.commit()
+    gc.collect()
+    gc.disable()
+    try:
+        client.send(make(Queue.Delete, 0, "q", False, False, False))
+        node.commit()
+        kinds = BrokerQueue | PriorityQueue | VariableQueue
+        left = [each for each in gc.get_objects() if isinstance(each, kinds)]
+    finally:
+        gc.enable()
+
+    assert [] == left
+    assert [] == list(node.disk.environment.rows("blocks"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_check_of_the_store_knows_levels(tmp_path, node, clean):
+    """Levels are no strange queues, and are counted with theirs."""
+    client = Client(node)
+    declare(client)
+    fill(client)
+    node.commit()
+    if clean:
+        node.disk.environment.save(saved_rows(paging([backing(node)])))
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    findings: list[Finding] = []
+    stats = Check(tmp_path / "copy", findings.append).run()
+
+    assert [] == findings
+    assert stats is not None
+    assert [("q", 6, 4)] == [(queue.name, queue.messages, queue.blocks) for queue in stats.queues]

@@ -1,0 +1,335 @@
+"""Sentences about queues with priorities."""
+
+from typing import Any
+
+from conformance.cases import Cases, Session, channel, ok
+from conformance.wire import Channel
+
+ROWS = Cases()
+case = ROWS.case
+
+
+def declare(s: Session, highest: int = 10, **arguments: Any) -> Channel:
+    """The case's queue with that many priorities, on a new channel."""
+    opened = s.channel()
+    named = {name.replace("_", "-"): value for name, value in arguments.items()}
+    opened.queue(s.q, arguments={"x-max-priority": highest, **named})
+    return opened
+
+
+def put(s: Session, opened: Channel, *messages: tuple[str, int | None], **properties: Any) -> None:
+    """Publish bodies with their priorities, in this order, and wait until they are ready."""
+    before = int(opened.call("queue.declare", queue=s.q, passive=True).message_count)
+    for body, priority in messages:
+        given = {} if priority is None else {"priority": priority}
+        opened.publish("", s.q, body.encode(), **given, **properties)
+    opened.ready(s.q, before + len(messages))
+
+
+def take(s: Session, opened: Channel, count: int = 99, *, no_ack: bool = True) -> list[str]:
+    """The bodies of the next messages, those redelivered with a star."""
+    bodies = []
+    for _ in range(count):
+        got = opened.call("basic.get", queue=s.q, no_ack=no_ack)
+        if got.name != "basic.get-ok":
+            break
+        bodies.append(got.body.decode() + "*" * got.redelivered)
+    return bodies
+
+
+def delivered(opened: Channel, count: int) -> list[str]:
+    """The bodies of the next deliveries."""
+    found = [opened.deliver() for _ in range(count)]
+    return [each.body.decode() + "*" * each.redelivered for each in found]
+
+
+@case(
+    "priorities.order",
+    "the highest priority comes first, and the oldest within it",
+    ok(["c", "b", "e", "a", "d"]),
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), ("b", 5), ("c", 10), ("d", 1), ("e", 5))
+    return take(s, opened)
+
+
+@case("priorities.none", "a message without priority has the lowest", ok(["d", "a", "b", "c"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, ("a", None), ("b", 0), ("c", None), ("d", 1))
+    return take(s, opened)
+
+
+@case("priorities.clamp", "more than the queue's highest priority counts as that", ok(["b", "c", "d", "a"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s, 5)
+    put(s, opened, ("a", 4), ("b", 5), ("c", 255), ("d", 6))
+    return take(s, opened)
+
+
+@case("priorities.property-kept", "the property itself is delivered as it was sent", ok([200, None]))
+def _(s: Session) -> list[int | None]:
+    opened = declare(s, 5)
+    put(s, opened, ("a", 200), ("b", None))
+    got = [opened.call("basic.get", queue=s.q, no_ack=True) for _ in range(2)]
+    return [each.properties.get("priority") for each in got]
+
+
+@case("priorities.zero", "a queue whose highest priority is 0 knows none", ok(["a", "b", "c"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s, 0)
+    put(s, opened, ("a", 1), ("b", 5), ("c", 0))
+    return take(s, opened)
+
+
+@case("priorities.plain", "a queue without the argument ignores priorities", ok(["a", "b", "c"]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q)
+    put(s, opened, ("a", 1), ("b", 5), ("c", 0))
+    return take(s, opened)
+
+
+@case("priorities.most", "there may be 256 priorities", ok(["254", "253", "128", "1", "0"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s, 255)
+    put(s, opened, *((str(number), number) for number in (0, 128, 254, 1, 253)))
+    return take(s, opened)
+
+
+@case(
+    "priorities.other-properties", "the priority is found behind other properties", ok(["b", "d", "c", "a"])
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    rest = {"content_type": "text/plain", "content_encoding": "utf-8", "headers": {"a": "b" * 300}}
+    put(s, opened, ("a", 1), ("b", 9), delivery_mode=2, **rest)
+    put(s, opened, ("c", 4), ("d", 8), headers={}, correlation_id="x", app_id="y")
+    return take(s, opened)
+
+
+@case("priorities.later", "what is published later goes first if it is more urgent", ok([["b"], ["c", "a"]]))
+def _(s: Session) -> list[list[str]]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), ("b", 2))
+    first = take(s, opened, 1)
+    put(s, opened, ("c", 3))
+    return [first, take(s, opened)]
+
+
+@case("priorities.long", "bodies of several frames are ordered too", ok(["b", "a"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, ("a" * 300_000, 1), ("b" * 300_000, 2))
+    return [body[0] for body in take(s, opened)]
+
+
+@case(
+    "priorities.durable", "persistent messages in a durable queue are ordered too", ok(["b", "d", "a", "c"])
+)
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue(s.q, durable=True, arguments={"x-max-priority": 3})
+    put(s, opened, ("a", 1), ("b", 3), delivery_mode=2)
+    put(s, opened, ("c", 1), ("d", 3))
+    bodies = take(s, opened)
+    opened.call("queue.delete", queue=s.q)
+    return bodies
+
+
+@case("priorities.lazy", "a lazy queue has priorities", ok(["c", "a", "b"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s, x_queue_mode="lazy")
+    put(s, opened, ("a", 1), ("b", 1), ("c", 2))
+    return take(s, opened)
+
+
+@case(
+    "priorities.fanout",
+    "one message is ordered in one queue and not in the other",
+    ok([["b", "a"], ["a", "b"]]),
+)
+def _(s: Session) -> list[list[str]]:
+    opened = declare(s)
+    plain = opened.queue(exclusive=True)
+    for name in (s.q, plain):
+        opened.call("queue.bind", queue=name, exchange="amq.fanout", routing_key="")
+    opened.publish("amq.fanout", "", b"a", priority=1)
+    opened.publish("amq.fanout", "", b"b", priority=2)
+    opened.ready(s.q, 2)
+    opened.ready(plain, 2)
+    first = take(s, opened)
+    return [first, [str(opened.get(plain), "ascii") for _ in range(2)]]
+
+
+@case("priorities.transaction", "what a transaction publishes is ordered", ok(["b", "c", "a"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    other = opened.client.channel(2)
+    other.call("tx.select")
+    for body, priority in ((b"a", 0), (b"b", 7), (b"c", 3)):
+        other.publish("", s.q, body, priority=priority)
+    other.call("tx.commit")
+    opened.ready(s.q, 3)
+    return take(s, opened)
+
+
+@case("priorities.counts", "counts are those of all priorities", ok((3, 1, 2, 2)))
+def _(s: Session) -> tuple[int, int, int, int]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), ("b", 2), ("c", 3))
+    before = opened.ready(s.q, 3)
+    take(s, opened, 2, no_ack=False)
+    left = opened.ready(s.q, 1)
+    opened.send("basic.nack", delivery_tag=2, multiple=False, requeue=True)
+    again = opened.ready(s.q, 2)
+    return before, left, again, int(opened.call("queue.delete", queue=s.q).message_count)
+
+
+@case("priorities.purge", "a purge takes every priority and leaves what is unacked", ok((2, ["c*"])))
+def _(s: Session) -> tuple[int, list[str]]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), ("b", 2), ("c", 3))
+    take(s, opened, 1, no_ack=False)
+    purged = int(opened.call("queue.purge", queue=s.q).message_count)
+    opened.send("basic.reject", delivery_tag=1, requeue=True)
+    opened.ready(s.q, 1)
+    return purged, take(s, opened)
+
+
+@case(
+    "priorities.requeue", "a requeued message returns to its place in its priority", ok(["d", "a*", "b", "c"])
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, ("a", 2), ("b", 2))
+    take(s, opened, 1, no_ack=False)
+    put(s, opened, ("c", 1), ("d", 3))
+    opened.send("basic.reject", delivery_tag=1, requeue=True)
+    opened.ready(s.q, 4)
+    return take(s, opened)
+
+
+@case(
+    "priorities.requeue-all",
+    "messages requeued together are ordered by priority again, and those not delivered stand behind",
+    ok(["e", "d*", "b*", "a*", "c"]),
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), ("b", 2), ("c", 1), ("d", 3))
+    take(s, opened, 3, no_ack=False)
+    put(s, opened, ("e", 9))
+    opened.send("basic.nack", delivery_tag=3, multiple=True, requeue=True)
+    opened.ready(s.q, 5)
+    return take(s, opened)
+
+
+@case("priorities.close", "a closed channel's messages return to their places", ok(["b*", "a", "c"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), ("b", 2), ("c", 1), ("d", 2))
+    other = opened.client.channel(2)
+    take(s, other, 2, no_ack=False)
+    other.send("basic.ack", delivery_tag=2)
+    other.call("channel.close", reply_code=200)
+    opened.ready(s.q, 3)
+    return take(s, opened)
+
+
+@case(
+    "priorities.recover", "recovered messages come in the order of their priorities", ok(["c*", "b*", "a*"])
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    opened.consume(s.q)
+    for body, priority in ((b"a", 1), (b"b", 2), (b"c", 3)):
+        opened.publish("", s.q, body, priority=priority)
+    delivered(opened, 3)
+    opened.call("basic.recover", requeue=True)
+    return delivered(opened, 3)
+
+
+@case("priorities.idle", "a consumer that waits gets messages as they come", ok(["a", "b", "c"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    opened.consume(s.q)
+    for body, priority in ((b"a", 1), (b"b", 2), (b"c", 3)):
+        opened.publish("", s.q, body, priority=priority)
+    return delivered(opened, 3)
+
+
+@case("priorities.backlog", "a new consumer gets the backlog by priority", ok(["c", "b", "d", "a"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), ("b", 2), ("c", 3), ("d", 2))
+    opened.consume(s.q, no_ack=True)
+    return delivered(opened, 4)
+
+
+@case(
+    "priorities.prefetch",
+    "with a prefetch of 1 each ack brings the most urgent message there is then",
+    ok(["a", "d", "c", "b"]),
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    opened.call("basic.qos", prefetch_count=1)
+    put(s, opened, ("a", 1))
+    opened.consume(s.q)
+    bodies = delivered(opened, 1)
+    put(s, opened, ("b", 1), ("c", 5), ("d", 9))
+    for tag in (1, 2, 3):
+        opened.send("basic.ack", delivery_tag=tag)
+        bodies += delivered(opened, 1)
+    return bodies
+
+
+@case(
+    "priorities.two-consumers",
+    "several consumers share the backlog by priority",
+    ok(["f", "e", "d", "c", "b", "a"]),
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s)
+    put(s, opened, *((body, number) for number, body in enumerate("abcdef")))
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, "1")
+    opened.consume(s.q, "2")
+    bodies = delivered(opened, 2)
+    for tag in (1, 2, 3, 4):
+        opened.send("basic.ack", delivery_tag=tag)
+        bodies += delivered(opened, 1)
+    return bodies
+
+
+@case(
+    "priorities.single-active", "a single active consumer gets the backlog by priority", ok(["c", "b", "a"])
+)
+def _(s: Session) -> list[str]:
+    opened = declare(s, x_single_active_consumer=True)
+    put(s, opened, ("a", 1), ("b", 2), ("c", 3))
+    opened.consume(s.q, no_ack=True)
+    return delivered(opened, 3)
+
+
+for _letter, _first, _then, _text in (
+    ("a", {"x-max-priority": 5}, {"x-max-priority": 6}, "received '6' but current is '5'"),
+    ("b", {"x-max-priority": 5}, {}, "received none but current is the value '5' of type 'signedint'"),
+    ("c", {}, {"x-max-priority": 5}, "received the value '5' of type 'signedint' but current is none"),
+    ("d", {}, {"x-max-priority": 0}, "received the value '0' of type 'signedint' but current is none"),
+):
+
+    def _redeclared(s: Session, first: dict = _first, then: dict = _then) -> None:
+        opened = s.channel()
+        opened.queue(s.q, arguments=first)
+        opened.queue(s.q, arguments=then)
+
+    case(
+        f"priorities.redeclare-{_letter}",
+        f"declaring a queue with {_then or 'no priorities'} that has {_first or 'none'}",
+        channel(
+            406, "queue.declare", f"inequivalent arg 'x-max-priority' for queue '{{q}}' in vhost '/': {_text}"
+        ),
+    )(_redeclared)
