@@ -392,3 +392,34 @@ def test_mailbox(connect, unique):
     assert [{"node": 42}] == mailbox(client).multi_call("double", {"number": 21}, timeout=10, limit=1)
     serving.join()
     consumer.cancel()
+
+
+def test_the_most_urgent_messages_come_first(connection):
+    """A queue declared with `max_priority` gives its messages by priority, and those without one last."""
+    queue = exclusive(connection, "", max_priority=10)
+    producer = Producer(connection.default_channel)
+    for body, priority in (("low", 1), ("high", 9), ("none", None), ("higher", 200), ("low too", 1)):
+        producer.publish(body, routing_key=queue.name, priority=priority)
+
+    assert ["higher", "high", "low", "low too", "none"] == drain(queue)
+
+
+def test_an_urgent_message_overtakes_a_backlog(connection, unique):
+    """A consumer that takes one message at a time gets the urgent one next, however long it was published later."""
+    queue = exclusive(connection, unique("q"), max_priority=3)
+    producer = Producer(connection.default_channel)
+    for number in range(100):
+        producer.publish(number, routing_key=queue.name, priority=1)
+    bodies = []
+
+    def take(body: int, message: object) -> None:
+        bodies.append(body)
+        if len(bodies) == 3:
+            producer.publish("urgent", routing_key=queue.name, priority=3)
+        message.ack()
+
+    with Consumer(connection.default_channel, [queue], callbacks=[take], prefetch_count=1):
+        while len(bodies) < 6:
+            connection.drain_events(timeout=10)
+
+    assert [0, 1, 2, "urgent", 3, 4] == bodies[:6]

@@ -784,3 +784,51 @@ async def test_asyncio_connection(amqp_url):
     await asyncio.wait_for(done, 30)
     assert list(range(count)) == consumed
     assert list(range(1, count + 1)) == sorted(confirmed)
+
+
+def prioritised(channel: BlockingChannel, queue: str, *priorities: int | None) -> None:
+    """Messages that are numbered from 0, persistent, and as urgent as given; confirmed all of them."""
+    channel.confirm_delivery()
+    for number, priority in enumerate(priorities):
+        properties = pika.BasicProperties(priority=priority, delivery_mode=2)
+        channel.basic_publish("", queue, str(number).encode(), properties)
+
+
+def test_the_most_urgent_messages_come_first(channel, unique):
+    """A consumer with prefetch gets what is ready by priority, and by age among equals; rejected ones come back there."""
+    queue = unique("q")
+    channel.queue_declare(queue, durable=True, arguments={"x-max-priority": 5})
+    prioritised(channel, queue, 1, 5, None, 9, 1, 5, 0, 3)
+    channel.basic_qos(prefetch_count=3)
+    got: list[tuple[int, bool]] = []
+    for method, _, body in channel.consume(queue, inactivity_timeout=10):
+        got.append((int(body), method.redelivered))
+        if (int(body), method.redelivered) == (3, False):
+            channel.basic_nack(method.delivery_tag)
+        else:
+            channel.basic_ack(method.delivery_tag)
+        if len(got) == 9:
+            break
+    channel.cancel()
+    channel.queue_delete(queue)
+
+    assert [1, 3, 5, 7, 0, 4, 2, 6] == [number for number, redelivered in got if not redelivered]
+    assert [3] == [number for number, redelivered in got if redelivered]
+
+
+def test_a_long_backlog_comes_by_priority(channel, unique):
+    """Ten thousand messages of ten priorities are given in order, each once."""
+    queue = declare(channel, arguments={"x-max-priority": 9})
+    for number in range(10_000):
+        channel.basic_publish("", queue, str(number).encode(), pika.BasicProperties(priority=number * 7 % 10))
+    assert 10_000 == ready(channel, queue)
+    channel.basic_qos(prefetch_count=500)
+    numbers = []
+    for method, _, body in channel.consume(queue, inactivity_timeout=10):
+        numbers.append(int(body))
+        if len(numbers) % 250 == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+        if len(numbers) == 10_000:
+            break
+
+    assert sorted(range(10_000), key=lambda number: (-(number * 7 % 10), number)) == numbers
