@@ -23,6 +23,7 @@ from broker.amqp.fastpath import (
 from broker.amqp.properties import Properties
 from broker.auth import Permissions, TopicPermissions, User
 from broker.consumer import Consumer, Getter
+from broker.delay_line import DelayLine
 from broker.delivery_ages import DeliveryAges
 from broker.errors import (
     AMQPError,
@@ -238,7 +239,7 @@ class Channel:
             user = self.host.user
             special.validate(user.name, impersonator=user.may_impersonate)
             queues = self._route_all(exchange, (route.routing_key, *special.extra_keys), special)
-            message = self._rewritten(message, special)
+            message = self._rewritten(message, special, queues)
         elif route.plain or route.queues:
             queues = route.queues
         else:
@@ -268,10 +269,10 @@ class Channel:
                 return (*queues, *replies)
         return queues
 
-    def _rewritten(self, message: Message, special: Special) -> Message:
-        """The message without BCC and with the reply address filled in."""
+    def _rewritten(self, message: Message, special: Special, queues: Sequence[Queue]) -> Message:
+        """The message without BCC, which a delay line still needs, and with the reply address filled in."""
         changes: dict[str, object] = {}
-        if special.has_bcc:
+        if special.has_bcc and not all(isinstance(queue, DelayLine) for queue in queues):
             left = {name: field for name, field in special.headers.items() if name != "BCC"}
             changes["headers"] = left
         if special.reply_to and self.reply_consumer is not None:

@@ -196,7 +196,7 @@ class CommitTask:
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
             self._host.storage_failed(error)
             return
-        self._busy = sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
+        self._busy = len(batch.rows) + sum(len(entries) for _, entries in batch.entries) >= BUSY_OPERATIONS
         self._writer.submit(lambda: self._environment.commit(batch), self._committed)
 
     def _committed(self, unlink: list[int] | None, error: BaseException | None) -> None:

@@ -163,9 +163,16 @@ class StoredTopology:
         """A durable queue is gone."""
         self._definitions.delete(entity_key(QueueRow.kind, qid))
 
+    def identify(self, exchange: Exchange, number: int) -> None:
+        """An exchange has this id, and so has what it delays."""
+        self.ids[exchange] = number
+        if exchange.line is not None:
+            exchange.line.number = number
+
     def declared(self, exchange: Exchange) -> None:
         """A durable exchange is new."""
-        number = self.ids[exchange] = self._definitions.new_id()
+        number = self._definitions.new_id()
+        self.identify(exchange, number)
         row = ExchangeRow(
             number,
             self.vhost_id,

@@ -16,7 +16,7 @@ from broker.definitions import Definitions, StoredTopology, text
 from broker.queue import Queue
 from broker.vhost import VHost
 from exchanges.base import Exchange
-from exchanges.errors import ExchangeError, UnknownExchangeTypeError
+from exchanges.errors import ExchangeError
 from storage.definitions import (
     BindingRow,
     ExchangeRow,
@@ -115,11 +115,11 @@ class _Restoring:
                     internal=row.internal,
                     arguments=_arguments(row),
                 )
-            except UnknownExchangeTypeError as error:
+            except ExchangeError as error:
                 raise UnknownFormatError(
                     f"exchange '{text(row.name)}' in vhost '{vhost.name}': {error}"
                 ) from None
-            topology.ids[exchange] = row.id
+            topology.identify(exchange, row.id)
             self._things[row.id] = vhost, exchange
 
     def restore_queues(self, rows: Iterable[QueueRow]) -> None:

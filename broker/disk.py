@@ -16,8 +16,10 @@ from broker.amqp.tables import Table
 from broker.arguments import max_priority
 from broker.commit_task import CommitTask, Reader, StorageHost
 from broker.config import StorageConfig
+from broker.delay_line import DelayLine
 from storage.backing_queue import BackingQueue
 from storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
+from storage.delayed import DelayedRows, Due
 from storage.environment import Environment
 from storage.errors import DiskFullError, StorageError
 from storage.invariants import check
@@ -136,6 +138,31 @@ class Disk:
 
     def _load(self, request: LoadRequest) -> None:
         self._reader.load(request)
+
+    @property
+    def file_from(self) -> int:
+        """Octets of content from which a body is written to a file of its own."""
+        return self.config.file_from
+
+    def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
+        """Read the next delayed messages of a line; `done` is called in the loop, and a turn follows."""
+
+        def finished(found: DelayedRows | None, error: BaseException | None) -> None:
+            if error is not None or found is None:
+                self._host.storage_failed(error or RuntimeError("nothing was read"))
+                return
+            done(found)
+            self._host.run_turn()
+
+        self._reader.submit(lambda: self.environment.read_delayed(line, start), finished)
+
+    def recover_delayed(self, lines: Iterable[DelayLine]) -> int:
+        """Give lines their delayed messages back; returns how many there are. What belongs to none of them goes."""
+        by_number = {line.number: line for line in lines if line.number}
+        found = self.environment.recover_delayed(by_number)
+        for number, messages in found.items():
+            by_number[number].recover(messages)
+        return sum(found.values())
 
     def room(self) -> Room:
         """Look at the disk, in the thread that may read."""

@@ -203,6 +203,7 @@ class Server:
             self.turn,
             max_queues=self.users.vhost_limits(name).max_queues,
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
+            delay_disk=self.disk,
         )
         return vhost
 
@@ -242,6 +243,9 @@ class Server:
             seconds = self.now() - began
             log.info("recovered %d queues, %d messages in %.2f s", len(self._recovered), total, seconds)
         self._recovered = []
+        delayed = disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
+        if delayed:
+            log.info("recovered %d delayed messages", delayed)
         stored = self._loop.create_future()
         self.journal.when_safe(stored.set_result)
         disk.commits.wake()

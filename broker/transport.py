@@ -112,7 +112,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         if connection.stalled:
             self.pause_reading()
             self._server.call_later(0, self._go_on)
-        elif connection.published_to:
+        elif connection.published:
             self._pace(nbytes)
 
     def go_on(self) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 from broker.amqp.properties import priority
 from broker.amqp.tables import Table
 from broker.arguments import max_priority
+from broker.delay_line import DelayDisk, DelayLine
 from broker.errors import not_found, precondition_failed, resource, resource_locked
 from broker.queue import Owner, Queue
 from broker.route import REPLY_TO
@@ -45,6 +46,7 @@ class VHost:
         turn: the server's work list, for its queues.
         max_queues: limit of queues, None for no limit.
         make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
+        delay_disk: keeps delayed messages; None for memory.
 
     `record` is told of durable queues; None for nobody, and no queue has a qid then.
     """
@@ -56,12 +58,14 @@ class VHost:
         *,
         max_queues: int | None = None,
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
+        delay_disk: DelayDisk | None = None,
     ) -> None:
         self.name = name
         self.max_queues = max_queues
         self.record: QueueRecord | None = None
-        self.router = Router()
-        self.router.predeclare()
+        self.router = router = Router()
+        router.make_line = lambda exchange: DelayLine(exchange, router, turn, delay_disk)
+        router.predeclare()
         self.queues: dict[str, Queue] = {}
         self.reply_queues: dict[str, Queue] = {}
         """Queues of direct reply-to consumers, which no exchange knows."""
@@ -90,6 +94,11 @@ class VHost:
         if if_unused and exchange.in_use:
             raise precondition_failed(f"{resource('exchange', name, self.name)} in use")
         self.router.remove(name)
+
+    def delay_lines(self) -> Iterator[DelayLine]:
+        """Where delayed messages wait."""
+        lines = (exchange.line for exchange in self.router.exchanges.values())
+        return (line for line in lines if isinstance(line, DelayLine))
 
     # -- queues -------------------------------------------------------------------------------------------------
 

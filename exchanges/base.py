@@ -5,7 +5,7 @@ compares them: by name, type and value, whatever their order. Hot path: see docs
 """
 
 from collections.abc import Callable, Collection, Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 Field = tuple[str, object]
 """One value of a table: (RabbitMQ's name of its type, value)."""
@@ -73,6 +73,16 @@ def _name(item: tuple[str, Field]) -> str:
 Identity = str | ArgumentedKey
 
 
+class Line(Protocol):
+    """What keeps the delayed messages of one exchange; a destination as far as routing is concerned."""
+
+    number: int
+    """Its id on disk; 0 for none yet."""
+
+    def delete(self) -> None:
+        """The exchange is gone, and so are its messages."""
+
+
 class Exchange:
     """One exchange of one vhost; subclasses say how keys and headers of messages meet bindings.
 
@@ -84,6 +94,7 @@ class Exchange:
         alternate: name of the alternate exchange; change it through `Router.set_alternate`.
         had_binding: True from the first binding on.
         published_in, published_out: counted by whoever publishes; nothing here reads them.
+        line: where delayed messages wait, of an exchange that delays (`exchanges.delayed`).
         exchange_destinations: the exchanges bound to this one as destinations, None while there are none.
 
     """
@@ -98,6 +109,7 @@ class Exchange:
         "exchange_destinations",
         "had_binding",
         "internal",
+        "line",
         "name",
         "published_in",
         "published_out",
@@ -128,6 +140,7 @@ class Exchange:
         self.arguments = arguments or _NO_ARGUMENTS
         self.alternate = alternate
         self.had_binding = False
+        self.line: Line | None = None
         self.published_in = 0
         self.published_out = 0
         self.exchange_destinations: dict[Exchange, None] | None = None

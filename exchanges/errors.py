@@ -21,6 +21,13 @@ class UnknownExchangeTypeError(ExchangeError):
         self.type_name = type_name
 
 
+class InvalidDelayedTypeError(ExchangeError):
+    """The `x-delayed-type` argument of an exchange that delays is missing or wrong; `str()` is the plugin's text."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"Invalid argument, {fault}")
+
+
 class InvalidXMatch(ExchangeError):  # noqa: N818 - named after the argument it is about
     """The `x-match` argument of a headers binding is not one of the four words; `str()` is RabbitMQ's text.
 

@@ -5,21 +5,23 @@ destination itself hands over to its alternate exchange (rabbit_exchange:route1/
 docs/performance.md.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
-from exchanges.base import Binding, Exchange, Headers, Table
+from exchanges.base import Binding, Exchange, Headers, Line, Table
+from exchanges.delayed import DELAYED, DelayedExchange, delayed_class
 from exchanges.direct import DirectExchange
 from exchanges.errors import UnknownExchangeError, UnknownExchangeTypeError
 from exchanges.fanout import FanoutExchange
 from exchanges.headers import HeadersExchange
 from exchanges.topic import TopicExchange
 
-EXCHANGE_TYPES: dict[str, type[DirectExchange | FanoutExchange | TopicExchange | HeadersExchange]] = {
+EXCHANGE_TYPES: dict[str, type[Exchange]] = {
     "direct": DirectExchange,
     "fanout": FanoutExchange,
     "topic": TopicExchange,
     "headers": HeadersExchange,
+    DELAYED: DelayedExchange,
 }
 
 _CACHE_LIMIT = 8192  # routes kept by one router, about 250 bytes each
@@ -61,6 +63,7 @@ class Router:
         generation: incremented by every change after which some message may take another route. Whoever
             caches routes drops them when it has changed.
         listener: is told of changes to durable exchanges and to bindings from them, None for nobody.
+        make_line: makes what keeps the messages of an exchange that delays; None: none does.
 
     """
 
@@ -72,6 +75,7 @@ class Router:
         "exchanges",
         "generation",
         "listener",
+        "make_line",
         "queues",
     )
 
@@ -80,6 +84,7 @@ class Router:
         self.queues: dict[str, object] = {}
         self.generation = 0
         self.listener: Listener | None = None
+        self.make_line: Callable[[DelayedExchange], Line] | None = None
         # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
         self._sources: dict[object, Exchange | dict[Exchange, None]] = {}
         # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
@@ -108,7 +113,7 @@ class Router:
         """Add an exchange, or return the one that has the name already, unchecked and unchanged.
 
         `alternate` defaults to the argument `alternate-exchange` where that is a long string.
-        Raises UnknownExchangeTypeError.
+        Raises UnknownExchangeTypeError, and InvalidDelayedTypeError for an exchange that delays.
         """
         exchange = self.exchanges.get(name)
         if exchange is not None:
@@ -116,6 +121,8 @@ class Router:
         exchange_class = EXCHANGE_TYPES.get(type_name)
         if exchange_class is None:
             raise UnknownExchangeTypeError(type_name)
+        if type_name == DELAYED:
+            exchange_class = delayed_class(arguments)
         if alternate is None and arguments:
             kind, value = arguments.get("alternate-exchange", ("void", None))
             if kind == "longstr" and isinstance(value, str):
@@ -128,6 +135,8 @@ class Router:
             arguments=arguments,
             alternate=alternate,
         )
+        if self.make_line is not None and isinstance(exchange, DelayedExchange):
+            exchange.line = self.make_line(exchange)
         self.exchanges[name] = exchange
         if not name:
             self._default = exchange
@@ -275,6 +284,8 @@ class Router:
             doomed.extend(self._unbind_everywhere(exchange))
             if listener is not None:
                 listener.removed(exchange)
+            if exchange.line is not None:
+                exchange.line.delete()
         return list(gone)
 
     def _tell_unbound(self, source: Exchange, bindings: Iterator[Binding]) -> None:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
+from storage import delayed
 from storage.blocks import (
     IN_FILE,
     Header,
@@ -40,7 +41,9 @@ from storage.priorities import queue_qid
 from storage.recovery import read_state
 from storage.table import MAP_SIZE, pack_blob, unused_octets
 
-TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps")
+TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
+_ADDED = (delayed.TABLE,)
+"""Those that data of earlier versions do not have."""
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
 _COUNT = Struct(">I")
@@ -81,6 +84,8 @@ class Stats(NamedTuple):
     bodies: int
     files: int
     definitions: int
+    delayed: int
+    """Messages that wait until they are due."""
     starts: int
     clean: bool
     file_size: int
@@ -139,6 +144,7 @@ class Check:
         self._in_files: set[int] = set()
         self._sweeps: list[tuple[int, int, int]] = []
         self._files = 0
+        self._delayed = 0
 
     def run(self) -> Stats | None:
         """Look through everything; None if there is nothing that could be read."""
@@ -168,7 +174,8 @@ class Check:
             try:
                 self._db[name] = env.open_db(name.encode(), create=False)
             except lmdb.Error as error:
-                self._found(Finding(name, f"{_OPEN_FAILED}: {error}"))
+                if not (name in _ADDED and isinstance(error, lmdb.NotFoundError)):
+                    self._found(Finding(name, f"{_OPEN_FAILED}: {error}"))
 
     def _check_tables(self) -> None:
         for name, check in (
@@ -180,6 +187,7 @@ class Check:
             ("queues", self._check_queues),
             ("bodies", self._check_bodies),
             ("refs", self._check_refs),
+            (delayed.TABLE, self._check_delayed),
         ):
             self._reading(name)
             if name in self._db:
@@ -436,6 +444,31 @@ class Check:
             elif not records:
                 self._found(Finding(f"refs {msg_id}", "no record refers to it"))
 
+    def _check_delayed(self) -> None:
+        known = {row.id for row in self._rows if isinstance(row, ExchangeRow)}
+        counted: dict[int, int] = {}
+        lines = Counter[int]()
+        for key, value in self._table(delayed.TABLE):
+            line = int.from_bytes(key[: delayed.LINE_SIZE], "big")
+            try:
+                if len(key) == delayed.LINE_SIZE:
+                    counted[line] = delayed.unpack_count(line, value)
+                    continue
+                delayed.unpack_key(key)
+                lines[line] += 1
+                delayed.unpack_row(key, value)
+            except (DamagedError, StructError) as error:
+                self._found(Finding(f"{delayed.TABLE} {key.hex()}", str(error)))
+        for line in lines.keys() | counted.keys():
+            count = lines[line]
+            if line not in known:
+                text = f"{count} delayed messages are left of an exchange that is not there"
+                self._found(Finding(f"{delayed.TABLE} {line}", text, damage=False))
+            elif counted.get(line, -1) != count:
+                text = f"{count} delayed messages are there, {counted.get(line, 'none')} are counted"
+                self._found(Finding(f"{delayed.TABLE} {line}", text))
+        self._delayed = sum(lines.values())
+
     def _check_files(self) -> None:
         if not self._blobs.is_dir():
             return
@@ -474,6 +507,7 @@ class Check:
             self._txn.stat(self._db["bodies"])["entries"] if "bodies" in self._db else 0,
             self._files,
             len(self._rows),
+            self._delayed,
             self._boot,
             is_clean,
             size,

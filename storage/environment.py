@@ -13,13 +13,16 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from struct import Struct
 from typing import Any
 
 import lmdb
 
+from storage import delayed, delayed_rows
 from storage.blocks import (
     LAST_SEQ_ID,
     bits_of,
@@ -37,10 +40,11 @@ FORMAT = b"1"
 ROOM = 16 * 1024 * 1024
 """Octets of disk that a commit leaves free: a failed one with less around it failed for want of room."""
 
+_first = itemgetter(0)
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
-_TABLES = ("meta", "defs", "blocks", "acks", "bodies", "refs", "sweeps", "queues")
+_TABLES = ("meta", "defs", "blocks", "acks", "bodies", "refs", "sweeps", "queues", delayed.TABLE)
 _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
 
 
@@ -65,6 +69,8 @@ class Environment:
             self.blobs.mkdir(exist_ok=True)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the data in {data_dir}: {error}") from None
+        self._gone_lines: list[int] = []
+        """Lines of delayed messages that are deleted and still have rows."""
         try:
             self.was_clean, self.boot = self._begin()
         except lmdb.Error as error:
@@ -116,12 +122,14 @@ class Environment:
         if batch.paged or self.paged.unfinished:
             self._commit_paged(batch.paged, batch.durable)
         store = self.store
-        if not batch.needs_sync and not store.unfinished:
+        if not batch.needs_sync and not store.unfinished and not self._gone_lines:
             unlink, store.unlink = store.unlink, []
             return unlink
         try:
             with store.writing() as txn:
-                self._put_rows(txn, batch.rows)
+                gone = [*self._gone_lines, *self._put_rows(txn, batch.rows)]
+                if gone:
+                    gone = delayed_rows.sweep(txn.cursor(store.db[delayed.TABLE]), gone)
                 store.go_on_sweeping(txn)
                 store.apply(txn, batch.durable)
         except lmdb.Error as error:
@@ -129,16 +137,23 @@ class Environment:
                 raise
             done = self._commit_deletions(store, batch.durable)
             raise DiskFullError(str(error), deletions_done=done, paged_done=True) from error
+        self._gone_lines = gone
         unlink, store.unlink = store.unlink, []
         return unlink
 
-    def _put_rows(self, txn: Any, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
-        for table, key, value in rows:
+    def _put_rows(self, txn: Any, rows: Iterable[tuple[str, bytes, bytes | None]]) -> list[int]:
+        """Write and delete rows, in their order; returns the lines of delayed messages that are deleted thereby."""
+        gone = []
+        for (table, is_deletion), some in groupby(rows, key=_kind_of_row):
             db = self.store.db[table]
-            if value is None:
+            if not is_deletion:  # fewer calls, and neighbours one after another
+                txn.cursor(db).putmulti(sorted([(key, value) for _, key, value in some], key=_first))
+                continue
+            for _, key, _ in some:
                 txn.delete(key, db=db)
-            else:
-                txn.put(key, value, db=db)
+                if table == delayed.TABLE and delayed_rows.is_line(key):
+                    gone.append(int.from_bytes(key, "big"))
+        return gone
 
     def _commit_paged(self, changes: Changes, durable: Changes) -> None:
         paged = self.paged
@@ -210,7 +225,7 @@ class Environment:
     @property
     def has_unfinished(self) -> bool:
         """Whether a sweep waits to be carried on by the next commit, or files to be named by it."""
-        return bool(self.store.unfinished or self.paged.unfinished or self.store.unlink)
+        return bool(self.store.unfinished or self.paged.unfinished or self.store.unlink or self._gone_lines)
 
     def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
         """Note that everything is written and what the next start needs to know. The last commit there is.
@@ -288,6 +303,25 @@ class Environment:
         """Where a very large body is."""
         return self.blobs / f"{msg_id:016x}"
 
+    def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
+        """The next delayed messages of a line, from `start` on, as many as a window takes."""
+        with self.store.env.begin() as txn:
+            cursor = txn.cursor(self.store.db[delayed.TABLE])
+            limit, octets = delayed.WINDOW, delayed.WINDOW_OCTETS
+            return delayed_rows.read_rows(cursor, line, start, limit=limit, octets=octets)
+
+    def recover_delayed(self, known: Collection[int]) -> dict[int, int]:
+        """How many delayed messages these lines have, those that have any; the others' go with the next commits."""
+        with self.store.env.begin() as txn:
+            cursor = txn.cursor(self.store.db[delayed.TABLE])
+            found = delayed_rows.lines(cursor)
+            self._gone_lines += [line for line in found if line not in known]
+            return {
+                line: delayed_rows.count(cursor, line, value)
+                for line, value in found.items()
+                if line in known
+            }
+
     def rows(self, table: str) -> Iterator[tuple[bytes, bytes]]:
         """All rows of a table of the durable environment."""
         with self.store.env.begin() as txn:
@@ -299,6 +333,11 @@ class Environment:
         """Octets that the file system has left; unused ones of the data files come on top."""
         stat = os.statvfs(self.data_dir)
         return stat.f_bavail * stat.f_frsize
+
+
+def _kind_of_row(row: tuple[str, bytes, bytes | None]) -> tuple[str, bool]:
+    """The table, and whether the row is deleted."""
+    return row[0], row[2] is None
 
 
 def sync_directory(path: Path) -> None:

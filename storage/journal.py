@@ -17,6 +17,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, Plan, pack_bits, pack_key, plan_blocks
+from storage.delayed import KEY_SIZE, TABLE as DELAYED
 from storage.errors import DiskFullError
 from storage.loading import Range
 from storage.message import Persistent
@@ -183,6 +184,7 @@ class Journal:
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write a row of `table`."""
         self._rows.append((table, key, value))
+        self.octets += len(value)
         self.urgent = True
 
     def delete(self, table: str, key: bytes) -> None:
@@ -298,7 +300,7 @@ class Journal:
             (paged if is_paged else durable).unrefs.append(msg_id)
         durable.sweeps += self._sweeps
         paged.sweeps += self._sweeps
-        octets = durable.octets + paged.octets
+        octets = durable.octets + paged.octets + sum([len(value) for _, _, value in self._rows if value])
         batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets)
         self._queues = []
         self._dirty = []
@@ -455,7 +457,11 @@ class Journal:
         entries = [entry for queue in self._queues for entry in queue.journal_fresh]
         entries += [entry for _, copies in self.files.values() for _, entry in copies]
         rows = {key for table, key, _ in self._rows if table == "defs"}
-        return sum([entry.state == NEW for entry in entries]), len(rows)
+        delayed = {
+            key: value for table, key, value in self._rows if table == DELAYED and len(key) == KEY_SIZE
+        }
+        messages = sum([entry.state == NEW for entry in entries])
+        return messages + sum([value is not None for value in delayed.values()]), len(rows)
 
     # -- bodies in files --------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from broker.definitions import Definitions, StoredUsers
 from broker.disk import Disk, paging
 from broker.handshake import PROTOCOL_HEADER
 from broker.server import Server
+from storage.delayed import DelayedRows, Due
 from storage.errors import DiskFullError
 from storage.loading import LoadRequest
 from storage.recovery import saved_rows
@@ -63,6 +64,13 @@ class Node(Server):
         self.settings = settings
         self.clock = Clock()
         self._loop = self.clock
+        self.turn.clock = lambda: round(self.clock.now * 1000)
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Time passes, and what is due by the clock on the wall happens."""
+        self.clock.now += milliseconds / 1000
+        self.turn.timers.run(self.turn.clock())
+        self.run_turn()
 
 
 class ManualJournal:
@@ -167,11 +175,12 @@ class Cranked:
 
 
 class CrankedDisk(Disk):
-    """A real data directory without threads. `loads` is what queues wait for."""
+    """A real data directory without threads. `loads` is what queues wait for, `reads` what delay lines do."""
 
     def __init__(self, data_dir: Path, config: StorageConfig) -> None:
         super().__init__(data_dir, config, ram_limit=64 * 1024 * 1024)
         self.loads: list[LoadRequest] = []
+        self.reads: list[tuple[int, Due, Callable[[DelayedRows], None]]] = []
         self.commits = Cranked()
 
     def start(self, host: StorageHost, loop: object) -> None:
@@ -179,6 +188,10 @@ class CrankedDisk(Disk):
 
     def _load(self, request: LoadRequest) -> None:
         self.loads.append(request)
+
+    def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
+        """It waits for the test."""
+        self.reads.append((line, start, done))
 
 
 class DiskNode(Node):
@@ -198,6 +211,7 @@ class DiskNode(Node):
         self.data_dir = data_dir
         self.disk.recover([queue.backing for queue in self._recovered])
         self._recovered = []
+        self.disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
         self.commit()
 
     def commit(self) -> None:
@@ -219,7 +233,10 @@ class DiskNode(Node):
         self._go_on()
 
     def read(self) -> None:
-        """Everything that queues have asked for is read, and what the loop does then."""
+        """Everything that queues and delay lines have asked for is read, and what the loop does then."""
+        reads, self.disk.reads = self.disk.reads, []
+        for line, start, done in reads:
+            done(self.disk.environment.read_delayed(line, start))
         loads, self.disk.loads = self.disk.loads, []
         for request in loads:
             request.queue.loaded(request, self.disk.environment.read(request.ranges, request.limit))
@@ -232,7 +249,9 @@ class DiskNode(Node):
     def killed(self) -> "DiskNode":
         """The next server on the same disk; what was not committed is lost."""
         self.disk.close()
-        return DiskNode(self.data_dir, **self.settings)
+        following = DiskNode(self.data_dir, **self.settings)
+        following.clock.now = self.clock.now
+        return following
 
     def restarted(self) -> "DiskNode":
         """The next server after this one was stopped; its clients must be gone."""

@@ -10,7 +10,7 @@ from broker.errors import access_refused, not_found, precondition_failed, resour
 from broker.methods.names import check_binding_key, check_name, check_not_default_exchange, strip_cr_lf
 from broker.queue import Queue
 from exchanges.base import Exchange
-from exchanges.errors import InvalidXMatch
+from exchanges.errors import ExchangeError, InvalidXMatch
 from exchanges.router import EXCHANGE_TYPES
 
 
@@ -53,14 +53,17 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
     if "alternate-exchange" in arguments:
         channel.check_permission("read", "exchange", name)
         channel.check_permission("write", "exchange", str(arguments["alternate-exchange"][1]))
-    return vhost.router.declare(
-        name,
-        kind,
-        durable=bool(method.durable),
-        auto_delete=bool(method.auto_delete),
-        internal=bool(method.internal),
-        arguments=arguments,
-    )
+    try:
+        return vhost.router.declare(
+            name,
+            kind,
+            durable=bool(method.durable),
+            auto_delete=bool(method.auto_delete),
+            internal=bool(method.internal),
+            arguments=arguments,
+        )
+    except ExchangeError as error:
+        raise precondition_failed(str(error)) from None
 
 
 def exchange_delete(channel: Channel, method: Wire.Delete) -> None:

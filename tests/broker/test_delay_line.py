@@ -1,0 +1,567 @@
+"""Delayed messages: exchanges that delay, their lines, and what becomes of them when the broker ends."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import Client, DiskNode, Node, publish_frames
+
+from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
+from broker.amqp.tables import Table
+from broker.config import StorageConfig
+from storage.check import Check, Finding
+
+
+def declare_exchange(
+    client: Client, name: str = "d", inner: str = "direct", *, durable: bool = True, **arguments: Any
+) -> list[str]:
+    """Declare an exchange that delays; more arguments as typed fields."""
+    table: Table = {"x-delayed-type": ("longstr", inner)} | {
+        key.replace("_", "-"): value for key, value in arguments.items()
+    }
+    client.send(
+        make(Exchange.Declare, 0, name, "x-delayed-message", False, durable, False, False, False, table)
+    )
+    settle(client)
+    return client.sent()
+
+
+def settle(client: Client) -> None:
+    """Commit until the replies are sent that wait for it, and what was asked for meanwhile is done."""
+    while client.connection.held is not None:
+        client.node.commit()
+
+
+def bind(
+    client: Client, key: str = "k", queue: str = "q", exchange: str = "d", arguments: Any = None
+) -> None:
+    """Bind a queue."""
+    client.send(make(Queue.Bind, 0, queue, exchange, key, False, arguments or {}))
+
+
+def delayed(
+    client: Client, delay: Any, body: bytes = b"m", key: str = "k", exchange: str = "d", **options: Any
+) -> None:
+    """Publish a message with a delay in ms, or with any field as the header; options are properties."""
+    field = delay if isinstance(delay, tuple) else ("signedint", delay)
+    headers = {"x-delay": field} | options.pop("headers", {})
+    options.setdefault("delivery_mode", 2)
+    client.publish(key, body, exchange=exchange, headers=headers, **options)
+
+
+def setup(node: Node, inner: str = "direct", **options: Any) -> Client:
+    """A client with an exchange, a durable queue bound to it, and a consumer of that."""
+    client = Client(node)
+    declare_exchange(client, inner=inner, **options)
+    client.declare("q", durable=True)
+    bind(client)
+    client.consume("q", no_ack=True)
+    settle(client)
+    client.take()
+    return client
+
+
+def bodies(client: Client) -> list[bytes]:
+    """The bodies of what was delivered since the last look."""
+    return [item.body for item in client.take() if isinstance(item.method, Basic.Deliver)]
+
+
+def line_of(node: Node, name: str = "d") -> Any:
+    """The line of an exchange."""
+    return node.vhosts["/"].router.exchanges[name].line
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
+    made = [DiskNode(tmp_path)]
+
+    yield made[0]
+    made[0].disk.close()
+
+
+class TestDelay:
+    def test_a_message_is_delivered_when_its_delay_is_over_and_not_before(self, node):
+        """For as many milliseconds as the header says it is nowhere to be seen but in the count."""
+        client = setup(node)
+        delayed(client, 500)
+        assert [] == bodies(client)
+        assert 1 == line_of(node).count
+        node.pass_time(499)
+        assert [] == bodies(client)
+        node.pass_time(1)
+        assert [b"m"] == bodies(client)
+        assert 0 == line_of(node).count
+
+    def test_the_delay_is_negated(self, node):
+        """Consumers see from the header how long the message was held back; all else is as it was published."""
+        client = setup(node)
+        delayed(client, 500, headers={"a": ("longstr", "b")}, content_type="text/plain", message_id="7")
+        node.pass_time(500)
+        (sent,) = client.sent()
+        assert sent.endswith(
+            "exchange=d routing_key=k content_type=text/plain headers={'x-delay': ('signedint', -500), 'a': ('longstr', 'b')} "
+            "delivery_mode=2 message_id=7 'm'"
+        )
+
+    def test_messages_come_out_by_time_and_then_in_the_order_they_came(self, node):
+        """The shortest delay is over first; equal ones keep their order."""
+        client = setup(node)
+        for delay, body in ((300, b"c"), (100, b"a1"), (200, b"b"), (100, b"a2")):
+            delayed(client, delay, body)
+        node.pass_time(1000)
+        assert [b"a1", b"a2", b"b", b"c"] == bodies(client)
+
+    @pytest.mark.parametrize(
+        "field",
+        [
+            ("signedint", 0), ("signedint", -5), ("long", 4294967296), ("bool", True), ("void", None), ("longstr", "soon"),
+            ("longstr", ""), ("longstr", "-3"), ("table", {}), ("array", []), ("double", 0.5), ("timestamp", 5), ("longstr", "9" * 400),
+        ],
+    )  # fmt: skip
+    def test_what_is_no_delay_delays_nothing(self, node, field):
+        """Zero, negative, too large, or no number at all: the message goes at once, its header as it was."""
+        client = setup(node)
+        delayed(client, field)
+        (sent,) = client.take()
+        assert b"m" == sent.body
+        assert 0 == line_of(node).count
+
+    @pytest.mark.parametrize(
+        "field",
+        [
+            ("byte", 100), ("unsignedbyte", 100), ("short", 100), ("unsignedshort", 100), ("unsignedint", 100), ("long", 100),
+            ("longstr", "100"), ("double", 100.9), ("float", 100.5),
+        ],
+    )  # fmt: skip
+    def test_a_delay_may_be_any_number(self, node, field):
+        """Integers of any width, and what the plugin makes one of: digits, and a float cut off at its point."""
+        client = setup(node)
+        delayed(client, field)
+        node.pass_time(99)
+        assert [] == bodies(client)
+        node.pass_time(1)
+        (sent,) = client.sent()
+        assert "headers={'x-delay': ('signedint', -100)}" in sent
+
+    def test_the_longest_delay_is_nearly_fifty_days(self, node):
+        """2^32-1 ms is a delay; its negation takes a wider type."""
+        client = setup(node)
+        delayed(client, ("long", 4294967295))
+        node.pass_time(4294967294)
+        assert [] == bodies(client)
+        node.pass_time(1)
+        assert "headers={'x-delay': ('long', -4294967295)}" in client.sent()[0]
+
+    def test_a_message_without_the_header_goes_at_once(self, node):
+        """The exchange is one like any other then."""
+        client = setup(node)
+        client.publish("k", b"m", exchange="d")
+        client.publish("other", b"n", exchange="d")
+        assert [b"m"] == bodies(client)
+
+    def test_the_bindings_count_when_the_delay_is_over(self, node):
+        """A queue that is bound meanwhile gets the message, one that is unbound does not."""
+        client = setup(node)
+        client.declare("late")
+        delayed(client, 100)
+        bind(client, queue="late")
+        client.send(make(Queue.Unbind, 0, "q", "d", "k", {}))
+        node.pass_time(100)
+        assert [] == bodies(client)
+        assert 1 == node.vhosts["/"].queues["late"].ready_count
+
+    def test_a_delayed_message_without_a_queue_is_neither_returned_nor_given_to_the_alternate_exchange(
+        self, node
+    ):
+        """Where it goes is not known before its time; then the alternate exchange counts."""
+        client = Client(node)
+        client.declare("lost")
+        client.send(make(Queue.Bind, 0, "lost", "amq.fanout", "", False, {}))
+        declare_exchange(client, alternate_exchange=("longstr", "amq.fanout"))
+        client.take()
+        delayed(client, 100, mandatory=True)
+        assert [] == client.sent()
+        assert 0 == node.vhosts["/"].queues["lost"].ready_count
+        node.pass_time(100)
+        assert [] == client.sent()
+        assert 1 == node.vhosts["/"].queues["lost"].ready_count
+
+    def test_a_message_that_nobody_wants_in_the_end_is_gone(self, node):
+        """It is not kept for somebody who might bind later."""
+        client = setup(node)
+        delayed(client, 100, key="other")
+        node.pass_time(100)
+        assert 0 == line_of(node).count
+        assert [] == bodies(client)
+
+    def test_many_that_are_due_at_once_are_given_back_in_several_turns(self, node):
+        """One turn releases a few hundred, and asks for another one."""
+        client = setup(node)
+        for number in range(1000):
+            delayed(client, 100, str(number).encode())
+        node.pass_time(100)
+        assert 800 == line_of(node).count
+        node.clock.run()
+        assert 0 == line_of(node).count
+        assert [str(number).encode() for number in range(1000)] == bodies(client)
+
+    def test_copies_are_routed_when_the_delay_is_over(self, node):
+        """CC and BCC count then, and BCC is not shown."""
+        client = setup(node)
+        for name in ("cc", "bcc"):
+            client.declare(name)
+            bind(client, name, name)
+        client.take()
+        keys = {
+            "CC": ("array", [("longstr", "cc")]),
+            "BCC": ("array", [("longstr", "bcc")]),
+        }
+        delayed(client, 100, headers=keys)
+        node.pass_time(100)
+        queues = node.vhosts["/"].queues
+        assert (1, 1) == (queues["cc"].ready_count, queues["bcc"].ready_count)
+        (sent,) = client.sent()
+        assert "headers={'x-delay': ('signedint', -100), 'CC': ('array', [('longstr', 'cc')])}" in sent
+
+    def test_a_transaction_delays_from_its_commit_on(self, node):
+        """What is not committed is not delayed either."""
+        client = setup(node)
+        client.ask(make(Channel.Open, ""), 2)
+        client.send(Tx.Select(), 2)
+        client.receive(
+            publish_frames("k", b"m", exchange="d", channel=2, headers={"x-delay": ("signedint", 100)})
+        )
+        assert 0 == line_of(node).count
+        node.pass_time(50)
+        client.send(Tx.Commit(), 2)
+        client.take()
+        assert 1 == line_of(node).count
+        node.pass_time(99)
+        assert [] == bodies(client)
+        node.pass_time(1)
+        assert [b"m"] == bodies(client)
+
+
+class TestTypes:
+    def test_a_topic_exchange_may_delay(self, node):
+        """Patterns count when the delay is over."""
+        client = setup(node, "topic")
+        bind(client, "a.*.#")
+        delayed(client, 100, key="a.b.c")
+        delayed(client, 100, key="b.b.c")
+        node.pass_time(100)
+        assert [b"m"] == bodies(client)
+
+    def test_a_fanout_exchange_may_delay(self, node):
+        """All queues get the message, with or without a delay."""
+        client = setup(node, "fanout")
+        delayed(client, 100, key="whatever")
+        client.publish("whatever", b"now", exchange="d")
+        client.publish("whatever", b"now", exchange="d")
+        assert [b"now", b"now"] == bodies(client)
+        node.pass_time(100)
+        assert [b"m"] == bodies(client)
+
+    def test_a_headers_exchange_may_delay(self, node):
+        """The other headers count when the delay is over."""
+        client = setup(node, "headers")
+        client.send(make(Queue.Unbind, 0, "q", "d", "k", {}))
+        bind(client, "", arguments={"colour": ("longstr", "red")})
+        client.take()
+        delayed(client, 100, headers={"colour": ("longstr", "red")})
+        delayed(client, 100, headers={"colour": ("longstr", "blue")})
+        node.pass_time(100)
+        assert [b"m"] == bodies(client)
+
+    @pytest.mark.parametrize("first", ["amq.fanout", "d2"])
+    def test_an_exchange_bound_to_one_that_delays_hands_over_and_the_delay_counts_there_once(
+        self, node, first
+    ):
+        """By bindings between exchanges: the message waits once, in the first exchange that delays."""
+        client = setup(node)
+        declare_exchange(client, "d2", "fanout")
+        client.send(make(Exchange.Bind, 0, "d", first, "", False, {}))
+        client.take()
+        delayed(client, 100, exchange=first)
+        node.pass_time(99)
+        assert [] == bodies(client)
+        node.pass_time(1)
+        assert [b"m"] == bodies(client)
+        assert (0, 0) == (line_of(node).count, line_of(node, "d2").count)
+
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            ({}, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
+            ({"x-delayed-type": ("signedint", 1)}, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
+            ({"x-delayed-type": ("longstr", "x-delayed-message")}, "Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'"),
+            ({"x-delayed-type": ("longstr", "sharded")}, "unknown exchange type 'sharded'"),
+        ],
+    )  # fmt: skip
+    def test_the_type_behind_has_to_be_one(self, node, arguments, told):
+        """406 with the plugin's text for a missing or wrong `x-delayed-type`."""
+        client = Client(node)
+        declare = make(
+            Exchange.Declare, 0, "d", "x-delayed-message", False, True, False, False, False, arguments
+        )
+        (sent,) = client.ask(declare)
+        assert (
+            f'1 channel.close reply_code=406 reply_text="PRECONDITION_FAILED - {told}" class_id=40 method_id=10'
+            == sent
+        )
+        assert "d" not in node.vhosts["/"].router.exchanges
+
+    def test_a_redeclaration_compares_what_that_of_any_exchange_compares(self, node):
+        """As in RabbitMQ the arguments do not count but for the alternate exchange."""
+        client = Client(node)
+        assert ["1 exchange.declare-ok"] == declare_exchange(client)
+        assert ["1 exchange.declare-ok"] == declare_exchange(client, inner="topic")
+        (sent,) = client.ask(make(Exchange.Declare, 0, "d", "direct", False, True, False, False, False, {}))
+        assert (
+            "inequivalent arg 'type' for exchange 'd' in vhost '/': received 'direct' but current is ''x-delayed-message''"
+            in sent
+        )
+
+
+class TestOnDisk:
+    def test_a_confirm_waits_for_the_commit(self, disk_node):
+        """A persistent message is confirmed when its row is on disk, and not when it is due."""
+        client = setup(disk_node)
+        client.send(Confirm.Select())
+        client.take()
+        delayed(client, 10_000)
+        assert [] == client.sent()
+        disk_node.commit()
+        assert ["1 basic.ack delivery_tag=1"] == client.sent()
+
+    def test_a_transient_message_is_confirmed_at_once_and_kept_all_the_same(self, disk_node):
+        """As with the plugin everything that is delayed is on disk; a transient one waits for nothing."""
+        client = setup(disk_node)
+        client.send(Confirm.Select())
+        client.take()
+        delayed(client, 10_000, delivery_mode=1)
+        assert ["1 basic.ack delivery_tag=1"] == client.sent()
+        disk_node.commit()
+        following = disk_node.killed()
+        assert 1 == line_of(following).count
+        following.disk.close()
+
+    def test_a_full_disk_refuses_and_keeps_the_message(self, disk_node):
+        """The publisher is told no; the message is delivered when it is due, and stored when there is room."""
+        client = setup(disk_node)
+        client.send(Confirm.Select())
+        client.take()
+        delayed(client, 100)
+        disk_node.fail()
+        assert "1 basic.nack delivery_tag=1" == client.sent()[0]
+        disk_node.commit()
+        assert 1 == line_of(disk_node).count
+        disk_node.pass_time(100)
+        assert [b"m"] == bodies(client)
+
+    @pytest.mark.parametrize("end", ["killed", "restarted"])
+    def test_what_is_pending_survives(self, disk_node, end):
+        """After a stop or a kill the count is right, nothing comes too early, and what is overdue comes at once in order."""
+        client = setup(disk_node)
+        for delay in (5000, 1000, 3000, 2000, 9000):
+            delayed(client, delay, str(delay).encode())
+        disk_node.commit()
+        client.connection.lost()
+        disk_node.clock.now += 4
+        following = getattr(disk_node, end)()
+        assert 5 == line_of(following).count
+        client = Client(following)
+        client.consume("q", no_ack=True)
+        client.take()
+        following.read()
+        assert [b"1000", b"2000", b"3000"] == bodies(client)
+        assert 2 == line_of(following).count
+        following.pass_time(999)
+        assert [] == bodies(client)
+        following.pass_time(1)
+        assert [b"5000"] == bodies(client)
+        following.pass_time(4000)
+        assert [b"9000"] == bodies(client)
+        following.commit()
+        last = following.killed()
+        assert 0 == line_of(last).count
+        assert [] == list(last.disk.environment.rows("delayed"))[1:]
+        last.disk.close()
+
+    def test_what_was_not_committed_is_lost_and_was_not_confirmed(self, disk_node):
+        """A kill before the commit: the message was never promised."""
+        client = setup(disk_node)
+        client.send(Confirm.Select())
+        client.take()
+        delayed(client, 1000)
+        assert [] == client.sent()
+        following = disk_node.killed()
+        assert 0 == line_of(following).count
+        following.disk.close()
+
+    def test_a_message_is_in_its_row_or_in_its_queue(self, disk_node):
+        """A kill between the release and its commit: it is released again; after the commit: it is in the queue."""
+        client = setup(disk_node)
+        delayed(client, 1000)
+        disk_node.commit()
+        client.connection.lost()
+        disk_node.pass_time(1000)
+        queue = disk_node.vhosts["/"].queues["q"]
+        assert (1, 0) == (queue.ready_count, line_of(disk_node).count)
+        second = disk_node.killed()
+        assert (0, 1) == (second.vhosts["/"].queues["q"].ready_count, line_of(second).count)
+        second.read()
+        assert (1, 0) == (second.vhosts["/"].queues["q"].ready_count, line_of(second).count)
+        second.commit()
+        third = second.killed()
+        third.read()
+        assert (1, 0) == (third.vhosts["/"].queues["q"].ready_count, line_of(third).count)
+        third.disk.close()
+
+    def test_the_row_of_a_large_message_stays_until_its_body_is_in_a_file(self, tmp_path):
+        """No commit waits for such files, so the row must: it is deleted when the queue has the message safe."""
+        node = DiskNode(tmp_path, storage=StorageConfig(sync=False, check_invariants=True, file_from=10_000))
+        client = setup(node)
+        client.ask(make(Basic.Cancel, "c-q", False))
+        assert client.connection.held is None
+        delayed(client, 1000, bytes(20_000))
+        node.commit()
+        node.pass_time(1000)
+        node.commit()
+        assert 2 == len(list(node.disk.environment.rows("delayed")))
+        (msg_id,) = node.disk.journal.files
+        assert node.disk.journal.file_written(msg_id)
+        node.commit()
+        node.commit()
+        assert 1 == len(list(node.disk.environment.rows("delayed")))
+        assert 0 == line_of(node).count
+        node.disk.close()
+
+    def test_deleting_the_exchange_deletes_its_messages(self, disk_node):
+        """Rows go a part at a time; none comes back, and those of other exchanges stay."""
+        client = setup(disk_node)
+        declare_exchange(client, "other")
+        for number in range(2500):
+            delayed(client, 1000 + number)
+        delayed(client, 1000, exchange="other")
+        disk_node.commit()
+        settle(client)
+        line = line_of(disk_node)
+        client.send(make(Exchange.Delete, 0, "d", False, True))
+        assert line.deleted
+        disk_node.commit()
+        rows = len(list(disk_node.disk.environment.rows("delayed")))
+        assert 2 < rows < 2500
+        while disk_node.disk.environment.has_unfinished:
+            disk_node.commit()
+        assert 2 == len(list(disk_node.disk.environment.rows("delayed")))
+        disk_node.pass_time(10_000)
+        assert [] == bodies(client)
+
+    def test_what_a_kill_leaves_of_a_deleted_exchange_goes_after_the_next_start(self, disk_node):
+        """So does what an exchange that is not durable has left."""
+        client = setup(disk_node)
+        declare_exchange(client, "brief", durable=False)
+        for number in range(2500):
+            delayed(client, 1000 + number)
+        delayed(client, 1000, exchange="brief")
+        disk_node.commit()
+        client.send(make(Exchange.Delete, 0, "d", False, True))
+        disk_node.commit()
+        following = disk_node.killed()
+        while following.disk.environment.has_unfinished:
+            following.commit()
+        assert [] == list(following.disk.environment.rows("delayed"))
+        following.disk.close()
+
+    def test_more_than_a_window_comes_back_in_order(self, disk_node):
+        """What memory does not hold is read as its time comes, over a kill as well; nothing is lost or twice."""
+        client = setup(disk_node)
+        delays = [1 + number * 7919 % 9000 for number in range(9000)]
+        for delay in delays[:8000]:
+            delayed(client, delay, str(delay).encode())
+        disk_node.commit()
+        assert len(line_of(disk_node).window) <= 4096
+        out = []
+
+        def drain(node, client, milliseconds):
+            for step in range(milliseconds // 50):
+                node.pass_time(50)
+                for _ in range(3):
+                    node.clock.run()
+                    node.read()
+                if step % 7 == 0:
+                    node.commit()
+                out.extend(map(int, bodies(client)))
+
+        drain(disk_node, client, 3000)
+        client.connection.lost()
+        disk_node.commit()
+        following = disk_node.killed()
+        client = Client(following)
+        client.consume("q", no_ack=True)
+        for delay in delays[8000:]:
+            delayed(client, 9000 + delay, str(9000 + delay).encode())
+        client.take()
+        drain(following, client, 20_000)
+        assert sorted([*delays[:8000], *[9000 + delay for delay in delays[8000:]]]) == sorted(out)
+        assert sorted(out[:2000]) == out[:2000]
+        assert 0 == line_of(following).count
+        following.disk.close()
+
+    def test_the_check_reads_delayed_messages(self, disk_node, tmp_path):
+        """A healthy table has no finding; a damaged row, a wrong count and an exchange that is gone are told."""
+        client = setup(disk_node)
+        for delay in (1000, 2000):
+            delayed(client, delay)
+        disk_node.commit()
+        disk_node.disk.close()
+        findings: list[Finding] = []
+        stats = Check(tmp_path, findings.append).run()
+        assert [] == [finding for finding in findings if finding.where.startswith("delayed")]
+        assert stats is not None
+        assert 2 == stats.delayed
+        environment = DiskNode(tmp_path).disk.environment
+        (count, _), (key, value), _ = environment.rows("delayed")
+        with environment.store.env.begin(write=True) as txn:
+            db = environment.store.db["delayed"]
+            txn.put(key, value[:-1] + b"?", db=db)
+            txn.put(key[:7] + b"\xff" + key[8:], value, db=db)
+            txn.delete(count, db=db)
+        environment.close()
+        Check(tmp_path, findings.append).run()
+        told = [(finding.text.partition(" message ")[0], finding.damage) for finding in findings]
+        assert ("delayed", True) in told
+        assert ("2 delayed messages are there, none are counted", True) in told
+        assert ("1 delayed messages are left of an exchange that is not there", False) in told
+
+    def test_a_damaged_row_is_lost_and_told_and_the_others_are_delivered(self, disk_node, caplog):
+        """The one message is skipped, and so is a count that cannot be read."""
+        client = setup(disk_node)
+        for delay in (1000, 2000, 3000):
+            delayed(client, delay, str(delay).encode())
+        disk_node.commit()
+        client.connection.lost()
+        environment = disk_node.disk.environment
+        (count, _), _, (key, value), _ = environment.rows("delayed")
+        with environment.store.env.begin(write=True) as txn:
+            db = environment.store.db["delayed"]
+            txn.put(key, value[:-1] + b"?", db=db)
+            txn.put(count, b"nonsense", db=db)
+        following = disk_node.killed()
+        assert 3 == line_of(following).count
+        client = Client(following)
+        client.consume("q", no_ack=True)
+        client.take()
+        following.read()
+        following.pass_time(3000)
+        assert [b"1000", b"3000"] == bodies(client)
+        assert 0 == line_of(following).count
+        assert "wrong checksum; it is lost" in caplog.text
+        following.disk.close()

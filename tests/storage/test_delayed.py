@@ -1,0 +1,230 @@
+from bisect import insort
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from storage.delayed import (
+    DelayedRows,
+    Window,
+    pack_count,
+    pack_key,
+    pack_line,
+    pack_row,
+    unpack_count,
+    unpack_key,
+    unpack_row,
+)
+from storage.errors import DamagedError
+
+SIZE, OCTETS = 4, 2000
+
+
+class Schedule(RuleBasedStateMachine):
+    """A window and its disk beside a sorted list of what is pending."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 1000
+        self.number = 0
+        self.disk = {}
+        self.begin([])
+
+    def begin(self, pending):
+        """Start on what is on disk; what was not committed is lost."""
+        self.pending = pending
+        self.window = Window(stored=True, size=SIZE, octets=OCTETS)
+        self.window.recovered(len(pending))
+        self.put, self.taken = {}, []
+        self.applied = []
+        self.start = self.found = None
+
+    @rule(delay=st.integers(1, 60), octets=st.sampled_from((1, 1, 1, 900, 5000)))
+    def publish(self, delay, octets):
+        """A message is put."""
+        self.number += 1
+        due = self.now + delay, self.number
+        self.put[due] = bytes(octets)
+        self.window.put(due, self.put[due])
+        insort(self.pending, due)
+
+    @rule()
+    def release(self):
+        """The first message that is due is taken: it is the first of all, unless that is being read."""
+        first = self.window.take(self.now)
+        if first is None:
+            assert not self.pending or self.pending[0][0] > self.now or not len(self.window)
+        else:
+            due, _ = first
+            assert self.pending.pop(0) == due
+            assert due[0] <= self.now
+            self.taken.append(due)
+
+    @rule(seconds=st.integers(1, 30))
+    def wait(self, seconds):
+        """Time passes."""
+        self.now += seconds
+
+    @rule(seconds=st.integers(1, 30))
+    def turn_back(self, seconds):
+        """The clock is set back."""
+        self.now -= seconds
+
+    @rule()
+    def commit(self):
+        """What was noted is on disk; nobody has been told yet."""
+        self.disk |= self.put
+        for due in self.taken:
+            del self.disk[due]
+        self.applied.append((list(self.put), self.taken))
+        self.put, self.taken = {}, []
+
+    @rule()
+    def tell(self):
+        """The loop learns of the commits."""
+        for put, taken in self.applied:
+            self.window.committed(put, taken)
+        self.applied = []
+
+    @precondition(lambda self: self.start is None)
+    @rule()
+    def ask(self):
+        """A read is asked for if one is wanted."""
+        self.start = self.window.wanted()
+
+    @precondition(lambda self: self.start is not None and self.found is None)
+    @rule(limit=st.integers(1, 6))
+    def read(self, limit):
+        """The thread reads what is on disk just now."""
+        rows = [(due, self.disk[due]) for due in sorted(self.disk) if due >= self.start]
+        self.found = DelayedRows(rows[:limit], more=len(rows) > limit)
+
+    @precondition(lambda self: self.found is not None)
+    @rule()
+    def take_in(self):
+        """What was read arrives, sooner or later."""
+        assert self.window.loaded(self.found) == 0
+        self.start = self.found = None
+
+    @rule()
+    def crash(self):
+        """The broker is killed and starts again."""
+        self.begin(sorted(self.disk))
+
+    @invariant()
+    def counts(self):
+        """Every pending message is counted."""
+        assert len(self.pending) == self.window.count
+
+    @invariant()
+    def bounded(self):
+        """Memory has two windows at most, and what was read or is on its way to disk besides."""
+        assert len(self.window) <= 2 * SIZE + 6 + len(self.window._fresh)
+
+    def teardown(self):
+        """In the end all come out, in order."""
+        self.tell()
+        self.now = 10**6
+        out = []
+        while self.pending:
+            self.release()
+            self.commit()
+            self.tell()
+            if self.start is None:
+                self.ask()
+            if self.start is not None:
+                if self.found is None:
+                    self.read(3)
+                self.take_in()
+            out.append(len(self.pending))
+            assert len(out) < 10_000
+        assert 0 == self.window.count
+        assert (0, 0) == (len(self.window), self.window.octets)
+
+
+TestSchedule = Schedule.TestCase
+TestSchedule.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+@given(st.lists(st.integers(1, 1000)), st.integers(0, 1000))
+def test_without_a_disk_messages_come_out_by_time_and_then_in_the_order_they_came(delays, now):
+    """What is due comes out sorted by when it is due; nothing else does, and nothing is to be read."""
+    window = Window(stored=False, size=SIZE)
+    for number, delay in enumerate(delays):
+        window.put((delay, number), b"")
+    out = []
+    while (first := window.take(now)) is not None:
+        out.append(first[0])
+    assert sorted((delay, number) for number, delay in enumerate(delays) if delay <= now) == out
+    assert len(delays) - len(out) == window.count
+    assert window.wanted() is None
+
+
+def test_a_million_messages_in_any_order_take_no_more_memory_than_a_window():
+    """Of messages that are on disk the window keeps twice its size, whether they come in order or not."""
+    window = Window(stored=True)
+    most = 0
+    for number in range(20_000):
+        due = 1000 + number * 7919 % 20_000, number
+        window.put(due, b"row")
+        window.committed([due], [])
+        most = max(most, len(window))
+    assert 20_000 == window.count
+    assert 2 * 2048 == most
+    assert 0 == window.remembered
+
+
+def test_octets_bound_the_window_too():
+    """Few large messages fill it as many small ones do; one is kept however large it is."""
+    window = Window(stored=True, size=1000, octets=10_000)
+    for number in range(100):
+        window.put((number, number), bytes(3000))
+    assert len(window) <= 7
+    alone = Window(stored=True, size=1000, octets=10_000)
+    alone.put((1, 1), bytes(100_000))
+    assert 1 == len(alone)
+
+
+def test_what_a_read_cannot_find_is_told():
+    """If fewer rows are there than were counted the difference is told, and counted no more."""
+    window = Window(stored=True)
+    window.recovered(5)
+    assert (0, 0) == window.wanted()
+    assert window.wanted() is None
+    assert 3 == window.loaded(DelayedRows([((1, 1), b"a"), ((2, 2), b"b")], more=False))
+    assert 2 == window.count
+    assert 1 == window.next_due
+
+
+@given(st.binary(max_size=255), st.binary(max_size=255), st.binary(max_size=300))
+def test_a_row_says_what_was_written(exchange, routing_key, content):
+    """Address and content come back as they were."""
+    address = bytes((len(exchange),)) + exchange + bytes((len(routing_key),)) + routing_key
+    key = pack_key(7, (1_700_000_000_000, 3))
+    assert (7, 1_700_000_000_000, 3) == unpack_key(key)
+    assert (address, content) == unpack_row(key, pack_row(key, address, content))
+
+
+@given(st.integers(0, 60), st.integers(1, 255))
+def test_a_changed_octet_is_noticed(at, change):
+    """Whatever octet of a row changes, or under whatever key it lies, it is not served."""
+    key = pack_key(7, (1_700_000_000_000, 3))
+    row = bytearray(pack_row(key, b"\x01x\x03key", b"content of the message, 28."))
+    assert 37 == len(row)
+    octets = bytearray(key) + row
+    octets[at % len(octets)] ^= change
+    with pytest.raises(DamagedError):
+        unpack_row(bytes(octets[:24]), bytes(octets[24:]))
+    with pytest.raises(DamagedError):
+        unpack_row(key, b"")
+
+
+def test_keys_of_a_line_begin_with_its_count_and_sort_by_time_and_number():
+    """The row that counts a line lies before its messages, which lie in the order they are due."""
+    keys = [pack_line(1), pack_key(1, (5, 9)), pack_key(1, (6, 1)), pack_key(1, (256, 0)), pack_line(2)]
+    assert sorted(keys) == keys
+    assert 12 == unpack_count(1, pack_count(1, 12))
+    with pytest.raises(DamagedError):
+        unpack_count(2, pack_count(1, 12))
+    with pytest.raises(DamagedError):
+        unpack_count(1, b"")
