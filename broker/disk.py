@@ -119,6 +119,7 @@ class Disk:
         number = qid or self.next_id()
         lazy = arguments.get("x-queue-mode", ("", ""))[1] == "lazy"
         highest = max_priority(arguments)
+        levels: list[VariableQueue] = []
 
         def make_level(level: int) -> VariableQueue:
             backing = self._queue_class(
@@ -127,7 +128,9 @@ class Disk:
                 durable=bool(qid),
                 next_seq=self._first_seq if qid else 0,
             )
-            backing.ram_limit //= highest + 1  # until the monitor looks
+            levels.append(backing)
+            for each in levels:  # until the monitor looks they share what one queue may have
+                each.ram_limit = min(each.ram_limit, self.pager.ram_limit // len(levels))
             if lazy:
                 backing.set_lazy(lazy=True)
             elif self.config.target_ram_count is not None:

@@ -98,7 +98,7 @@ def test_levels_share_what_a_queue_may_have_in_memory(node):
     fill(client)
     limits = [level.ram_limit for level in backing(node).levels.values()]
 
-    assert [node.disk.pager.ram_limit // 11] * 5 == limits
+    assert [node.disk.pager.ram_limit // 5] * 5 == limits
 
 
 def test_a_fixed_target_holds_for_every_level(tmp_path):
