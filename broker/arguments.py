@@ -1,20 +1,20 @@
 """What the arguments of declare and consume may be, and when two declarations are the same.
 
-The checks, their order and their texts are RabbitMQ 3.13's for classic queues, because clients match on the
-texts and the first of several faults is the one that is reported. Where 3.10 and 3.13 differ, 3.13 counts:
+The checks, their order and their texts are RabbitMQ 3.13's, because clients match on the texts and the first of several
+faults is the one that is reported. Where 3.10 and 3.13 differ, 3.13 counts:
 
 - `x-queue-type` `undefined` is `classic` (3.10: unsupported queue type).
 - Of several arguments of other queue types, the first by name is reported unless `x-queue-type` is given,
   then the first in the table (3.10: always the latter).
 
-On purpose not as RabbitMQ: queue types that do not exist here are refused with the text it has for types it
-does not know; an unknown `x-queue-master-locator` is accepted and a decimal in a redeclaration is unequal,
-where RabbitMQ crashes (541); the text of a string that is not printable Latin-1 stays a string instead of a
-list of numbers.
+On purpose not as RabbitMQ: streams do not exist here and are refused with the text it has for types it does not
+know; classic queues may have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers; an unknown
+`x-queue-master-locator` is accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); the
+text of a string that is not printable Latin-1 stays a string instead of a list of numbers.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.amqp.tables import Field, Table, argument_text, string_text, term_text, value_text
 from broker.errors import AMQPError, precondition_failed, resource
@@ -22,9 +22,13 @@ from broker.errors import AMQPError, precondition_failed, resource
 MAX_EXPIRY_MS = 315_360_000_000
 """Ten years: the longest `x-expires`, `x-message-ttl` and `expiration` that RabbitMQ takes."""
 
+CLASSIC = "classic"
+QUORUM = "quorum"
+
 _INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
+_LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders")  # the last two are deprecated
 
 _Validator = Callable[[Field], object]
 
@@ -80,6 +84,11 @@ def _at_most(limit: int, fault: str) -> _Validator:
 _expiry = _at_most(MAX_EXPIRY_MS, "value_too_large")
 
 
+def _positive(field: Field) -> None:
+    if _non_negative(field) == 0:
+        raise _InvalidArgumentError("{value_zero,0}")
+
+
 def _positive_expiry(field: Field) -> None:
     if _integer(field) == 0:
         raise _InvalidArgumentError("{value_zero,0}")
@@ -103,9 +112,12 @@ def _string(field: Field) -> str:
     return value
 
 
-def _overflow(field: Field) -> None:
-    if _string(field) not in {"drop-head", "reject-publish", "reject-publish-dlx"}:
-        raise _InvalidArgumentError("invalid_overflow")
+def _one_of(fault: str, *allowed: str) -> _Validator:
+    def check(field: Field) -> None:
+        if _string(field) not in allowed:
+            raise _InvalidArgumentError(fault)
+
+    return check
 
 
 def _unsupported(what: str, value: str) -> _InvalidArgumentError:
@@ -122,34 +134,115 @@ def _supported(what: str, *allowed: str) -> _Validator:
     return check
 
 
-# In the order in which RabbitMQ looks at them, both when it validates and when it compares.
+class _QueueType(NamedTuple):
+    """What queues of one type know, as RabbitMQ's modules of that name say in their `capabilities`."""
+
+    module: str
+    arguments: frozenset[str]
+    compared: tuple[str, ...]
+    """Those that a redeclaration must repeat, in the order in which RabbitMQ looks at them."""
+    foreign: frozenset[str]
+    """Arguments of other types, which are refused."""
+    consume_arguments: frozenset[str]
+    foreign_consume_arguments: frozenset[str]
+
+
+# In the order in which RabbitMQ validates them.
 _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-expires": _positive_expiry,
     "x-message-ttl": _expiry,
     "x-dead-letter-exchange": _string,
     _DEAD_LETTER_KEY: _string,
+    "x-dead-letter-strategy": _one_of("invalid_dlx_strategy", "at-most-once", "at-least-once"),
     "x-max-length": _non_negative,
     "x-max-length-bytes": _non_negative,
+    "x-max-in-memory-length": _non_negative,
+    "x-max-in-memory-bytes": _non_negative,
     "x-max-priority": _at_most(255, "max_value_exceeded"),
-    "x-overflow": _overflow,
+    "x-overflow": _one_of("invalid_overflow", "drop-head", "reject-publish", "reject-publish-dlx"),
     "x-queue-mode": _supported("mode", "default", "lazy"),
     "x-queue-version": _queue_version,
     "x-single-active-consumer": _bool,
-    "x-queue-type": _supported("type", "classic", "undefined"),
-    "x-queue-master-locator": lambda _field: None,
+    "x-queue-type": _supported("type", CLASSIC, QUORUM, "undefined"),
+    "x-quorum-initial-group-size": _positive,
+    "x-queue-leader-locator": _one_of("invalid_queue_locator_arg", *_LEADER_LOCATORS),
+    "x-delivery-limit": _non_negative,
+    "x-consumer-timeout": _non_negative,
+}
+_CONSUME_VALIDATORS: Mapping[str, _Validator] = {
+    "x-priority": _integer,
+    "x-cancel-on-ha-failover": _bool,
+    "x-consumer-timeout": _non_negative,
 }
 
-# Arguments of quorum queues and streams; `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
-_FOREIGN_QUEUE_ARGUMENTS = frozenset(
-    (
-        "x-dead-letter-strategy", "x-delivery-limit", "x-initial-cluster-size", "x-max-age",
-        "x-max-in-memory-bytes", "x-max-in-memory-length", "x-queue-leader-locator",
-        "x-quorum-initial-group-size", "x-stream-max-segment-size-bytes",
-    )
+_OF_ALL = (
+    "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
 )  # fmt: skip
+_OF_CLASSIC = (
+    *_OF_ALL, "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
+    "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
+)  # fmt: skip
+_OF_QUORUM = (
+    *_OF_ALL[:4], "x-dead-letter-strategy", *_OF_ALL[4:], "x-max-in-memory-length", "x-max-in-memory-bytes",
+    "x-overflow", "x-single-active-consumer", "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit",
+    "x-queue-leader-locator",
+)  # fmt: skip
+# `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
+_OF_STREAMS = (
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-initial-cluster-size",
+    "x-queue-leader-locator",
+)
+_CONSUME_CLASSIC = frozenset(("x-cancel-on-ha-failover", "x-priority", "x-credit"))
+_CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
+_OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
+_CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | {"x-stream-offset"}
 
-_CONSUME_VALIDATORS: Mapping[str, _Validator] = {"x-priority": _integer, "x-cancel-on-ha-failover": _bool}
-_FOREIGN_CONSUME_ARGUMENTS = frozenset({"x-stream-offset"})
+
+def _type(module: str, known: tuple[str, ...], consume: frozenset[str]) -> _QueueType:
+    ours = frozenset(("x-consumer-timeout",))
+    return _QueueType(
+        module, ours | set(known), known, _OF_ANY - set(known), ours | consume, _CONSUME_ANY - consume
+    )
+
+
+_TYPES = {
+    CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC, _CONSUME_CLASSIC),
+    QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM, _CONSUME_QUORUM),
+}
+
+
+def queue_type(arguments: Table) -> str:
+    """The type of a queue with these arguments, which are valid: `CLASSIC` or `QUORUM`."""
+    return QUORUM if arguments.get("x-queue-type") == ("longstr", QUORUM) else CLASSIC
+
+
+def check_may_be_generated(arguments: Table) -> None:
+    """Check that the server may choose the name of a queue with these arguments; before everything else.
+
+    Raises `AMQPError` 406.
+    """
+    kind = arguments.get("x-queue-type", _UNDEFINED)
+    if kind in (("longstr", QUORUM), ("longstr", "stream")):
+        raise precondition_failed(f"Cannot declare a server-named queue for type rabbit_{kind[1]}_queue")
+
+
+def check_queue_properties(
+    name: str, vhost: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
+) -> None:
+    """Check that a new queue's properties go with its type: quorum queues are durable and everybody's.
+
+    RabbitMQ does this last. `durable` must be False for an exclusive declaration.
+
+    Raises `AMQPError` 406.
+    """
+    if queue_type(arguments) != QUORUM:
+        return
+    faults = (("auto-delete", auto_delete), ("exclusive-owner", exclusive), ("non-durable", not durable))
+    for fault, found in faults:
+        if found:
+            raise precondition_failed(f"invalid property '{fault}' for {resource('queue', name, vhost)}")
 
 
 def max_priority(arguments: Table) -> int:
@@ -185,27 +278,31 @@ def check_queue_arguments(name: str, vhost: str, arguments: Table) -> None:
     """
     what = resource("queue", name, vhost)
     _validate("x-queue-type", _QUEUE_VALIDATORS["x-queue-type"], what, arguments)
+    type_ = _TYPES[queue_type(arguments)]
     for key, validator in _QUEUE_VALIDATORS.items():
-        _validate(key, validator, what, arguments)
+        if key in type_.arguments:
+            _validate(key, validator, what, arguments)
         if key == _DEAD_LETTER_KEY and key in arguments and "x-dead-letter-exchange" not in arguments:
             raise precondition_failed(f"invalid arg '{key}' for {what}: routing_key_but_no_dlx_defined")
     # RabbitMQ adds the default type where none is given, which leaves the table sorted.
     has_type = arguments.get("x-queue-type", _UNDEFINED) != _UNDEFINED
-    _refuse_foreign(_FOREIGN_QUEUE_ARGUMENTS, what, list(arguments) if has_type else sorted(arguments))
+    _refuse_foreign(type_.foreign, what, list(arguments) if has_type else sorted(arguments), type_.module)
 
 
-def check_consume_arguments(queue: str, vhost: str, arguments: Table) -> int:
+def check_consume_arguments(queue: str, vhost: str, arguments: Table, kind: str = CLASSIC) -> int:
     """Validate the arguments of a `basic.consume` and return the consumer's priority, 0 by default.
 
     RabbitMQ does this after the check of exclusive ownership and before that of exclusive use. `x-credit` and
-    unknown arguments are accepted.
+    unknown arguments are accepted. `kind` is the queue's type.
 
     Raises `AMQPError` 406.
     """
     what = resource("queue", queue, vhost)
+    type_ = _TYPES[kind]
     for key, validator in _CONSUME_VALIDATORS.items():
-        _validate(key, validator, what, arguments)
-    _refuse_foreign(_FOREIGN_CONSUME_ARGUMENTS, what, list(arguments))
+        if key in type_.consume_arguments:
+            _validate(key, validator, what, arguments)
+    _refuse_foreign(type_.foreign_consume_arguments, what, list(arguments), type_.module)
     return _integer(arguments.get("x-priority", ("signedint", 0)))
 
 
@@ -214,7 +311,7 @@ def check_queue_equivalence(
 ) -> None:
     """Check that a `queue.declare` (not passive) asks for the queue that exists.
 
-    Only the arguments a classic queue knows are compared; no `x-queue-type` is the same as `classic`.
+    Only the arguments that the existing queue's type knows are compared; no `x-queue-type` is the same as `classic`.
     Exclusive ownership is the caller's to check, before.
 
     `durable` must be False for an exclusive declaration, because exclusive queues are not durable.
@@ -224,7 +321,7 @@ def check_queue_equivalence(
     what = resource("queue", name, vhost)
     _compare_bool("durable", what, durable, current.durable)
     _compare_bool("auto_delete", what, auto_delete, current.auto_delete)
-    for key in _QUEUE_VALIDATORS:
+    for key in _TYPES[queue_type(current.arguments)].compared:
         _compare_argument(key, what, arguments, current.arguments)
 
 
@@ -270,10 +367,10 @@ def _validate(key: str, validator: _Validator, what: str, arguments: Table) -> N
         raise precondition_failed(f"invalid arg '{key}' for {what}: {error}") from None
 
 
-def _refuse_foreign(foreign: frozenset[str], what: str, keys: list[str]) -> None:
+def _refuse_foreign(foreign: frozenset[str], what: str, keys: list[str], module: str) -> None:
     for key in keys:
         if key in foreign:
-            raise precondition_failed(f"invalid arg '{key}' for {what} of queue type rabbit_classic_queue")
+            raise precondition_failed(f"invalid arg '{key}' for {what} of queue type {module}")
 
 
 def _compare_bool(key: str, what: str, received: bool, current: bool) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from broker.amqp.tables import Table
+from broker.arguments import queue_type
 from broker.consumer import Consumer
 from broker.settings import QueueSettings, queue_settings
 from broker.turn import Turn
@@ -81,6 +82,7 @@ class Queue:
         "single_active",
         "touched",
         "turn",
+        "type",
         "unpaced_until",
         "vhost",
     )
@@ -108,6 +110,7 @@ class Queue:
         self.exclusive_owner = exclusive_owner
         self.auto_delete = auto_delete
         self.arguments = arguments or {}
+        self.type = queue_type(self.arguments)
         self.settings: QueueSettings = queue_settings(self.arguments)
         self.deleted = False
         # consumers

@@ -4,10 +4,17 @@ import secrets
 
 from broker.amqp.commands import Basic as Wire, make
 from broker.amqp.tables import Table
-from broker.arguments import check_consume_arguments
+from broker.arguments import QUORUM, check_consume_arguments
 from broker.channel import Channel
 from broker.consumer import Consumer
-from broker.errors import access_refused, not_allowed, not_implemented, precondition_failed, resource
+from broker.errors import (
+    access_refused,
+    not_allowed,
+    not_implemented,
+    precondition_failed,
+    resource,
+    resource_locked,
+)
 from broker.methods.names import queue_name
 from broker.route import REPLY_TO
 
@@ -38,17 +45,22 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, host)
     arguments: Table = method.arguments or {}  # type: ignore[assignment]
-    priority = check_consume_arguments(name, channel.vhost.name, arguments)
-    if queue.exclusive_consumer is not None or (
-        method.exclusive and (queue.consumers or queue.single_active)
-    ):
+    priority = check_consume_arguments(name, channel.vhost.name, arguments, queue.type)
+    exclusive = bool(method.exclusive)
+    if queue.type == QUORUM:
+        exclusive = False  # RabbitMQ's do not know it
+        if channel.global_prefetch:
+            raise not_implemented(
+                f"{resource('queue', name, channel.vhost.name)} does not support global qos"
+            )
+    if queue.exclusive_consumer is not None or (exclusive and (queue.consumers or queue.single_active)):
         raise access_refused(f"{resource('queue', name, channel.vhost.name)} in exclusive use")
     consumer = Consumer(
         method.consumer_tag or _generated_tag(),
         queue,
         channel,
         no_ack=bool(method.no_ack),
-        exclusive=bool(method.exclusive),
+        exclusive=exclusive,
         prefetch_count=channel.prefetch_count,
         priority=priority,
         arguments=arguments,
@@ -93,6 +105,11 @@ def basic_get(channel: Channel, method: Wire.Get) -> None:
     name = queue_name(channel, method.queue)
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, channel.host)
+    if queue.type == QUORUM and queue.single_active:
+        raise resource_locked(
+            f"cannot obtain access to locked {resource('queue', name, channel.vhost.name)}. "
+            "basic.get operations are not supported by quorum queues with single active consumer"
+        )
     channel.get(queue, no_ack=bool(method.no_ack))
 
 

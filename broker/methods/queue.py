@@ -2,7 +2,13 @@
 
 from broker.amqp.commands import Queue as Wire, make
 from broker.amqp.tables import Table
-from broker.arguments import check_dead_letter_exchange_type, check_queue_arguments, check_queue_equivalence
+from broker.arguments import (
+    check_dead_letter_exchange_type,
+    check_may_be_generated,
+    check_queue_arguments,
+    check_queue_equivalence,
+    check_queue_properties,
+)
 from broker.channel import Channel
 from broker.errors import access_refused, not_found, precondition_failed, resource
 from broker.methods.exchange import bind, unbind
@@ -37,14 +43,15 @@ def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
 
 def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     vhost, host = channel.vhost, channel.host
+    arguments: Table = method.arguments or {}  # type: ignore[assignment]
     if name:
         check_name("queue", name)
     else:
+        check_may_be_generated(arguments)
         name = vhost.generated_name()
     durable = bool(method.durable and not method.exclusive)
     auto_delete = bool(method.auto_delete)
     owner = host if method.exclusive else None
-    arguments: Table = method.arguments or {}  # type: ignore[assignment]
     channel.check_permission("configure", "queue", name)
     queue = vhost.queues.get(name)
     if queue is not None:
@@ -59,6 +66,14 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
         channel.check_permission("read", "queue", name)
         channel.check_permission("write", "exchange", str(arguments["x-dead-letter-exchange"][1]))
     check_queue_arguments(name, vhost.name, arguments)
+    check_queue_properties(
+        name,
+        vhost.name,
+        durable=durable,
+        exclusive=owner is not None,
+        auto_delete=auto_delete,
+        arguments=arguments,
+    )
     host.check_transient_queue(durable=durable, exclusive=bool(method.exclusive))
     queue = vhost.create_queue(
         name, durable=durable, exclusive_owner=owner, auto_delete=auto_delete, arguments=arguments

@@ -12,8 +12,10 @@ from broker.arguments import (
     check_consume_arguments,
     check_dead_letter_exchange_type,
     check_exchange_equivalence,
+    check_may_be_generated,
     check_queue_arguments,
     check_queue_equivalence,
+    check_queue_properties,
 )
 from broker.errors import AMQPError, ReplyCode
 
@@ -91,7 +93,10 @@ def redeclare_exchange(current: ExistingExchange, **changes) -> None:
         ("x-queue-version", text("2"), '"expected integer, got longstr"'),
         ("x-single-active-consumer", number(1), "{unacceptable_type,signedint}"),
         ("x-queue-type", text("foo"), "\"unsupported queue type 'foo'\""),
-        ("x-queue-type", text("quorum"), "\"unsupported queue type 'quorum'\""),
+        ("x-delivery-limit", number(-1), "{value_negative,-1}"),
+        ("x-delivery-limit", text("1"), '"expected integer, got longstr"'),
+        ("x-consumer-timeout", number(-1), "{value_negative,-1}"),
+        ("x-consumer-timeout", ("float", 1.0), '"expected integer, got float"'),
         ("x-queue-type", text("stream"), "\"unsupported queue type 'stream'\""),
         ("x-queue-type", ("table", {}), "{unacceptable_type,table}"),
     ],
@@ -121,6 +126,14 @@ def test_a_bad_queue_argument_is_named_with_its_fault(key, value, term):
         },
         {"x-single-active-consumer": ("bool", False), "x-queue-type": text("classic")},
         {"x-queue-type": text("undefined"), "x-queue-master-locator": text("no such")},
+        {"x-delivery-limit": number(0), "x-consumer-timeout": ("long", 1 << 40)},
+        {"x-queue-type": text("quorum"), "x-delivery-limit": number(5), "x-consumer-timeout": number(0)},
+        {
+            "x-queue-type": text("quorum"),
+            "x-dead-letter-strategy": text("at-most-once"),
+            "x-queue-leader-locator": text("balanced"),
+            "x-quorum-initial-group-size": number(1),
+        },
     ],
 )
 def test_good_and_unknown_queue_arguments_pass(arguments):
@@ -138,7 +151,6 @@ def test_integers_of_any_width_are_integers(kind):
     "key",
     [
         "x-dead-letter-strategy",
-        "x-delivery-limit",
         "x-initial-cluster-size",
         "x-max-age",
         "x-max-in-memory-bytes",
@@ -160,14 +172,18 @@ def test_arguments_of_other_queue_types_are_refused(key):
     [
         ({"x-max-age": text("1D"), "x-queue-mode": text("?"), "x-expires": number(0)}, "x-expires"),
         ({"x-expires": number(0), "x-queue-type": text("foo")}, "x-queue-type"),
-        ({"x-max-age": text("1D"), "x-delivery-limit": number(1)}, "x-delivery-limit"),
+        ({"x-max-age": text("1D"), "x-initial-cluster-size": number(1)}, "x-initial-cluster-size"),
         (
-            {"x-max-age": text("1D"), "x-delivery-limit": number(1), "x-queue-type": text("undefined")},
-            "x-delivery-limit",
+            {"x-max-age": text("1D"), "x-initial-cluster-size": number(1), "x-queue-type": text("undefined")},
+            "x-initial-cluster-size",
         ),
         (
-            {"x-max-age": text("1D"), "x-delivery-limit": number(1), "x-queue-type": text("classic")},
+            {"x-max-age": text("1D"), "x-initial-cluster-size": number(1), "x-queue-type": text("classic")},
             "x-max-age",
+        ),
+        (
+            {"x-queue-mode": text("?"), "x-max-length": number(-1), "x-queue-type": text("quorum")},
+            "x-max-length",
         ),
         ({"x-max-length": number(-1), "x-dead-letter-routing-key": text("k")}, "x-dead-letter-routing-key"),
     ],
@@ -209,6 +225,10 @@ def test_exchange_names_in_arguments_must_be_strings():
         (
             {"x-stream-offset": text("first")},
             "'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_classic_queue",
+        ),
+        (
+            {"x-consumer-timeout": number(-1)},
+            "'x-consumer-timeout' for queue 'q' in vhost '/': {value_negative,-1}",
         ),
     ],
 )
@@ -308,7 +328,79 @@ def test_no_queue_type_and_classic_are_the_same():
 
 def test_only_arguments_of_classic_queues_are_compared():
     """Unknown arguments and those of other queue types differ freely and are not even validated."""
-    redeclare(ExistingQueue(arguments={"x-foo": number(1)}), foo=number(2), delivery_limit=number(3))
+    redeclare(ExistingQueue(arguments={"x-foo": number(1)}), foo=number(2), max_age=number(3))
+    redeclare(ExistingQueue(arguments={"x-consumer-timeout": number(1)}))
+    redeclare(
+        ExistingQueue(arguments={"x-queue-type": text("quorum")}),
+        queue_type=text("quorum"),
+        queue_mode=text("lazy"),
+    )
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-delivery-limit": number(1)}])
+def test_a_delivery_limit_is_compared(arguments):
+    """It says what becomes of messages, so a redeclaration must repeat it, of a classic queue as of a quorum queue."""
+    for kind in ({}, {"x-queue-type": text("quorum")}):
+        current = ExistingQueue(arguments={**kind, "x-delivery-limit": number(2)})
+        with pytest.raises(AMQPError, match="inequivalent arg 'x-delivery-limit'"):
+            check_queue_equivalence(
+                "q", "/", current, durable=False, auto_delete=False, arguments={**kind, **arguments}
+            )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "x-initial-cluster-size",
+        "x-max-age",
+        "x-max-priority",
+        "x-queue-master-locator",
+        "x-queue-mode",
+        "x-queue-version",
+        "x-stream-max-segment-size-bytes",
+    ],
+)
+def test_arguments_of_other_types_are_refused_by_quorum_queues(key):
+    """Whatever its value, an argument that only classic queues or streams have is refused."""
+    assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue" == refusal(
+        check_queue_arguments, "q", "/", {"x-queue-type": text("quorum"), key: text("?")}
+    )
+
+
+@pytest.mark.parametrize(
+    ("properties", "fault"),
+    [
+        ({"durable": False, "exclusive": True, "auto_delete": True}, "auto-delete"),
+        ({"durable": False, "exclusive": True}, "exclusive-owner"),
+        ({"durable": False}, "non-durable"),
+    ],
+)
+def test_a_quorum_queue_is_durable_and_belongs_to_nobody(properties, fault):
+    """The first property in RabbitMQ's order that quorum queues cannot have is named."""
+    declared = {"durable": True, "exclusive": False, "auto_delete": False, **properties}
+    check_queue_properties("q", "/", **declared, arguments={})
+    assert f"invalid property '{fault}' for queue 'q' in vhost '/'" == refusal(
+        check_queue_properties, "q", "/", **declared, arguments={"x-queue-type": text("quorum")}
+    )
+
+
+def test_the_server_chooses_names_of_classic_queues_only():
+    """A queue of another type must be named by the client."""
+    check_may_be_generated({})
+    check_may_be_generated({"x-queue-type": text("classic")})
+    for kind in ("quorum", "stream"):
+        assert f"Cannot declare a server-named queue for type rabbit_{kind}_queue" == refusal(
+            check_may_be_generated, {"x-queue-type": text(kind)}
+        )
+
+
+@pytest.mark.parametrize("key", ["x-cancel-on-ha-failover", "x-stream-offset"])
+def test_consumers_of_quorum_queues_have_fewer_arguments(key):
+    """What only consumers of other queues may say is refused."""
+    assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue" == refusal(
+        check_consume_arguments, "q", "/", {key: ("bool", True)}, "quorum"
+    )
+    assert 3 == check_consume_arguments("q", "/", {"x-priority": number(3)}, "quorum")
 
 
 @pytest.mark.parametrize(

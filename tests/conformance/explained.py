@@ -125,6 +125,17 @@ EXPLAINED = (
         "rabbitmq-server pull request 10351; rabbit_reader.erl, is_over_node_channel_limit",
     ),
     Explanation(
+        ("57a",),
+        "RabbitMQ's classic queues have no delivery limit and refuse the argument",
+        lambda _: channel(
+            406,
+            "queue.declare",
+            "invalid arg 'x-delivery-limit' for queue 'q-57a' in vhost '/' of queue type rabbit_classic_queue",
+        ),
+        "A message that makes its consumers fail comes back for ever; LavinMQ's queues have a limit, too.",
+        "rabbit_classic_queue.erl, capabilities, v3.13.7",
+    ),
+    Explanation(
         ("102",),
         "The connection is closed with 504 if the method comes before the disk has answered",
         lambda _: connection(504, "queue.declare", "unexpected command while processing 'tx.commit'"),

@@ -15,6 +15,7 @@ from conformance import (
     rows_publish,
     rows_queue_life,
     rows_queues,
+    rows_quorum,
     rows_routing,
     rows_settle,
     rows_switched,
@@ -31,6 +32,7 @@ CASES: list[Case] = [
     *rows_routing.ROWS,
     *rows_queues.ROWS,
     *rows_queue_life.ROWS,
+    *rows_quorum.ROWS,
     *rows_publish.ROWS,
     *rows_consume.ROWS,
     *rows_consumers.ROWS,
@@ -43,19 +45,15 @@ CASES: list[Case] = [
 ]
 BY_ID = {case.id: case for case in CASES}
 
-_QUORUM = "there are no quorum queues or streams"
+_STREAMS = "there are no streams"
 NOT_APPLICABLE = {
     13: "virtual hosts do not fail by themselves on one node",
     49: "a limit of a whole cluster",
-    59: _QUORUM,
-    60: _QUORUM,
     66: "there are no protected queues",
-    89: _QUORUM,
-    90: _QUORUM + "; for the pseudo-queue of direct reply-to see `basic.reply-to-get`",
-    91: _QUORUM,
-    92: _QUORUM,
-    93: _QUORUM,
-    94: _QUORUM,
+    90: _STREAMS + "; for the pseudo-queue of direct reply-to see `basic.reply-to-get`",
+    91: _STREAMS,
+    92: _STREAMS,
+    94: _STREAMS,
     109: "queues do not crash apart from their broker",
     111: "there is no metadata store that could time out",
 }

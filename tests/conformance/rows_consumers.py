@@ -411,3 +411,103 @@ def _(s: Session) -> list[str]:
     opened.queue(s.q)
     opened.consume(s.q, "a", exclusive=True, no_ack=True, arguments={"x-priority": 4})
     return _served(opened, s.q)
+
+
+_LATE = (
+    "delivery acknowledgement on channel 1 timed out. Timeout value used: {} ms. This timeout value can be configured,"
+    " see consumers doc guide to learn more"
+)
+
+
+def _wait_for_close(opened: Channel) -> None:
+    opened.receive("channel.close-ok", timeout=5)
+
+
+@case(
+    "timeout.queue",
+    "a queue's own timeout comes before the broker's",
+    channel(406, None, _LATE.format(900)),
+    ours_only=True,
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-consumer-timeout": 900})
+    opened.consume(s.q)
+    opened.publish("", s.q, b"x")
+    _wait_for_close(opened)
+
+
+@case(
+    "timeout.consumer",
+    "a consumer's own timeout comes before its queue's, and nobody's older delivery hides one",
+    channel(406, None, _LATE.format(800)),
+    ours_only=True,
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-consumer-timeout": 0})
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q, "patient")
+    opened.publish("", s.q, b"1")
+    opened.deliver()
+    opened.consume(s.q, "hasty", arguments={"x-consumer-timeout": 800})
+    opened.publish("", s.q, b"2")
+    _wait_for_close(opened)
+
+
+@case(
+    "timeout.requeue",
+    "what was not acked in time goes to somebody else, and so do the consumers of the channel",
+    ok((b"1", True, 1)),
+    setup="tight",
+)
+def _(s: Session) -> tuple[object, ...]:
+    first = s.login().channel(1)
+    first.queue(s.q, arguments={"x-single-active-consumer": True})
+    first.consume(s.q, "late")
+    first.publish("", s.q, b"1")
+    first.deliver()
+    second = s.login().channel(1)
+    second.consume(s.q, "next")
+    got = second.deliver(timeout=5)
+    second.send("basic.ack", delivery_tag=got.delivery_tag)
+    return got.body, got.redelivered, second.call("queue.declare", queue=s.q, passive=True).consumer_count
+
+
+@case(
+    "timeout.get",
+    "what was got must be acked in time too",
+    channel(406, None, _LATE.format(1000)),
+    setup="tight",
+)
+def _(s: Session) -> None:
+    opened = fill(s, s.channel(), 1)
+    opened.get(s.q, no_ack=False)
+    _wait_for_close(opened)
+
+
+for _name, _value, _fault in (
+    ("string", "1s", '"expected integer, got longstr"'),
+    ("negative", -1, "{value_negative,-1}"),
+):
+
+    def _bad_queue_timeout(s: Session, value: object = _value) -> None:
+        s.channel().queue(s.q, arguments={"x-consumer-timeout": value})
+
+    def _bad_consumer_timeout(s: Session, value: object = _value) -> None:
+        opened = s.channel()
+        opened.consume(opened.queue(s.q), arguments={"x-consumer-timeout": value})
+
+    _what = f"invalid arg 'x-consumer-timeout' for queue '{{q}}' in vhost '/': {_fault}"
+    case(
+        f"timeout.queue-{_name}",
+        f"a queue declared with the timeout {_value!r}",
+        channel(406, "queue.declare", _what),
+        ours_only=True,
+    )(_bad_queue_timeout)
+    case(
+        f"timeout.consumer-{_name}",
+        f"consuming with the timeout {_value!r}",
+        channel(406, "basic.consume", _what),
+        ours_only=True,
+    )(_bad_consumer_timeout)

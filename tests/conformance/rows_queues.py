@@ -272,7 +272,6 @@ for _letter, _arguments in (
 
 
 for _letter, _name, _value in (
-    ("a", "x-delivery-limit", 5),
     ("b", "x-quorum-initial-group-size", 3),
     ("c", "x-max-age", "1D"),
     ("d", "x-stream-max-segment-size-bytes", 1000),
@@ -292,6 +291,11 @@ for _letter, _name, _value in (
             f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_classic_queue",
         ),
     )(_foreign)
+
+
+@case("57a", "a classic queue may have a delivery limit")
+def _(s: Session) -> None:
+    s.channel().queue(s.q, arguments={"x-delivery-limit": 5})
 
 
 @case(

@@ -1,0 +1,346 @@
+"""Rows 59, 60, 89 and 93: quorum queues, as far as a single broker has them."""
+
+import contextlib
+
+from conformance.cases import Cases, Session, channel, connection, ok
+from conformance.codec import T
+from conformance.wire import Channel, QuietError
+
+ROWS = Cases()
+case = ROWS.case
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def _quorum(s: Session, opened: Channel | None = None, **arguments: object) -> Channel:
+    """Declare the case's queue as a quorum queue; underscores stand for the hyphens of arguments without `x-`."""
+    opened = opened or s.channel()
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    opened.queue(s.q, durable=True, arguments={**QUORUM, **named})
+    return opened
+
+
+@case(
+    "59a",
+    "a quorum queue to be named by the server",
+    channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_quorum_queue"),
+)
+def _(s: Session) -> None:
+    s.channel().queue("", durable=True, arguments=QUORUM)
+
+
+@case(
+    "59b",
+    "a stream to be named by the server",
+    channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_stream_queue"),
+)
+def _(s: Session) -> None:
+    s.channel().queue("", durable=True, arguments={"x-queue-type": "stream"})
+
+
+for _letter, _property, _fields in (
+    ("a", "auto-delete", {"durable": True, "auto_delete": True}),
+    ("b", "exclusive-owner", {"durable": True, "exclusive": True}),
+    ("c", "non-durable", {}),
+    ("d", "auto-delete", {"exclusive": True, "auto_delete": True}),
+    ("e", "exclusive-owner", {"exclusive": True}),
+):
+
+    def _property_case(s: Session, fields: dict[str, bool] = _fields) -> None:
+        s.channel().queue(s.q, arguments=QUORUM, **fields)
+
+    case(
+        f"60{_letter}",
+        f"a quorum queue declared with {', '.join(sorted(_fields)) or 'no property'}",
+        channel(406, "queue.declare", f"invalid property '{_property}' for queue '{{q}}' in vhost '/'"),
+    )(_property_case)
+
+for _letter, _name, _value in (
+    ("g", "x-max-priority", 5),
+    ("h", "x-queue-mode", "lazy"),
+    ("i", "x-queue-version", 2),
+    ("j", "x-queue-master-locator", "min-masters"),
+    ("k", "x-max-age", "1D"),
+    ("l", "x-stream-max-segment-size-bytes", 1000),
+    ("m", "x-initial-cluster-size", 1),
+):
+
+    def _foreign(s: Session, name: str = _name, value: object = _value) -> None:
+        s.channel().queue(s.q, durable=True, arguments={**QUORUM, name: value})
+
+    case(
+        f"57{_letter}",
+        f"a quorum queue declared with {_name}, an argument of other types of queues",
+        channel(
+            406,
+            "queue.declare",
+            f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_quorum_queue",
+        ),
+    )(_foreign)
+
+for _name, _label, _value, _fault in (
+    ("expires", "zero", 0, "{value_zero,0}"),
+    ("message-ttl", "negative", -1, "{value_negative,-1}"),
+    ("dead-letter-routing-key", "alone", "k", "routing_key_but_no_dlx_defined"),
+    ("dead-letter-strategy", "other", "often", "invalid_dlx_strategy"),
+    ("dead-letter-strategy", "number", 1, "{unacceptable_type,signedint}"),
+    ("max-length", "string", "1", '"expected integer, got longstr"'),
+    ("max-in-memory-length", "negative", -1, "{value_negative,-1}"),
+    ("max-in-memory-bytes", "negative", -1, "{value_negative,-1}"),
+    ("overflow", "other", "drop-tail", "invalid_overflow"),
+    ("single-active-consumer", "number", 1, "{unacceptable_type,signedint}"),
+    ("quorum-initial-group-size", "zero", 0, "{value_zero,0}"),
+    ("quorum-initial-group-size", "negative", -1, "{value_negative,-1}"),
+    ("queue-leader-locator", "other", "nearest", "invalid_queue_locator_arg"),
+    ("queue-leader-locator", "number", 1, "{unacceptable_type,signedint}"),
+):
+
+    def _wrong(s: Session, name: str = _name, value: object = _value) -> None:
+        s.channel().queue(s.q, durable=True, arguments={**QUORUM, f"x-{name}": value})
+
+    case(
+        f"quorum.{_name}-{_label}",
+        f"a quorum queue declared with x-{_name} {_value!r}",
+        channel(406, "queue.declare", f"invalid arg 'x-{_name}' for queue '{{q}}' in vhost '/': {_fault}"),
+    )(_wrong)
+
+
+@case("quorum.arguments", "every argument of quorum queues is taken", ok(0))
+def _(s: Session) -> int:
+    opened = _quorum(
+        s,
+        expires=100_000,
+        message_ttl=100_000,
+        dead_letter_exchange="",
+        dead_letter_routing_key="k",
+        dead_letter_strategy="at-least-once",
+        max_length=100,
+        max_length_bytes=100_000,
+        max_in_memory_length=10,
+        max_in_memory_bytes=100,
+        overflow="reject-publish",
+        single_active_consumer=True,
+        quorum_initial_group_size=1,
+        delivery_limit=3,
+        queue_leader_locator="client-local",
+    )
+    return int(opened.call("queue.declare", queue=s.q, passive=True).message_count)
+
+
+@case("quorum.redeclare", "a quorum queue may be declared again with the same arguments")
+def _(s: Session) -> None:
+    opened = _quorum(s, delivery_limit=3)
+    _quorum(s, opened, delivery_limit=T("l", 3))
+
+
+_SAID = "inequivalent arg '{}' for queue '{{q}}' in vhost '/': received {} but current is {}"
+for _label, _first, _second, _difference in (
+    ("without-type", QUORUM, {}, ("x-queue-type", "none", "the value 'quorum' of type 'longstr'")),
+    ("as-classic", QUORUM, {"x-queue-type": "classic"}, ("x-queue-type", "'classic'", "'quorum'")),
+    ("unnamed-classic", {}, QUORUM, ("x-queue-type", "the value 'quorum' of type 'longstr'", "none")),
+    ("named-classic", {"x-queue-type": "classic"}, QUORUM, ("x-queue-type", "'quorum'", "'classic'")),
+    (
+        "other-limit",
+        {**QUORUM, "x-delivery-limit": 3},
+        {**QUORUM, "x-delivery-limit": 4},
+        ("x-delivery-limit", "'4'", "'3'"),
+    ),
+    (
+        "no-limit",
+        {**QUORUM, "x-delivery-limit": 3},
+        QUORUM,
+        ("x-delivery-limit", "none", "the value '3' of type 'signedint'"),
+    ),
+    (
+        "two",
+        QUORUM,
+        {**QUORUM, "x-delivery-limit": 4, "x-max-length": 3},
+        ("x-max-length", "the value '3' of type 'signedint'", "none"),
+    ),
+):
+
+    def _again(s: Session, first: dict[str, object] = _first, second: dict[str, object] = _second) -> None:
+        opened = s.channel()
+        opened.queue(s.q, durable=True, arguments=first)
+        opened.queue(s.q, durable=True, arguments=second)
+
+    case(
+        f"quorum.redeclare-{_label}",
+        f"a queue declared with {_first or 'no arguments'}, then with {_second or 'none'}",
+        channel(406, "queue.declare", _SAID.format(*_difference)),
+    )(_again)
+
+
+@case(
+    "93a",
+    "consuming from a quorum queue on a channel with a global prefetch",
+    connection(540, "basic.consume", "queue '{q}' in vhost '/' does not support global qos"),
+)
+def _(s: Session) -> None:
+    opened = _quorum(s)
+    opened.call("basic.qos", prefetch_count=5, global_=True)
+    opened.consume(s.q)
+
+
+@case("93b", "a global prefetch of 0 is none, and a get does not mind one", ok(b"1"))
+def _(s: Session) -> bytes | None:
+    opened = _quorum(s)
+    opened.call("basic.qos", prefetch_count=5, global_=True)
+    opened.publish("", s.q, b"1")
+    opened.ready(s.q, 1)
+    got = opened.get(s.q)
+    opened.call("basic.qos", prefetch_count=0, global_=True)
+    opened.consume(s.q)
+    return got
+
+
+@case(
+    "89",
+    "a get from a quorum queue with a single active consumer",
+    channel(
+        405,
+        "basic.get",
+        "cannot obtain access to locked queue '{q}' in vhost '/'. basic.get operations are not supported by quorum queues"
+        " with single active consumer",
+    ),
+)
+def _(s: Session) -> None:
+    opened = _quorum(s, single_active_consumer=True)
+    opened.get(s.q)
+
+
+@case(
+    "quorum.single-active", "a quorum queue serves its single active consumer, then the next", ok(["a", "b"])
+)
+def _(s: Session) -> list[str]:
+    opened = _quorum(s, single_active_consumer=True)
+    tags = []
+    for tag in "ab":
+        opened.consume(s.q, tag, no_ack=True)
+    for tag in "ab":
+        opened.publish("", s.q, b"x")
+        tags.append(opened.deliver().consumer_tag)
+        opened.call("basic.cancel", consumer_tag=tag)
+    return tags
+
+
+@case("quorum.exclusive-consumer", "an exclusive consumer of a quorum queue is not alone", ok("b"))
+def _(s: Session) -> str:
+    opened = _quorum(s)
+    opened.consume(s.q, "a", exclusive=True)
+    return opened.consume(s.q, "b", exclusive=True)
+
+
+@case(
+    "quorum.exclusive-single", "an exclusive consumer beside a single active one of a quorum queue", ok("b")
+)
+def _(s: Session) -> str:
+    opened = _quorum(s, single_active_consumer=True)
+    opened.consume(s.q, "a", exclusive=True)
+    return opened.consume(s.q, "b", exclusive=True)
+
+
+@case(
+    "quorum.consume-argument",
+    "an argument of mirrored queues at a quorum queue's consumer",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/' of queue type rabbit_quorum_queue",
+    ),
+)
+def _(s: Session) -> None:
+    _quorum(s).consume(s.q, arguments={"x-cancel-on-ha-failover": True})
+
+
+@case(
+    "quorum.consume-offset",
+    "an argument of streams at a quorum queue's consumer",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_quorum_queue",
+    ),
+)
+def _(s: Session) -> None:
+    _quorum(s).consume(s.q, arguments={"x-stream-offset": "first"})
+
+
+@case(
+    "quorum.fifo",
+    "messages come in order and are acked, rejected and counted as of a classic queue",
+    ok(([b"1", b"2", b"3"], 0)),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = _quorum(s)
+    opened.call("confirm.select")
+    for number in (b"1", b"2", b"3"):
+        opened.publish("", s.q, number, delivery_mode=2)
+    opened.consume(s.q)
+    got = [opened.deliver() for _ in range(3)]
+    opened.send("basic.ack", delivery_tag=got[-1].delivery_tag, multiple=True)
+    return [each.body for each in got], opened.call("queue.delete", queue=s.q).message_count
+
+
+@case("quorum.redelivered", "what a closed channel had not acked comes again, redelivered", ok((True, b"1")))
+def _(s: Session) -> tuple[object, ...]:
+    opened = _quorum(s)
+    opened.publish("", s.q, b"1", delivery_mode=2)
+    opened.consume(s.q)
+    opened.deliver()
+    second = opened.client.channel(2)
+    second.consume(s.q, "b")
+    opened.call("channel.close", reply_code=200)
+    got = second.deliver()
+    return got.redelivered, got.body
+
+
+@case("quorum.purge", "a purge drops what is ready", ok((2, None)))
+def _(s: Session) -> tuple[object, ...]:
+    opened = _quorum(s)
+    for _ in range(2):
+        opened.publish("", s.q, b"x", delivery_mode=2)
+    opened.ready(s.q, 2)
+    return opened.call("queue.purge", queue=s.q).message_count, opened.get(s.q)
+
+
+def _returned(opened: Channel, times: int) -> list[tuple[bool, object]]:
+    """Give a message back up to that many times; the flag and the count of each of its deliveries."""
+    seen: list[tuple[bool, object]] = []
+    with contextlib.suppress(QuietError):
+        while len(seen) < times:
+            got = opened.deliver(timeout=0.5 if seen else None)
+            seen.append((got.redelivered, got.properties.get("headers", {}).get("x-delivery-count")))
+            opened.send(
+                ("basic.nack", "basic.reject")[len(seen) % 2], delivery_tag=got.delivery_tag, requeue=True
+            )
+    return seen
+
+
+for _limit, _seen in ((2, [(False, None), (True, 1), (True, 2)]), (0, [(False, None)])):
+
+    def _limited(s: Session, limit: int = _limit) -> list[tuple[bool, object]]:
+        opened = _quorum(s, delivery_limit=limit)
+        opened.publish("", s.q, b"x", delivery_mode=2)
+        opened.consume(s.q)
+        return _returned(opened, 5)
+
+    case(
+        f"quorum.delivery-limit-{_limit}",
+        f"a message is delivered once more than its quorum queue's delivery limit of {_limit}, and counts",
+        ok(_seen),
+        later="delivery limits",
+    )(_limited)
+
+
+@case(
+    "quorum.delivery-count",
+    "a quorum queue without a delivery limit counts deliveries too",
+    ok([(False, None), (True, 1), (True, 2), (True, 3)]),
+    later="delivery limits",
+)
+def _(s: Session) -> list[tuple[bool, object]]:
+    opened = _quorum(s)
+    opened.publish("", s.q, b"x", delivery_mode=2)
+    opened.consume(s.q)
+    return _returned(opened, 4)
