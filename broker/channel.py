@@ -218,7 +218,7 @@ class Channel:
         queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.default_destination(routing_key)
-        plain = self.tx is None and bool(queues or not bits & 1)
+        plain = self.tx is None and bool(queues or not bits & 1) and not any(map(_may_refuse, queues))
         return Route(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:
@@ -253,7 +253,8 @@ class Channel:
         if self.confirms is not None:
             self.confirms.published()
             self.schedule_confirms()
-        self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
+        if not self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent):
+            self.refused(self.confirms.seq_no if self.confirms is not None else 0)
 
     def _route_all(self, exchange: object, keys: tuple[str, ...], special: Special | None) -> Sequence[Queue]:
         headers = special.headers if special is not None else {}
@@ -285,21 +286,22 @@ class Channel:
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
-    ) -> None:
-        """Give a message to its queues, or return it if it has none and is mandatory."""
+    ) -> bool:
+        """Give a message to its queues, or return it if it has none and is mandatory.
+
+        False if one of them refuses it; whoever is told through the message knows then.
+        """
+        is_taken = True
         if queues:
             if persistent:
                 message = self._saved(queues, message)
             for queue in queues:
-                queue.inbox.append(message)
-                queue.touch()
-                size = len(message.content)
-                if size > 4096 and size > queue.largest:
-                    queue.largest = size
+                is_taken = queue.put(message) and is_taken
         elif mandatory:
             self.returned += 1
             self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
             self._send_content(message)
+        return is_taken
 
     def _saved(self, queues: Sequence[Queue], message: Message) -> Message:
         """A persistent message as those queues want it that keep it on disk."""
@@ -310,8 +312,6 @@ class Channel:
         if self.confirms is not None:
             publisher, seq_no = self, self.confirms.seq_no
             self.confirms.hold(seq_no)
-        for queue in durable:
-            queue.inbox_persistent = True
         return Persistent(
             message.address, message.content, message.channel_id, publisher, seq_no, len(durable)
         )
@@ -393,7 +393,7 @@ class Channel:
             self.tx.settled += [(tag, record, None) for tag, record in taken]
             return
         self.acked += len(taken)
-        self.settle_acked([record for _, record in taken])
+        self.settle([record for _, record in taken])
 
     def reject(self, delivery_tag: int, *, multiple: bool, requeue: bool) -> None:
         """`basic.nack` and `basic.reject`."""
@@ -404,14 +404,17 @@ class Channel:
         if requeue:
             self.requeue([record for _, record in taken])
         else:
-            self.settle_acked([record for _, record in taken])
+            self.settle([record for _, record in taken], rejected=True)
 
-    def settle_acked(self, records: Sequence[Record]) -> None:
-        """Tell the queues that messages are done with, and give the consumers their credit."""
+    def settle(self, records: Sequence[Record], *, rejected: bool = False) -> None:
+        """Tell the queues that messages are done with, or not wanted, and give the consumers their credit."""
         for consumer, run in groupby(records, key=_consumer_of):
             seq_ids = [seq_id for _, seq_id in run]
             consumer.unacked -= len(seq_ids)
-            consumer.queue.acks += seq_ids
+            if rejected:
+                consumer.queue.discard(seq_ids)
+            else:
+                consumer.queue.acks += seq_ids
         self._credit(records)  # first: the order in which consumers wake is that in which their queues run
         for consumer, _ in groupby(records, key=_consumer_of):
             consumer.queue.touch()
@@ -456,12 +459,17 @@ class Channel:
         """`tx.commit`: the publishes, then the settlements."""
         tx = self._transaction()
         self.tx = Transaction()
+        is_whole = True
         for queues, message, mandatory, persistent in tx.publishes:
             left = [queue for queue in queues if not queue.deleted]
-            self.enqueue(left, message, mandatory=mandatory, persistent=persistent)
-        self.settle_acked([record for _, record, requeue in tx.settled if not requeue])
+            if not self.enqueue(left, message, mandatory=mandatory, persistent=persistent):
+                is_whole = False
+        self.settle([record for _, record, requeue in tx.settled if requeue is None])
+        self.settle([record for _, record, requeue in tx.settled if requeue is False], rejected=True)
         self.requeue([record for _, record, requeue in tx.settled if requeue])
         self.outbox.turn.run()  # the journal has all of it now, for one commit
+        if not is_whole:
+            raise precondition_failed("partial tx completion")
 
     def rollback(self) -> None:
         """`tx.rollback`: drop the publishes; what was settled is unacked again."""
@@ -555,6 +563,10 @@ class Channel:
         self.requeue(unacked)
         for queue in left:
             self.vhost.consumer_left(queue)
+
+
+def _may_refuse(queue: Queue) -> bool:
+    return queue.settings.rejects
 
 
 def _consumer_of(record: Record) -> Consumer | Getter:

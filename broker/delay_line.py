@@ -297,12 +297,8 @@ class DelayLine:
                 is_safe = False
             else:
                 message = Persistent(message.address, message.content, message.channel_id, None, 0, copies)
-            for queue in durable:
-                queue.inbox_persistent = True
         for queue in queues:
-            queue.inbox.append(message)
-            queue.touch()
-            queue.largest = max(queue.largest, len(message.content))
+            queue.put(message)
         return is_safe
 
     def moved(self, due: Due) -> None:

@@ -117,7 +117,6 @@ class Disk:
     def make_backing(self, qid: int, arguments: Table) -> BackingQueue:
         """What keeps a queue's messages; qid 0 is a queue that is not durable."""
         number = qid or self.next_id()
-        lazy = arguments.get("x-queue-mode", ("", ""))[1] == "lazy"
         highest = max_priority(arguments)
         levels: list[VariableQueue] = []
 
@@ -131,9 +130,7 @@ class Disk:
             levels.append(backing)
             for each in levels:  # until the monitor looks they share what one queue may have
                 each.ram_limit = min(each.ram_limit, self.pager.ram_limit // len(levels))
-            if lazy:
-                backing.set_lazy(lazy=True)
-            elif self.config.target_ram_count is not None:
+            if self.config.target_ram_count is not None:
                 backing.target_ram_count = self.config.target_ram_count
             return backing
 

@@ -16,11 +16,14 @@ from typing import Protocol
 from broker.amqp.tables import Table
 from broker.arguments import queue_type
 from broker.consumer import Consumer
-from broker.settings import QueueSettings, queue_settings
+from broker.rules import Keeper, Rules, may_expire
+from broker.settings import NO_SETTINGS, QueueSettings, queue_settings
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch
 from storage.message import Message
 
+_NOT_YET = Batch((), [], redelivered=False)
+"""What `get` answers while it has to wait."""
 RUN_BUDGET = 4096
 """Messages a queue delivers in one turn before others get theirs."""
 _STEP = 256  # messages fetched at a time
@@ -47,12 +50,14 @@ class Queue:
         auto_delete: goes with its last consumer.
         arguments: as declared.
         qid: the number under which a durable queue is stored; 0 for one that is not.
+        keeper: the vhost, as far as rules need it; None for a queue that never has any.
 
     """
 
     __slots__ = (
         "_alike",
         "_gone",
+        "_keeper",
         "acked",
         "acks",
         "active_consumer",
@@ -78,6 +83,8 @@ class Queue:
         "qid",
         "redelivered",
         "rotation",
+        "rules",
+        "settings",
         "settings",
         "single_active",
         "touched",
@@ -99,6 +106,7 @@ class Queue:
         auto_delete: bool = False,
         arguments: Table | None = None,
         qid: int = 0,
+        keeper: Keeper | None = None,
     ) -> None:
         self.name = name
         self.vhost = vhost
@@ -113,6 +121,10 @@ class Queue:
         self.type = queue_type(self.arguments)
         self.settings: QueueSettings = queue_settings(self.arguments)
         self.deleted = False
+        self._keeper = keeper
+        self.settings = NO_SETTINGS
+        self.rules: Rules | None = None
+        """None while nothing expires here and nothing is limited."""
         # consumers
         self.consumers: dict[Consumer, None] = _NOBODY
         self.rotation: deque[Consumer] = _NO_ROTATION
@@ -164,32 +176,46 @@ class Queue:
         if self._gone:
             self._sweep()
         backing = self.backing
+        rules = self.rules
         acks = self.acks
         if acks:
             self.acked += len(acks)
             backing.ack(acks)
+            if rules is not None:
+                rules.acked(acks)
             acks.clear()
+        more = False
+        if rules is not None:
+            more = rules.begin()
         inbox = self.inbox
         if inbox:
             self.published += len(inbox)
-            persistent = self.inbox_persistent
-            if self.rotation and not backing.ready_count:
-                left = self._hand_over(inbox, persistent=persistent)
-                if left:
-                    backing.publish(left, persistent=persistent, small=self.largest <= _SMALL)
+            if rules is None:
+                self.take_in(inbox)
             else:
-                backing.publish(inbox, persistent=persistent, small=self.largest <= _SMALL)
+                rules.take_in(inbox)
             inbox.clear()
             self.inbox_persistent = False
-        more = False
         if backing.ready_count:
             if self.rotation:
-                more = self._deliver_ready()
+                more = self._deliver_ready() or more
         else:
             self.largest = 0
+        if rules is not None:
+            more = rules.end() or more
         if self.on_drained:
             self._tell_drained()
         return more
+
+    def take_in(self, messages: list[Message], *, expires: int = 0) -> None:
+        """Hand arrivals to consumers if nothing older waits, or keep them; they expire then (epoch ms), 0 for never."""
+        backing = self.backing
+        persistent = self.inbox_persistent
+        if self.rotation and not backing.ready_count:
+            messages = self._hand_over(messages, persistent=persistent, expires=expires)
+            if not messages:
+                return
+        backing.publish(messages, persistent=persistent, small=self.largest <= _SMALL, expires=expires)
 
     def give_up(self) -> None:
         """Forget what this turn has collected, after an internal error."""
@@ -205,7 +231,7 @@ class Queue:
         """Name the queue and its vhost."""
         return f"<queue {self.name!r} in vhost {self.vhost!r}>"
 
-    def _hand_over(self, messages: list[Message], *, persistent: bool) -> Sequence[Message]:
+    def _hand_over(self, messages: list[Message], *, persistent: bool, expires: int) -> list[Message]:
         """Give arrivals straight to consumers; returns those that nobody could take."""
         at, end = 0, len(messages)
         publish_delivered = self.backing.publish_delivered
@@ -216,14 +242,20 @@ class Queue:
                 continue
             share = messages[at : at + count]
             ack_required = not consumers[0].no_ack
-            seq_ids = publish_delivered(share, ack_required=ack_required, persistent=persistent)
-            self._distribute(consumers, Batch(seq_ids, share, redelivered=False))
+            seq_ids = publish_delivered(
+                share, ack_required=ack_required, persistent=persistent, expires=expires
+            )
+            batch = Batch(seq_ids, share, redelivered=False)
+            if self.rules is not None:
+                self.rules.fetched(batch, ack_required=ack_required)
+            self._distribute(consumers, batch)
             at += count
         return messages[at:] if at else messages
 
     def _deliver_ready(self) -> bool:
         """Give ready messages to consumers; true if the budget ran out first."""
         backing = self.backing
+        rules = self.rules
         budget = RUN_BUDGET
         while backing.ready_count and self.rotation:
             if budget <= 0:
@@ -232,9 +264,16 @@ class Queue:
             if not count:
                 self._park_first()
                 continue
-            batch = backing.fetch(count, ack_required=not consumers[0].no_ack)
+            if rules is not None:
+                count = rules.live(count)
+                if count <= 0:
+                    return count < 0
+            ack_required = not consumers[0].no_ack
+            batch = backing.fetch(count, ack_required=ack_required)
             if not batch.messages:
                 return False  # they are being read from disk; the queue is touched when they are here
+            if rules is not None:
+                batch = rules.fetched(batch, ack_required=ack_required)
             if batch.redelivered:
                 self.redelivered += len(batch.messages)
             self._distribute(consumers, batch)
@@ -313,6 +352,60 @@ class Queue:
         for listener in self.on_drained:
             listener.queue_ran(self)
 
+    # -- off the fast path ----------------------------------------------------------------------------------------
+
+    def put(self, message: Message) -> bool:
+        """Take a message that has come in another way than most; False if it is refused.
+
+        Its publisher is told then, if it is a `Persistent`; otherwise that is the caller's to do.
+        """
+        if self.rules is None:
+            if may_expire(message.content):
+                self._need_rules()
+        elif self.rules.refuses(message):
+            if message.persistent:
+                message.refused()  # type: ignore[attr-defined]
+                if self.durable:
+                    message.accepted()  # type: ignore[attr-defined]
+            return False
+        self.inbox.append(message)
+        self.touch()
+        size = len(message.content)
+        if size > _SMALL and size > self.largest:
+            self.largest = size
+        if message.persistent and self.durable:
+            self.inbox_persistent = True
+        return True
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Do from now on what arguments and policies ask for."""
+        if settings.lazy is not self.settings.lazy:
+            self.backing.set_lazy(lazy=settings.lazy)
+        self.settings = settings
+        if settings.asks_something:
+            self._need_rules()
+        if self.rules is not None:
+            self.rules.configure(settings)
+            self.touch()
+
+    def used(self) -> None:
+        """Somebody has asked about the queue: one that expires begins to wait anew."""
+        if self.rules is not None:
+            self.rules.used()
+
+    def recovered(self) -> None:
+        """The messages of an earlier run are there."""
+        if self.backing.expiring:
+            self._need_rules()
+        if self.rules is not None:
+            self.rules.recount()
+            self.touch()
+
+    def _need_rules(self) -> None:
+        if self.rules is None and self._keeper is not None:
+            self.rules = Rules(self, self._keeper)
+            self.rules.configure(self.settings)
+
     # -- consumers ----------------------------------------------------------------------------------------------
 
     def add_consumer(self, consumer: Consumer) -> None:
@@ -349,6 +442,8 @@ class Queue:
         if self.active_consumer is consumer:
             self._promote()
         if not self.consumers:
+            if self.rules is not None:
+                self.rules.used()
             self.consumers = _NOBODY
             self.rotation = _NO_ROTATION
             self._gone = 0
@@ -405,34 +500,53 @@ class Queue:
     def get(self, *, no_ack: bool) -> Batch | None:
         """Take one message for `basic.get`, or None; an empty batch if it is being read from disk."""
         self.settle()
-        if not self.backing.ready_count:
+        backing, rules = self.backing, self.rules
+        if rules is not None:
+            rules.used()
+            if backing.ready_count and rules.live(1) < 0:
+                self.touch()
+                return _NOT_YET
+        if not backing.ready_count:
             return None
-        return self.backing.fetch(1, ack_required=not no_ack)
+        batch = backing.fetch(1, ack_required=not no_ack)
+        if rules is not None and batch.messages:
+            batch = rules.fetched(batch, ack_required=not no_ack)
+            self.touch()  # another one is at the head
+        return batch
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Unacked messages come back, to their places."""
         if self.deleted:
             return
         self.settle()
-        self.backing.requeue(seq_ids)
+        if self.rules is not None:
+            seq_ids = self.rules.requeued(seq_ids)
+        if seq_ids:
+            self.backing.requeue(seq_ids)
         self.touch()
 
     def discard(self, seq_ids: Iterable[int]) -> None:
-        """Unacked messages were rejected without requeue."""
-        self.acks.extend(seq_ids)
-        self.touch()
+        """Unacked messages were rejected without requeue; the caller owes a `touch`."""
+        if self.rules is None:
+            self.acks.extend(seq_ids)
+        else:
+            self.rules.rejected(seq_ids)
 
     def purge(self) -> int:
         """Drop the ready messages; returns how many."""
         self.settle()
         self.largest = 0
         self.touch()  # whoever waits for a message to be read must learn that it is gone
+        if self.rules is not None:
+            self.rules.purged()
         return self.backing.purge()
 
     def delete(self) -> list[Consumer]:
         """The queue goes; returns its consumers, whom the caller owes a `basic.cancel`."""
         self.settle()
         self.deleted = True
+        if self.rules is not None:
+            self.rules.close()
         consumers = list(self.consumers)
         for consumer in consumers:
             self.remove_consumer(consumer)

@@ -121,6 +121,7 @@ class Special:
             or len(self._invalid)
             or self.reply_to
             or self.user_id is not None
+            or text is not None
         )
         """Whether only a headers exchange would look at these properties."""
 

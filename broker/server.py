@@ -71,11 +71,6 @@ def server_properties(cluster_name: str) -> dict[str, object]:
     }
 
 
-def wall_clock() -> int:
-    """Milliseconds since the epoch: what expires does so by the clock on the wall, restarts included."""
-    return time.time_ns() // 1_000_000
-
-
 class Server:
     """A broker.
 
@@ -90,7 +85,7 @@ class Server:
         self.config = config
         self.disk = disk
         # what connections share (see `broker.handshake.Node`)
-        self.turn = Turn(wall_clock)
+        self.turn = Turn(self.wall_clock)
         self.journal: Journal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
@@ -204,6 +199,7 @@ class Server:
             max_queues=self.users.vhost_limits(name).max_queues,
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
+            file_from=self.config.storage.file_from,
         )
         return vhost
 
@@ -242,6 +238,8 @@ class Server:
         if self._recovered:
             seconds = self.now() - began
             log.info("recovered %d queues, %d messages in %.2f s", len(self._recovered), total, seconds)
+        for queue in self._recovered:
+            queue.recovered()
         self._recovered = []
         delayed = disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
         if delayed:
@@ -345,6 +343,11 @@ class Server:
             driver.resume_reading()
 
     # -- time -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def wall_clock() -> int:
+        """Milliseconds since the epoch: what expires does so by the clock on the wall, restarts included."""
+        return time.time_ns() // 1_000_000
 
     def now(self) -> float:
         """Seconds of the loop's monotonic clock."""

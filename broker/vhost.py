@@ -1,21 +1,24 @@
 """A virtual host: its exchanges, queues and bindings, and the rules for changing them."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from broker.amqp.properties import priority
 from broker.amqp.tables import Table
 from broker.arguments import max_priority
+from broker.dead_lettering import DeadLettering
 from broker.delay_line import DelayDisk, DelayLine
 from broker.errors import not_found, precondition_failed, resource, resource_locked
 from broker.queue import Owner, Queue
 from broker.route import REPLY_TO
+from broker.settings import QueueSettings, queue_settings
 from broker.turn import Turn
 from exchanges.base import Exchange
 from exchanges.router import Router
 from storage.backing_queue import BackingQueue
 from storage.memory import MemoryQueue
+from storage.message import Message
 from storage.priorities import PriorityQueue
 
 REPLY_PREFIX = REPLY_TO + "."
@@ -47,6 +50,7 @@ class VHost:
         max_queues: limit of queues, None for no limit.
         make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
         delay_disk: keeps delayed messages; None for memory.
+        file_from: octets from which a content is written to a file of its own.
 
     `record` is told of durable queues; None for nobody, and no queue has a qid then.
     """
@@ -59,6 +63,7 @@ class VHost:
         max_queues: int | None = None,
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
         delay_disk: DelayDisk | None = None,
+        file_from: int = 1 << 62,
     ) -> None:
         self.name = name
         self.max_queues = max_queues
@@ -72,6 +77,7 @@ class VHost:
         self.connection_count = 0
         self._turn = turn
         self._make_backing = make_backing
+        self._dead_lettering = DeadLettering(self.router, self.default_destination, turn.clock, file_from)
         # counters
         self.queues_declared = 0
         self.queues_created = 0
@@ -145,11 +151,29 @@ class VHost:
             auto_delete=auto_delete,
             arguments=arguments,
             qid=qid,
+            keeper=self,
         )
         self.queues[name] = queue
         self.router.add_queue(name, queue)
+        self.configure(queue, queue_settings(arguments))
         self.queues_created += 1
         return queue
+
+    def configure(self, queue: Queue, settings: QueueSettings) -> None:
+        """Have a queue do from now on what its arguments and policies ask for."""
+        if settings == queue.settings:
+            return
+        if settings.rejects is not queue.settings.rejects:
+            self.router.generation += 1  # publishers have to ask it, or need not any more
+        queue.configure(settings)
+
+    def dead_letter(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
+        """Publish what a queue discards; see `broker.rules.Keeper`."""
+        return self._dead_lettering.publish(queue, letters, reason)
+
+    def expire(self, queue: Queue) -> None:
+        """Delete a queue that nobody has used, without dead letters."""
+        self.delete_queue(queue)
 
     def check_queue_limit(self, name: str) -> None:
         """406 if the vhost has as many queues as it may."""

@@ -62,7 +62,10 @@ class StandardConfirms:
             self._settled.append(seq_no)
 
     def refuse(self, seq_no: int) -> None:
-        """Some queue cannot take its copy: the number is nacked, whatever the others say. Call once a number."""
+        """Some queue cannot take its copy: the number is nacked, whatever the others say.
+
+        May be called again before the next `take`.
+        """
         self.held.discard(seq_no)
         self._refused.add(seq_no)
 

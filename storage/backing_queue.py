@@ -93,10 +93,11 @@ class BackingQueue(Protocol):
     def head_expires(self) -> int | None:
         """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
 
-    def expired_count(self, now: int, limit: int) -> int:
-        """How many messages at the head have expired by `now`, at most `limit` (>= 1).
+    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
+        """How many messages from the head on, at most `limit` (>= 1), have all expired by `now` or all not; and which.
 
-        It may be fewer than there are: ask again when these are gone, and when what is being read is here.
+        It may be fewer than there are: ask again when these are gone. 0 while the head is being read, or if there is
+        none.
         """
 
     def drop(self, count: int) -> int:
@@ -110,6 +111,12 @@ class BackingQueue(Protocol):
 
         `on_loaded` is called for the latter. Those in neither were damaged, and are gone.
         """
+
+    def ready_octets(self) -> int:
+        """Octets of the bodies of all ready messages; about, and rather too few, as far as they are on disk."""
+
+    def set_lazy(self, *, lazy: bool) -> None:
+        """Keep as little as possible in memory (`x-queue-mode=lazy`), or no longer."""
 
     def purge(self) -> int:
         """Drop every ready message; returns how many. Unacked messages stay."""

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from storage.backing_queue import Batch
-from storage.message import Message, dated
+from storage.message import Message, dated, leading
 
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
 _NOTHING: deque[Message] = deque()
@@ -134,16 +134,11 @@ class MemoryQueue:
             return self._requeued[0][1].expires
         return self._ready[0].expires if self._ready else None
 
-    def expired_count(self, now: int, limit: int) -> int:
-        """How many messages at the head have expired by `now`, at most `limit`; ask again when they are gone."""
+    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
+        """How many messages from the head on have all expired by `now` or all not; and which."""
         if self._requeued:
-            return int(0 < self._requeued[0][1].expires <= now)
-        count = 0
-        for message in islice(self._ready, limit):
-            if not 0 < message.expires <= now:
-                break
-            count += 1
-        return count
+            return 1, 0 < self._requeued[0][1].expires <= now
+        return leading(islice(self._ready, limit), now)
 
     def drop(self, count: int) -> int:
         """Drop at most `count` messages from the head; returns how many."""
@@ -155,6 +150,13 @@ class MemoryQueue:
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
         """Unacked messages; none has to be read."""
         return [(seq_id, self._unacked[seq_id]) for seq_id in seq_ids], []
+
+    def ready_octets(self) -> int:
+        """Octets of the bodies of all ready messages."""
+        return sum([message.body_size for message in self.peek()])
+
+    def set_lazy(self, *, lazy: bool) -> None:
+        """There is no other place for messages."""
 
     def purge(self) -> int:
         """Drop every ready message; returns how many."""

@@ -10,6 +10,7 @@ from typing import Protocol
 _BODY_SIZE = Struct(">Q").unpack_from
 _BODY_SIZE_AT = 11  # frame header (7), class id (2), weight (2)
 _LENGTH = Struct(">I").unpack_from
+_pack_length = Struct(">I").pack
 _FRAME_OVERHEAD = 8  # type, channel, size, end octet
 
 
@@ -61,6 +62,13 @@ class Message:
             at += length + _FRAME_OVERHEAD
         return b"".join(parts)
 
+    def with_header(self, header: bytes) -> "Message":
+        """A copy with another content header (payload); its publisher, if it has one, knows nothing of it."""
+        content = self.content
+        (length,) = _LENGTH(content, 3)
+        parts = (content[:3], _pack_length(len(header)), header, content[7 + length :])
+        return Message(self.address, b"".join(parts), self.channel_id)
+
 
 class Dated(Message):
     """One queue's copy of a message that expires there and has no place on disk.
@@ -83,6 +91,27 @@ class Dated(Message):
 def dated(messages: Iterable[Message], expires: int) -> list[Message]:
     """Copies of messages that expire, for a queue that keeps them in memory."""
     return [Dated(message, expires) for message in messages]
+
+
+class Expiring(Protocol):
+    """A message in a queue."""
+
+    @property
+    def expires(self) -> int:
+        """When it has to be discarded (epoch ms); 0 for never."""
+
+
+def leading(messages: Iterable[Expiring], now: int) -> tuple[int, bool]:
+    """How many of the first messages have all expired by `now`, or all not; and which."""
+    count = 0
+    expired = False
+    for message in messages:
+        if count and (0 < message.expires <= now) is not expired:
+            break
+        if not count:
+            expired = 0 < message.expires <= now
+        count += 1
+    return count, expired
 
 
 class Publisher(Protocol):

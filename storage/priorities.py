@@ -3,7 +3,7 @@
 Theory (after RabbitMQ's `rabbit_priority_queue`). The *level* of a message is its priority, at most that of the queue;
 each level is a backing queue of its own, made when its first message comes, which pages, survives and is recovered like
 any other. The head of the queue is the head of the highest level that has ready messages; whatever speaks of the
-head (`fetch`, `drop`, `head_expires`, `expired_count`) speaks of that one alone, so a message that has expired behind
+head (`fetch`, `drop`, `head_expires`, `head_run`) speaks of that one alone, so a message that has expired behind
 one that has not stays, as in RabbitMQ, and a full queue drops what is most urgent first. While the head is being read
 from disk there is nothing to be had from lower levels either; any level that has read something wakes the owner.
 
@@ -55,6 +55,7 @@ class PriorityQueue(Generic[Level]):
 
     __slots__ = (
         "_filled",
+        "_lazy",
         "_make_level",
         "_priority_of",
         "expiring",
@@ -81,6 +82,7 @@ class PriorityQueue(Generic[Level]):
         """Those that ever had a message."""
         self.ready_count = 0
         self.expiring = False
+        self._lazy = False
         self._filled = 0
         """Bit n: level n has ready messages."""
 
@@ -92,6 +94,8 @@ class PriorityQueue(Generic[Level]):
         if queue is None:
             queue = self.levels[number] = self._make_level(number)
             queue.on_loaded = self._loaded
+            if self._lazy:
+                queue.set_lazy(lazy=True)
         return queue
 
     def stored_level(self, qid: int) -> Level:
@@ -223,11 +227,11 @@ class PriorityQueue(Generic[Level]):
             return None
         return self.levels[self._filled.bit_length() - 1].head_expires()
 
-    def expired_count(self, now: int, limit: int) -> int:
-        """How many messages at the head have expired by `now`, at most `limit`; those of its level only."""
+    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
+        """How many messages from the head on have all expired by `now` or all not, and which; of its level only."""
         if not self._filled:
-            return 0
-        return self.levels[self._filled.bit_length() - 1].expired_count(now, limit)
+            return 0, False
+        return self.levels[self._filled.bit_length() - 1].head_run(now, limit)
 
     def drop(self, count: int) -> int:
         """Drop at most `count` messages from the head without reading their bodies; returns how many."""
@@ -266,6 +270,16 @@ class PriorityQueue(Generic[Level]):
             found.update([(seq_id << _LEVEL_BITS | level, message) for seq_id, message in there])
             missing += _numbered(away, level)
         return [(seq_id, found[seq_id]) for seq_id in asked if seq_id in found], missing
+
+    def ready_octets(self) -> int:
+        """Octets of the bodies of all ready messages; about, as the levels know it."""
+        return sum([queue.ready_octets() for queue in self.levels.values()])
+
+    def set_lazy(self, *, lazy: bool) -> None:
+        """Keep as little as possible in memory, or no longer."""
+        self._lazy = lazy
+        for queue in self.levels.values():
+            queue.set_lazy(lazy=lazy)
 
     # -- all of them ------------------------------------------------------------------------------------------------
 

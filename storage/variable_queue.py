@@ -41,13 +41,15 @@ from operator import itemgetter
 from storage.backing_queue import Batch
 from storage.blocks import GONE, LAST_SEQ_ID, NEW, WRITING, Entry
 from storage.loading import UNACKED
-from storage.message import Dated, Message, dated
+from storage.message import Dated, Message, dated, leading
 from storage.reading import Reading
 from storage.sub_queues import NO_ENTRIES, NOTHING, OVERHEAD, Item, never
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their octets."""
+FRAMING = 64
+"""About what a content has beside its body: two frames, and a few properties."""
 _NONE_FETCHED = Batch((), [], redelivered=False)
 
 
@@ -379,22 +381,28 @@ class VariableQueue(Reading):
             self._prefetch()
         return None
 
-    def expired_count(self, now: int, limit: int) -> int:
-        """How many messages at the head have expired by `now`, at most `limit` (>= 1).
+    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
+        """How many messages from the head on, at most `limit` (>= 1), have all expired by `now` or all not; and which.
 
-        It may be fewer than there are: ask again when these are gone, and when what is being read is here.
+        It may be fewer than there are: ask again when these are gone. 0 while the head is being read.
         """
         item = self._head()
-        if item is None or not 0 < item.expires <= now:
-            return 0
+        if item is None:
+            return 0, False
         if self.returned:
-            return 1
-        count = 0
-        for item in islice(self.q4 or self.q3, limit):
-            if not 0 < item.expires <= now:
-                break
-            count += 1
-        return count
+            return 1, 0 < item.expires <= now
+        return leading(islice(self.q4 or self.q3, limit), now)
+
+    def ready_octets(self) -> int:
+        """Octets of the bodies of all ready messages; about, and rather too few, as far as they are on disk."""
+        octets = max(0, self.delta_octets - FRAMING * self.delta_count)
+        for item in chain((item for _, item in self.returned), self.q4, self.q3, self.q2, self.q1):
+            message = item.message if type(item) is Entry else item
+            if message is not None:
+                octets += message.body_size  # type: ignore[union-attr]
+            else:
+                octets += max(0, item.size - FRAMING)  # type: ignore[union-attr]
+        return octets
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
         """Unacked messages with their bodies, and the seq_ids of those that are being read.

@@ -60,16 +60,19 @@ class Node(Server):
     """A server that listens nowhere."""
 
     def __init__(self, disk: Disk | None = None, **settings: Any) -> None:
+        self.clock = Clock()
         super().__init__(Config(**settings), disk)
         self.settings = settings
-        self.clock = Clock()
         self._loop = self.clock
-        self.turn.clock = lambda: round(self.clock.now * 1000)
+
+    def wall_clock(self) -> int:  # type: ignore[override]
+        """The clock on the wall shows what the loop's does, in milliseconds."""
+        return round(self.clock.now * 1000)
 
     def pass_time(self, milliseconds: int) -> None:
-        """Time passes, and what is due by the clock on the wall happens."""
+        """Let time pass, and run what has become due."""
         self.clock.now += milliseconds / 1000
-        self.turn.timers.run(self.turn.clock())
+        self.turn.timers.run(self.wall_clock())
         self.run_turn()
 
 
@@ -210,6 +213,8 @@ class DiskNode(Node):
         super().__init__(CrankedDisk(data_dir, config), **settings)
         self.data_dir = data_dir
         self.disk.recover([queue.backing for queue in self._recovered])
+        for queue in self._recovered:
+            queue.recovered()
         self._recovered = []
         self.disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
         self.commit()

@@ -50,7 +50,14 @@ STOREYS = (
     ("broker.consumer",),
     ("broker.rules",),
     ("broker.queue", "broker.queue_*"),
-    ("broker.delay_line", "broker.route*", "broker.vhost*", "broker.flow", "broker.definitions*"),
+    (
+        "broker.dead_lettering",
+        "broker.delay_line",
+        "broker.route*",
+        "broker.vhost*",
+        "broker.flow",
+        "broker.definitions*",
+    ),
     # what a client talks to
     ("broker.channel*", "broker.tx"),
     ("broker.methods*",),

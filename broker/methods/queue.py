@@ -27,6 +27,7 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
     vhost.queues_declared += 1
     name = strip_cr_lf(method.queue)
     queue = vhost.queue(name, channel.host) if method.passive else _declare(channel, method, name)
+    queue.used()
     channel.last_queue = queue.name
     if not method.nowait:
         reply = make(Wire.DeclareOk, queue.name, queue.ready_count, queue.consumer_count)

@@ -479,10 +479,10 @@ def test_a_message_that_expired_behind_one_that_did_not_is_no_head():
     """Only the next message is asked."""
     queue = in_memory()
     queue.publish(messages(1, 1), expires=1000)
-    assert (1000, 2) == (queue.head_expires(), queue.expired_count(5000, 10))
+    assert (1000, (2, True)) == (queue.head_expires(), queue.head_run(5000, 10))
     queue.publish(messages(3))
 
-    assert (0, 0, True) == (queue.head_expires(), queue.expired_count(5000, 10), queue.expiring)
+    assert (0, (1, False), True) == (queue.head_expires(), queue.head_run(5000, 10), queue.expiring)
 
 
 def test_the_most_urgent_are_dropped_first():

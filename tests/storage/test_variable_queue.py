@@ -398,10 +398,15 @@ class Machine(RuleBasedStateMachine):
         head = model.having(READY)[0]
         expires = model.queue.head_expires()
         assert expires == head.expires or (expires is None and model.queue.loading)
-        count = model.queue.expired_count(now, limit)
-        assert count <= len(expected)
-        assert count or not expected or model.queue.loading
-        return expected[:count]
+        count, expired = model.queue.head_run(now, limit)
+        assert count or model.queue.loading
+        if expired:
+            assert count <= len(expected)
+            return expected[:count]
+        assert not (count and expected)
+        run = model.having(READY)[:count]
+        assert run == list(takewhile(lambda copy: not 0 < copy.expires <= now, run))
+        return []
 
     @precondition(lambda self: any(map(_ready, self.all_queues)))
     @rule(number=st.integers(0, 5), now=st.integers(0, 9), limit=st.integers(1, 40))

@@ -1,0 +1,125 @@
+"""Publishes what queues discard to their dead letter exchanges.
+
+Theory. The dead letter goes into its queues' inboxes in the same turn in which its original is forgotten, so the
+journal has both for one commit. Two things need more care. An original that is not on disk yet has a publisher who
+waits for it: who becomes responsible is the dead letter, so its safety counts as one more copy of the original
+(`_Heir`). And a body that goes to a file of its own takes longer than a commit: its original stays until the file is
+there, and may come twice after a crash.
+
+A message is dropped where RabbitMQ drops it: its dead letter exchange does not exist or has no queue for it, the queue
+refuses it, or without a reject it would go round for ever (`broker.dead_letters`).
+"""
+
+from collections.abc import Callable, Sequence
+
+from broker.amqp.properties import delivery_mode
+from broker.dead_letters import Cycles, DeadLetter, dead_letter
+from broker.queue import Queue
+from broker.route import PERSISTENT_MODE, durable_among
+from exchanges.base import Exchange
+from exchanges.router import Router
+from storage.message import Message, Persistent
+
+
+class DeadLettering:
+    """Publishes the dead letters of one vhost.
+
+    Args:
+        router: its exchanges.
+        find_replies: the queues of direct reply-to that the default exchange knows by a key.
+        clock: tells the time (epoch ms).
+        file_from: octets from which a content is written to a file of its own.
+
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        find_replies: Callable[[str], Sequence[Queue]],
+        clock: Callable[[], int],
+        file_from: int,
+    ) -> None:
+        self._router = router
+        self._find_replies = find_replies
+        self._clock = clock
+        self._file_from = file_from
+        self._cycles = Cycles()
+
+    def publish(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
+        """Publish unacked messages of a queue; see `broker.rules.Keeper.dead_letter`."""
+        name = queue.settings.dead_letter_exchange
+        exchange = None if name is None else self._router.get(name)
+        if exchange is None:
+            return [seq_id for seq_id, _ in letters]
+        now = self._clock() // 1000
+        moved = []
+        for seq_id, message in letters:
+            letter = dead_letter(
+                message,
+                queue=queue.name,
+                reason=reason,
+                exchange=exchange.name,
+                routing_key=queue.settings.dead_letter_routing_key,
+                now=now,
+            )
+            exchange.published_in += 1
+            targets = self._cycles.leave_out(self._route(exchange, letter), letter.headers)
+            if self._put(queue, seq_id, message, letter, targets):
+                moved.append(seq_id)
+        return moved
+
+    def _route(self, exchange: Exchange, letter: DeadLetter) -> Sequence[Queue]:
+        queues: Sequence[Queue] = self._router.route(exchange, letter.routing_keys, letter.headers)  # type: ignore[assignment]
+        if not exchange.name:
+            replies = [queue for key in letter.routing_keys for queue in self._find_replies(key)]
+            return (*queues, *replies)
+        return queues
+
+    def _put(
+        self, queue: Queue, seq_id: int, original: Message, letter: DeadLetter, targets: Sequence[Queue]
+    ) -> bool:
+        """Give a dead letter to its queues; false if the original has to stay until it is safe."""
+        copy = Message(letter.address, letter.message_content, original.channel_id)
+        waits = False
+        durable = durable_among(targets)
+        if durable and delivery_mode(copy.header) == PERSISTENT_MODE:
+            waits = seq_id >= 0 and len(copy.content) >= self._file_from
+            heir = _Heir(original, queue if waits else None)
+            publisher = heir if heir.matters else None
+            copy = Persistent(copy.address, copy.content, copy.channel_id, publisher, seq_id, len(durable))
+        for target in targets:
+            target.put(copy)
+        return not waits
+
+
+class _Heir:
+    """Waits for a dead letter to be safe, on behalf of whoever waits for its original."""
+
+    __slots__ = ("_original", "_queue")
+
+    def __init__(self, original: Message, queue: Queue | None) -> None:
+        self._queue = queue
+        """The queue whose unacked original has to go then."""
+        self._original: Persistent | None = None
+        if isinstance(original, Persistent) and original.publisher is not None:
+            self._original = original
+            original.open_copies += 1
+
+    @property
+    def matters(self) -> bool:
+        """Whether anybody waits."""
+        return self._original is not None or self._queue is not None
+
+    def accepted(self, seq_no: int) -> None:
+        """It is."""
+        if self._original is not None:
+            self._original.accepted()
+        if self._queue is not None and not self._queue.deleted:
+            self._queue.acks.append(seq_no)
+            self._queue.touch()
+
+    def refused(self, seq_no: int) -> None:
+        """It cannot be, for now."""
+        del seq_no
+        if self._original is not None:
+            self._original.refused()

@@ -1,0 +1,367 @@
+"""What a queue does beside keeping and delivering: it lets messages expire, keeps to limits, and expires itself.
+
+Theory. A queue that is asked for any of this has `Rules`, others have none and pay one look a turn. What a queue
+discards goes to its dead letter exchange if it has one (`Keeper.dead_letter`); only then it is forgotten, in the same
+commit. A message that has to be read from disk first is waited for: the queue runs again when it is here.
+
+Expiry looks at the head only, as in RabbitMQ: what expires behind a message that does not stays until it gets there.
+The queue's one timer stands at whatever comes first, the head's expiry or the queue's own; it may come early, since
+it is not moved when the head goes, but never late.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby, takewhile
+from typing import Any, Protocol
+
+from broker.amqp.properties import Properties, expiration, parse_expiration
+from broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
+from broker.timers import Timer, Timers
+from storage.backing_queue import BackingQueue, Batch
+from storage.message import Message
+
+EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
+"""Why a queue discards a message."""
+BUDGET = 4096
+"""Messages a queue discards in one turn before others get theirs."""
+_STEP = 256
+_FLAGS_AT = 19  # in a content: frame header (7), class id, weight and body size (12)
+_EXPIRATION = 1  # of the first octet of the flags
+
+
+def may_expire(content: bytes) -> bool:
+    """Whether a message's properties have an `expiration`."""
+    return bool(content[_FLAGS_AT] & _EXPIRATION)
+
+
+class Clock(Protocol):
+    """The turn, as far as time is concerned."""
+
+    clock: Callable[[], int]
+    timers: Timers
+
+
+class RuledQueue(Protocol):
+    """What rules need of their queue."""
+
+    name: str
+    backing: BackingQueue
+    inbox: list[Message]
+    acks: list[int]
+    deleted: bool
+
+    @property
+    def turn(self) -> Clock:
+        """The server's work list."""
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers, ready or not."""
+
+    def touch(self) -> None:
+        """Have the queue run at the end of this turn."""
+
+    def settle(self) -> None:
+        """Work off what this turn has collected."""
+
+    def take_in(self, messages: list[Message], *, expires: int) -> None:
+        """Hand arrivals to consumers, or keep them."""
+
+
+class Keeper(Protocol):
+    """The vhost: what becomes of queues and of what they discard."""
+
+    def dead_letter(self, queue: Any, letters: Sequence[tuple[int, Message]], reason: str) -> Collection[int]:
+        """Publish unacked messages of a queue to its dead letter exchange, as far as there is one and it has somewhere.
+
+        A negative seq_id is that of a message that never was in the queue. Returns the seq_ids that may be forgotten
+        in the same commit; the others are acked when what became of them is safe.
+        """
+
+    def expire(self, queue: Any) -> None:
+        """Delete a queue that nobody has used."""
+
+
+class Rules:
+    """The rules of one queue.
+
+    Args:
+        queue: the queue.
+        keeper: its vhost.
+
+    """
+
+    __slots__ = (
+        "_clock",
+        "_keeper",
+        "_last_used",
+        "_leaving",
+        "_octets",
+        "_queue",
+        "_returns",
+        "_sizes",
+        "_timer",
+        "settings",
+    )
+
+    def __init__(self, queue: RuledQueue, keeper: Keeper) -> None:
+        self._queue = queue
+        self._keeper = keeper
+        self._clock = queue.turn.clock
+        self.settings = NO_SETTINGS
+        self._leaving: deque[tuple[int, str]] = deque()
+        """Unacked messages that are discarded as soon as their bodies are here, and why."""
+        self._octets = 0
+        """Octets of the bodies of ready messages, where they are limited."""
+        self._sizes: dict[int, int] = {}
+        """Those of unacked ones, which may become ready again."""
+        self._returns: dict[int, int] = {}
+        """How often messages came back, where that is limited."""
+        self._last_used = self._clock()
+        self._timer: Timer | None = None
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Follow other settings from now on; the caller owes the queue a run."""
+        if settings.expires != self.settings.expires:
+            self._last_used = self._clock()
+        was_limited = self.settings.max_octets is not None
+        self.settings = settings
+        if not was_limited:
+            self.recount()
+
+    def recount(self) -> None:
+        """Find out what is in the queue: it has had messages before these rules."""
+        if self.settings.max_octets is not None:
+            self._octets = self._queue.backing.ready_octets()
+
+    def close(self) -> None:
+        """There are no rules any more, or no queue."""
+        if self._timer is not None:
+            self._queue.turn.timers.cancel(self._timer)
+            self._timer = None
+
+    def used(self) -> None:
+        """Somebody has used the queue: its time begins anew."""
+        self._last_used = self._clock()
+
+    # -- publishes --------------------------------------------------------------------------------------------------
+
+    def refuses(self, message: Message) -> bool:
+        """Whether a publish has no room here; it may be dead-lettered instead."""
+        settings = self.settings
+        if not settings.rejects or not self._is_full_for(message):
+            return False
+        if settings.overflow == REJECT_PUBLISH_DLX:
+            self._keeper.dead_letter(self._queue, [(-1, message)], MAXLEN)
+        return True
+
+    def _is_full_for(self, message: Message) -> bool:
+        queue, length = self._queue, self.settings.max_length
+        backing = queue.backing
+        if length is not None and backing.ready_count + len(queue.inbox) >= length:
+            queue.settle()  # some of them go straight to consumers
+            if backing.ready_count >= length:
+                return True
+        octets = self.settings.max_octets
+        if octets is None:
+            return False
+        queue.settle()
+        return self._octets + message.body_size > octets
+
+    def take_in(self, inbox: list[Message]) -> None:
+        """Let arrivals in, each with the time when it expires."""
+        ttl = self.settings.message_ttl
+        if self.settings.max_octets is not None:
+            self._octets += sum([message.body_size for message in inbox])
+        now = self._clock()
+        latest = 0 if ttl is None else max(1, now + ttl)
+        if not any(may_expire(message.content) for message in inbox):
+            self._queue.take_in(inbox, expires=latest)
+            return
+
+        def expires(message: Message) -> int:
+            if not may_expire(message.content):
+                return latest
+            own = max(1, now + parse_expiration(expiration(message.header) or "0"))
+            return min(own, latest) if latest else own
+
+        for when, run in groupby(inbox, key=expires):
+            self._queue.take_in(list(run), expires=when)
+
+    # -- deliveries -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> bool:
+        """Before anything else: discard what was rejected and what has expired; true if the budget ran out."""
+        if self._leaving:
+            self._let_leave()
+        return self._has_more_expired()
+
+    def _has_more_expired(self) -> bool:
+        """Discard what has expired; true if the budget ran out."""
+        return bool(self._queue.backing.ready_count) and self.live(1) < 0
+
+    def live(self, count: int) -> int:
+        """How many of the next `count` messages may be delivered; expired ones in front of them are discarded.
+
+        0 if the next one has to be read first, or if none is left; -1 if the budget ran out first.
+        """
+        backing = self._queue.backing
+        if not backing.expiring:
+            return count
+        now = self._clock()
+        budget = BUDGET
+        while backing.ready_count:
+            length, expired = backing.head_run(now, max(_STEP, count))
+            if not expired:
+                return min(count, length)
+            if budget <= 0:
+                return -1
+            if not self._drop(length, EXPIRED):
+                return 0
+            budget -= length
+        return 0
+
+    def fetched(self, batch: Batch, *, ack_required: bool) -> Batch:
+        """Note that messages were taken out of the queue; returns them as they are to be delivered."""
+        if self.settings.max_octets is not None:
+            sizes = [message.body_size for message in batch.messages]
+            self._octets -= sum(sizes)
+            if ack_required:
+                self._sizes.update(zip(batch.seq_ids, sizes, strict=True))
+        if batch.redelivered and self._returns:
+            counts = [self._returns.get(seq_id, 0) for seq_id in batch.seq_ids]
+            messages = [_counted(*each) for each in zip(batch.messages, counts, strict=True)]
+            return batch._replace(messages=messages)
+        return batch
+
+    def end(self) -> bool:
+        """After messages came and went: drop what is too much, and set the timer; true if the budget ran out."""
+        settings, backing = self.settings, self._queue.backing
+        more = self._has_more_expired()
+        if settings.overflow == DROP_HEAD:
+            if settings.max_length is not None and backing.ready_count > settings.max_length:
+                more = self._shorten(settings.max_length) or more
+            if settings.max_octets is not None:
+                if not backing.ready_count:
+                    self._octets = 0  # whatever was not known exactly is forgotten
+                while self._octets > settings.max_octets and backing.ready_count and self._drop(1, MAXLEN):
+                    pass
+        self._set_timer()
+        return more
+
+    def _shorten(self, length: int) -> bool:
+        backing = self._queue.backing
+        budget = BUDGET
+        while (excess := backing.ready_count - length) > 0:
+            if budget <= 0:
+                return True
+            dropped = self._drop(min(excess, _STEP), MAXLEN)
+            if not dropped:
+                return False
+            budget -= dropped
+        return False
+
+    def _drop(self, count: int, reason: str) -> int:
+        """Discard messages (>= 1) from the head; returns how many, perhaps none while the next one is being read."""
+        backing = self._queue.backing
+        is_dead_letter = self.settings.dead_letter_exchange is not None
+        if not is_dead_letter and self.settings.max_octets is None:
+            return backing.drop(count)
+        batch = backing.fetch(count, ack_required=is_dead_letter)
+        if self.settings.max_octets is not None:
+            self._octets -= sum([message.body_size for message in batch.messages])
+        if is_dead_letter:
+            self._dead_letter(list(zip(batch.seq_ids, batch.messages, strict=True)), reason)
+        return len(batch.messages)
+
+    # -- settling ---------------------------------------------------------------------------------------------------
+
+    def acked(self, seq_ids: Iterable[int]) -> None:
+        """Messages are settled."""
+        for table in (self._sizes, self._returns):
+            if table:
+                for seq_id in seq_ids:
+                    table.pop(seq_id, None)
+
+    def rejected(self, seq_ids: Iterable[int], reason: str = REJECTED) -> None:
+        """Unacked messages are to be discarded; the caller owes the queue a run."""
+        if self.settings.dead_letter_exchange is None:
+            self._queue.acks.extend(seq_ids)
+        else:
+            self._leaving.extend([(seq_id, reason) for seq_id in seq_ids])
+
+    def requeued(self, seq_ids: Collection[int]) -> Collection[int]:
+        """Unacked messages are coming back; returns those that may."""
+        limit = self.settings.delivery_limit
+        if limit is not None:
+            returns = self._returns
+            for seq_id in seq_ids:
+                returns[seq_id] = returns.get(seq_id, 0) + 1
+            over = {seq_id for seq_id in seq_ids if returns[seq_id] > limit}
+            if over:
+                self.rejected(sorted(over), DELIVERY_LIMIT)
+                seq_ids = [seq_id for seq_id in seq_ids if seq_id not in over]
+        if self.settings.max_octets is not None:
+            self._octets += sum([self._sizes.pop(seq_id, 0) for seq_id in seq_ids])
+        return seq_ids
+
+    def purged(self) -> None:
+        """No message is ready any more."""
+        self._octets = 0
+
+    def _let_leave(self) -> None:
+        leaving, backing = self._leaving, self._queue.backing
+        while leaving:
+            reason = leaving[0][1]
+            chunk = list(takewhile(lambda each, why=reason: each[1] == why, leaving))[:_STEP]  # type: ignore[misc]
+            for _ in chunk:
+                leaving.popleft()
+            found, waiting = backing.unacked_messages([seq_id for seq_id, _ in chunk])
+            self._dead_letter(found, reason)
+            if waiting:
+                leaving.extendleft([(seq_id, reason) for seq_id in reversed(waiting)])
+                return
+
+    def _dead_letter(self, letters: Sequence[tuple[int, Message]], reason: str) -> None:
+        """Publish unacked messages to the dead letter exchange, and forget them."""
+        if letters:
+            moved = self._keeper.dead_letter(self._queue, letters, reason)
+            self.acked(moved)
+            self._queue.backing.ack(moved, moved=True)
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        backing, lifetime = self._queue.backing, self.settings.expires
+        when = backing.head_expires() or 0 if backing.expiring and backing.ready_count else 0
+        if lifetime is not None:
+            own = self._last_used + lifetime
+            when = min(when, own) if when else own
+        if when and (self._timer is None or self._timer.when > when):
+            self.close()
+            self._timer = self._queue.turn.timers.at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        queue, lifetime = self._queue, self.settings.expires
+        if queue.deleted:
+            return
+        if lifetime is not None:
+            now = self._clock()
+            if queue.consumer_count:
+                self._last_used = now
+            elif now >= self._last_used + lifetime:
+                self._keeper.expire(queue)
+                return
+        queue.touch()
+
+
+def _counted(message: Message, count: int) -> Message:
+    """The message, saying how often it came back."""
+    if not count:
+        return message
+    properties = Properties(message.header)
+    headers = {**(properties.headers or {}), "x-delivery-count": ("long", count)}
+    return message.with_header(properties.replace(headers=headers))
