@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
-	bench-store bench-backlog bench-stalls conformance fuzz fuzz-long model \
+	bench-store bench-backlog bench-stalls conformance definitions-roundtrip fuzz fuzz-long model \
 	crash powercut crash-points faults torn mutants disk-full clean
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness,"
 	@echo "                  -store, -backlog, -stalls"
 	@echo "make conformance  the error table beside a real RabbitMQ"
+	@echo "make definitions-roundtrip  definitions to a real RabbitMQ and back"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
 	@echo "make model        the queue on disk beside a list, 50,000 times 100 operations"
 	@echo "make crash        1000 kills under load, N=10 for ten; also powercut, crash-points, faults, torn, mutants,"
@@ -109,6 +110,9 @@ bench-compare: $(VENV)/.installed-test
 
 conformance: $(VENV)/.installed-test
 	$(BIN)/python tests/conformance/run.py $(ARGS)
+
+definitions-roundtrip: $(VENV)/.installed-test
+	$(BIN)/python tests/conformance/definitions.py
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python tests/fuzz/run.py --cases 20000 $(ARGS)

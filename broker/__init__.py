@@ -2,7 +2,10 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["__version__"]
+__all__ = ["COMPATIBLE_VERSION", "__version__"]
+
+COMPATIBLE_VERSION = "3.13.7"
+"""The RabbitMQ whose behaviour this is; clients branch on `product` and `version` (docs/adr/0002)."""
 
 try:
     __version__ = version("leveret")

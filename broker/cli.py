@@ -1,9 +1,4 @@
-"""The command ``leveret`` (driver: the process, its signals, its event loop).
-
-Exit codes are those of sysexits.h, as RabbitMQ's tools use them: 65 the data cannot be
-read, 69 a port is not available, 70 an error of ours, 73 the data directory or a file cannot be made, 74 the disk
-failed, 78 the configuration is wrong.
-"""
+"""The command ``leveret`` (driver: the process, its signals, its event loop). Exit codes: `broker.exit_codes`."""
 
 import asyncio
 import contextlib
@@ -21,16 +16,11 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from broker import __version__, logs
+from broker import __version__, exit_codes, logs
 from broker.config import Config, ConfigError, Listener, effective, load
 from broker.data_lock import DataDirError, locked
+from broker.definitions_command import definitions
 from broker.store_command import store
-
-EXIT_DATA: Final = 65
-EXIT_UNAVAILABLE: Final = 69
-EXIT_SOFTWARE: Final = 70
-EXIT_CANNOT_CREATE: Final = 73
-EXIT_CONFIG: Final = 78
 
 DISTRIBUTION: Final = "leveret"
 TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm")
@@ -79,6 +69,7 @@ def main() -> None:
 
 
 main.add_command(store)
+main.add_command(definitions)
 
 
 @main.command()
@@ -109,7 +100,7 @@ def serve(
     except StartupError as error:
         _fail(str(error), error.code)
     except DataDirError as error:
-        _fail(str(error), EXIT_CANNOT_CREATE)
+        _fail(str(error), exit_codes.CANNOT_CREATE)
     sys.exit(code)
 
 
@@ -141,7 +132,7 @@ def _load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings:
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"{DISTRIBUTION}: {problem}", err=True)
-        sys.exit(EXIT_CONFIG)
+        sys.exit(exit_codes.CONFIG)
 
 
 def refuse_name_collisions(distributions: Iterable[importlib.metadata.Distribution]) -> None:
@@ -157,7 +148,7 @@ def refuse_name_collisions(distributions: Iterable[importlib.metadata.Distributi
             raise StartupError(
                 f"the installed distribution {name!r} also owns the package {taken}; "
                 f"install {DISTRIBUTION} into an environment of its own",
-                EXIT_CONFIG,
+                exit_codes.CONFIG,
             )
 
 
@@ -190,7 +181,9 @@ def _configure_logs(config: Config) -> logs.Logs:
     try:
         return logs.configure(outputs, log.levels)
     except OSError as error:
-        raise StartupError(f"cannot open log file {log.file}: {error.strerror}", EXIT_CANNOT_CREATE) from None
+        raise StartupError(
+            f"cannot open log file {log.file}: {error.strerror}", exit_codes.CANNOT_CREATE
+        ) from None
 
 
 def _run(config: Config, outputs: logs.Logs) -> int:
@@ -204,6 +197,7 @@ def _run(config: Config, outputs: logs.Logs) -> int:
 async def _serve(config: Config, outputs: logs.Logs) -> int:
     # The whole broker is loaded here, not for `leveret --version`.
     from broker.auth import InvalidPatternError  # noqa: PLC0415
+    from broker.definitions_file import DefinitionsError  # noqa: PLC0415
     from broker.server import Server  # noqa: PLC0415
     from storage.errors import StorageError  # noqa: PLC0415
 
@@ -216,17 +210,19 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     try:
         server = Server(config, _open_disk(config))
         await server.start()
+    except DefinitionsError as error:
+        raise StartupError(str(error), exit_codes.DATA) from None
     except InvalidPatternError as error:
-        raise StartupError(f"permissions of a user: {error}", EXIT_CONFIG) from None
+        raise StartupError(f"permissions of a user: {error}", exit_codes.CONFIG) from None
     except StorageError as error:
-        raise StartupError(str(error), EXIT_DATA) from None
+        raise StartupError(str(error), exit_codes.DATA) from None
     except OSError as error:
-        raise StartupError(_port_problem(error, config), EXIT_UNAVAILABLE) from None
+        raise StartupError(_port_problem(error, config), exit_codes.UNAVAILABLE) from None
     except StartupError:
         raise
     except Exception:
         _logger.exception("the broker failed to start")
-        return EXIT_SOFTWARE
+        return exit_codes.SOFTWARE
     _write_pid_file(config.pid_file)
     try:
         gc.collect()
@@ -260,9 +256,9 @@ def _open_disk(config: Config) -> Any:
         compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)
         return Disk(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
     except UnknownFormatError as error:
-        raise StartupError(str(error), EXIT_DATA) from None
+        raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:
-        raise StartupError(str(error), EXIT_CANNOT_CREATE) from None
+        raise StartupError(str(error), exit_codes.CANNOT_CREATE) from None
 
 
 def _port_problem(error: OSError, config: Config) -> str:
@@ -308,7 +304,9 @@ def _write_pid_file(path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{os.getpid()}\n", encoding="ascii")
     except OSError as error:
-        raise StartupError(f"cannot write pid file {path}: {error.strerror}", EXIT_CANNOT_CREATE) from None
+        raise StartupError(
+            f"cannot write pid file {path}: {error.strerror}", exit_codes.CANNOT_CREATE
+        ) from None
 
 
 def _remove_pid_file(path: Path | None) -> None:

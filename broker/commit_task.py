@@ -31,7 +31,6 @@ from storage.table import pack_blob
 
 log = logging.getLogger("leveret.storage")
 
-EXIT_IO: int = os.EX_IOERR
 MIN_GAP = 0.002
 """Seconds between the starts of two commits under load."""
 BUSY_OPERATIONS = 16

@@ -149,6 +149,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     loopback_users: frozenset[str] = frozenset({"guest"})
     users: tuple[UserConfig, ...] = (_GUEST,)
     topic_permissions: tuple[TopicPermissionConfig, ...] = ()
+    definitions: Path | None = None
     vhosts: tuple[str, ...] = ("/",)
     vhost_limits: Mapping[str, VHostLimits] = {}
     user_limits: Mapping[str, UserLimits] = {}

@@ -198,6 +198,13 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="auth.failure_delay", kind="duration", default="3s", unit="s", low=0,
         attribute="auth_failure_delay", origin="Leveret",
         doc="How long a refused login waits for its answer, so that guessing is slow."),
+    Key(name="load_definitions", kind="path", default="", attribute="definitions",
+        doc="A definitions file of RabbitMQ's or Leveret's, or a directory of `*.json`, that is imported at each start "
+        "before clients may connect (docs/administration.md). The first user and virtual host are not made then."),
+    Key(name="definitions.local.path", kind="path", default="", attribute="definitions",
+        doc="Another name of `load_definitions`."),
+    Key(name="definitions.import_backend", kind="choice", default="local_filesystem",
+        choices=("local_filesystem",), doc="Where definitions come from."),
     Key(name="default_user", kind="string", default="guest", doc="Name of the first user."),
     Key(name="default_pass", kind="string", default="guest", secret=True, doc="Password of the first user."),
     Key(name="default_user_tags.$name", kind="bool", default="administrator",
@@ -277,7 +284,8 @@ UNSUPPORTED: Final[tuple[str, ...]] = (
     # other ways to log in, secrets
     "auth_backends.*", "auth_ldap.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "auth_mechanisms_*",
     "trust_store.*", "credential_validator.*", "password_hashing_module", "default_password_hashing_*",
-    "definitions.*", "load_definitions", "management.*", "management_agent.*", "prometheus.*",
+    "definitions.skip_if_unchanged", "definitions.hashing.*", "definitions.https.*", "definitions.tls.*",
+    "management.*", "management_agent.*", "prometheus.*",
     # several nodes
     "cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
     "cluster_keepalive_interval", "cluster_queue_limit", "cluster_exchange_limit", "cluster_tags.*",

@@ -115,6 +115,7 @@ class Connection(Inbound):
         "local",
         "notifies_cancel",
         "outbox",
+        "paced_at",
         "peer",
         "sent",
         "topic_max_hash",
@@ -142,6 +143,8 @@ class Connection(Inbound):
         self.heartbeat = 0
         self.close_reason = ""
         self.blocked = False
+        self.paced_at = float("-inf")
+        """When it was last made to wait for a queue; for the disk: infinite until it goes on."""
         self.sent = 0
         """Flushes so far that had something to send."""
         self._sent_before = 0

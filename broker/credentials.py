@@ -21,6 +21,9 @@ _DIGESTS = {
 }
 _SALT_SIZE = 4
 
+ALGORITHMS: Final = frozenset(_DIGESTS)
+"""The names of all algorithms."""
+
 
 class Password:
     """A password in clear, held no longer than a login takes.

@@ -113,8 +113,13 @@ class Definitions:
     def add_vhost(self, vhost: VHost) -> None:
         """Write down a new vhost and its exchanges, and from now on what changes in it."""
         number = self._next_id()
-        self.put(VHostRow(number, octets(vhost.name)))
+        self.put(_vhost_row(number, vhost))
         self.follow(vhost, StoredTopology(self, number))
+
+    def update_vhost(self, vhost: VHost) -> None:
+        """Write down what is said of a vhost now."""
+        if isinstance(vhost.record, StoredTopology):
+            self.put(_vhost_row(vhost.record.vhost_id, vhost))
 
     def remove_vhost(self, vhost: VHost) -> None:
         """Delete everything in a vhost that goes, and write that down; its connections are the caller's to end."""
@@ -309,6 +314,13 @@ class StoredUsers(Users):
         super().set_vhost_limits(vhost, limits)
         kept = self.vhost_limits(vhost)
         self._definitions.put(VHostLimitsRow(octets(vhost), kept.max_connections, kept.max_queues))
+
+
+def _vhost_row(number: int, vhost: VHost) -> VHostRow:
+    tags = [octets(tag) for tag in vhost.tags]
+    return VHostRow(
+        number, octets(vhost.name), octets(vhost.description), tags, octets(vhost.default_queue_type)
+    )
 
 
 def octets(name: str) -> bytes:

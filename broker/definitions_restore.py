@@ -98,7 +98,10 @@ class _Restoring:
 
     def restore_vhosts(self, rows: Iterable[VHostRow]) -> None:
         for row in sorted(rows, key=_id):
-            self.vhosts[row.id] = self._make_vhost(text(row.name)), StoredTopology(self._definitions, row.id)
+            vhost = self._make_vhost(text(row.name))
+            vhost.description, vhost.default_queue_type = text(row.description), text(row.default_queue_type)
+            vhost.tags = tuple(map(text, row.tags))
+            self.vhosts[row.id] = vhost, StoredTopology(self._definitions, row.id)
 
     def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
         for row in sorted(rows, key=_id):

@@ -78,6 +78,7 @@ class Queue:
         "largest",
         "name",
         "on_drained",
+        "paced_at",
         "prioritised",
         "published",
         "qid",
@@ -150,6 +151,8 @@ class Queue:
         self.unpaced_until = 0.0
         """Until then (monotonic seconds) publishers are not made to wait for this queue (`broker.flow`)."""
         self.futile_pauses = 0
+        self.paced_at = float("-inf")
+        """When a publisher was last made to wait for it."""
         self.draining = (0.0, 0)
         """When waiting for full sockets began, and what had been delivered then."""
         # counters

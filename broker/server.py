@@ -10,20 +10,22 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from broker import __version__
+from broker import COMPATIBLE_VERSION, __version__, exit_codes
+from broker.administration import Administration, BadRequestError
 from broker.alarms import memory_limit, total_memory
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
 from broker.auth import User, UserLimits, Users, VHostLimits
-from broker.commit_task import EXIT_IO
 from broker.config import Config
 from broker.connection import Connection
 from broker.credentials import Password, hash_password
 from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
+from broker.definitions_file import DefinitionsError
 from broker.definitions_restore import restore
 from broker.disk import Disk
 from broker.errors import not_allowed
@@ -43,8 +45,6 @@ READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less cost
 WRITE_HIGH = 1024 * 1024
 STOP_SECONDS = 5.0
 RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
-COMPATIBLE_VERSION = "3.13.7"
-"""The RabbitMQ whose behaviour this is; clients branch on `product` and `version` (docs/adr/0002)."""
 
 
 def server_properties(cluster_name: str) -> dict[str, object]:
@@ -143,13 +143,15 @@ class Server:
         self.connections_opened = self.connections_closed = 0
         self.channels_opened = self.channels_closed = 0
         self.published = self.delivered = self.acked = 0
+        self.administration = Administration(self)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
 
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
         """Make what an earlier run has stored or, if this is the first, what the configuration says.
 
         What the configuration says of users, vhosts, rights and limits counts for an empty store only, as in
-        RabbitMQ: later it would bring back what an administrator has changed or deleted.
+        RabbitMQ: later it would bring back what an administrator has changed or deleted. Nor does it count where a
+        definitions file is to be imported, which `start` does.
 
         Returns:
             The durable queues of the earlier run, without their messages.
@@ -161,7 +163,8 @@ class Server:
         stored = list(rows)
         if stored:
             return restore(stored, self.definitions, self.users, self._make_vhost)
-        self._seed()
+        if self.config.definitions is None:
+            self._seed()
         return []
 
     def _seed(self) -> None:
@@ -185,11 +188,24 @@ class Server:
                 name, UserLimits(user_limits.max_connections, user_limits.max_channels)
             )
 
-    def add_vhost(self, name: str) -> VHost:
+    def add_vhost(
+        self, name: str, *, description: str = "", tags: tuple[str, ...] = (), default_queue_type: str = ""
+    ) -> VHost:
         """Add a vhost."""
         vhost = self._make_vhost(name)
+        vhost.description, vhost.tags, vhost.default_queue_type = description, tags, default_queue_type
         self.definitions.add_vhost(vhost)
         return vhost
+
+    def update_vhost(self, vhost: VHost) -> None:
+        """Write down what its description, tags and default queue type are now."""
+        self.definitions.update_vhost(vhost)
+
+    def remove_vhost(self, vhost: VHost) -> None:
+        """Delete a vhost with everything in it and all rights in it; its connections are closed before."""
+        del self.vhosts[vhost.name]
+        self.definitions.remove_vhost(vhost)
+        self.users.remove_vhost(vhost.name)
 
     def _make_vhost(self, name: str) -> VHost:
         """Make a vhost that nothing is written down of yet."""
@@ -210,6 +226,9 @@ class Server:
         self._loop = loop = asyncio.get_running_loop()
         if self.disk is not None:
             await self._start_disk(self.disk)
+        if self.config.definitions is not None:
+            self.import_definitions(self.config.definitions)
+            await self._stored()
         self.watch.start(loop)
         try:
             for listener in self.config.listeners:
@@ -244,10 +263,25 @@ class Server:
         delayed = disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
         if delayed:
             log.info("recovered %d delayed messages", delayed)
+        await self._stored()
+
+    async def _stored(self) -> None:
+        """Wait until everything that is noted now is on disk."""
         stored = self._loop.create_future()
         self.journal.when_safe(stored.set_result)
-        disk.commits.wake()
+        self.run_turn()
         await stored
+
+    def import_definitions(self, path: Path) -> None:
+        """Make what a definitions file, or each of a directory, says. Raises DefinitionsError for what cannot be."""
+        for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
+            try:
+                done = self.administration.definitions.import_file(None, file.read_bytes())
+            except OSError as error:
+                raise DefinitionsError(f"cannot read definitions {file}: {error.strerror}") from None
+            except BadRequestError as error:
+                raise DefinitionsError(f"cannot import definitions {file}: {error}") from None
+            log.info("definitions: imported %s from %s", done, file)
 
     async def stop(self, reason: str = "shutdown") -> None:
         """Stop accepting, close every connection with 320, wait for their close-ok for at most a few seconds."""
@@ -319,7 +353,7 @@ class Server:
         """The disk is broken: what is on it is unknown, so nothing may be confirmed or tried again."""
         storage_log.critical("storage failed, stopping at once: %s", error, exc_info=error)
         logging.shutdown()
-        os._exit(EXIT_IO)
+        os._exit(exit_codes.IO)
 
     def disk_full(self, *, full: bool) -> None:
         """A commit found no room, or room again."""
@@ -340,6 +374,7 @@ class Server:
         """The disk has caught up."""
         waiting, self._waiting_for_disk = self._waiting_for_disk, []
         for driver in waiting:
+            driver.connection.paced_at = self.now()
             driver.resume_reading()
 
     # -- time -------------------------------------------------------------------------------------------------------

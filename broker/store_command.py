@@ -11,18 +11,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import click
 
+from broker import exit_codes
 from broker.config import ConfigError, load
 from broker.data_lock import DataDirError, locked
 from storage.compact import compact
 from storage.errors import DiskFullError, StorageError
 
-EXIT_DATA: Final = 65
-EXIT_CANNOT_CREATE: Final = 73
-EXIT_CONFIG: Final = 78
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -60,7 +58,7 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
         elif stats is not None:
             queues, messages = len(stats["queues"]), stats["messages"]
             click.echo(f"clean: {queues} queues, {messages} messages, {stats['blocks']} blocks in {found}")
-    sys.exit(EXIT_DATA if damaged else 0)
+    sys.exit(exit_codes.DATA if damaged else 0)
 
 
 @store.command("stats")
@@ -70,7 +68,7 @@ def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     if stats is None:
-        _fail(f"cannot read the data in {found}: {_first(findings)}", EXIT_DATA)
+        _fail(f"cannot read the data in {found}: {_first(findings)}", exit_codes.DATA)
     if as_json:
         click.echo(json.dumps(stats))
         return
@@ -98,13 +96,13 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
     with _in_use(data_dir) as found:
         findings, stats = read(found)
         if stats is None or any(each["damage"] for each in findings):
-            _fail(f"will not compact damaged data: {_first(findings)}", EXIT_DATA)
+            _fail(f"will not compact damaged data: {_first(findings)}", exit_codes.DATA)
         try:
             done = compact(found)
         except DiskFullError as error:
-            _fail(str(error), EXIT_CANNOT_CREATE)
+            _fail(str(error), exit_codes.CANNOT_CREATE)
         except StorageError as error:
-            _fail(str(error), EXIT_DATA)
+            _fail(str(error), exit_codes.DATA)
     if as_json:
         click.echo(json.dumps(done._asdict()))
     else:
@@ -149,12 +147,12 @@ def _in_use(data_dir: Path | None) -> Iterator[Path]:
     try:
         found = load(data_dir=data_dir, environ=os.environ).data_dir
     except ConfigError as error:
-        _fail("; ".join(error.problems), EXIT_CONFIG)
+        _fail("; ".join(error.problems), exit_codes.CONFIG)
     try:
         with locked(found, make=False):
             yield found
     except DataDirError as error:
-        _fail(str(error), EXIT_CANNOT_CREATE)
+        _fail(str(error), exit_codes.CANNOT_CREATE)
 
 
 def _first(findings: list[dict[str, Any]]) -> str:

@@ -136,11 +136,13 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Wait a moment if what was just published meets a backlog that is being worked off."""
         server, connection = self._server, self.connection
         if server.wait_for_disk(self):
+            connection.paced_at = float("inf")
             self.pause_reading()
             return
         now = server.now()
         queue = congested(connection.published_to, now)
         if queue is not None and not connection.consumes:
+            connection.paced_at = queue.paced_at = now
             pause = Pause(queue, self, connection.message_size)
             server.call_later(PAUSE_SECONDS, lambda: pause.expire(server.now()))
         elif nbytes == self.appetite:

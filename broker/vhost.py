@@ -66,6 +66,10 @@ class VHost:
         file_from: int = 1 << 62,
     ) -> None:
         self.name = name
+        self.description = ""
+        self.tags: tuple[str, ...] = ()
+        self.default_queue_type = ""
+        """What RabbitMQ would make of a queue that is declared without a type; kept, and of no effect."""
         self.max_queues = max_queues
         self.record: QueueRecord | None = None
         self.router = router = Router()

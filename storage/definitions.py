@@ -49,11 +49,14 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VHostRow(Row, frozen=True):
-    """A vhost."""
+    """A vhost; its default queue type is kept for whoever asks."""
 
     kind: ClassVar[bytes] = b"V"
     id: int
     name: bytes
+    description: bytes = b""
+    tags: list[bytes] = []
+    default_queue_type: bytes = b""
 
     def key(self) -> bytes:
         """By id."""

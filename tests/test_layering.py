@@ -24,6 +24,7 @@ STOREYS = (
     (
         "broker",
         "broker.errors",
+        "broker.exit_codes",
         "broker.credentials",
         "broker.turn",
         "broker.ticks",
@@ -78,8 +79,9 @@ STOREYS = (
     ),
     ("broker.data_lock",),
     ("broker.store_reader",),
-    ("broker.store_command", "broker.definitions_command"),
+    ("broker.store_command",),
     ("broker.server*",),
+    ("broker.definitions_command", "broker.definitions_offline"),
     ("broker.cli",),
     ("broker.__main__",),
 )
@@ -87,6 +89,7 @@ STOREYS = (
 DRIVERS = (
     "broker.cli",
     "broker.store_command",
+    "broker.definitions_command",
     "broker.data_lock",
     "broker.server*",
     "broker.transport",
@@ -105,7 +108,7 @@ THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
     "re2": ("broker.auth*",),
     "msgspec": ("broker.*", "storage.definitions"),
-    "click": ("broker.cli", "broker.store_command"),
+    "click": ("broker.cli", "broker.store_command", "broker.definitions_command"),
     "uvloop": ("broker.cli",),
     "lmdb": ("storage.*",),
     "aiofiles": ("broker.metrics_export", "broker.commit_task"),
@@ -118,6 +121,8 @@ ONLY_FOR = {
         "broker.config_reference",
         "broker.cli",
         "broker.store_command",
+        "broker.definitions_command",
+        "broker.definitions_offline",
         "broker.server*",
         "broker.disk",
     )

@@ -297,7 +297,7 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
         "classic_queue.default_version",
         "mqtt.vhost",
         "default_queue_type",
-        "load_definitions",
+        "definitions.skip_if_unchanged",
     ],
 )
 def test_a_key_for_later_is_a_warning(key):

@@ -1,0 +1,147 @@
+"""The definitions of a broker, or of what one has stored, in the form of RabbitMQ's."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from broker import COMPATIBLE_VERSION, __version__
+from broker.administration.importing import LIMITS, RESERVED
+from broker.administration.users import shown_user_limits
+from broker.administration.vhosts import shown_vhost_limits
+from broker.auth import User, Users
+from broker.definitions_file import (
+    BindingEntry,
+    Document,
+    ExchangeEntry,
+    ParameterEntry,
+    PermissionEntry,
+    QueueEntry,
+    TopicPermissionEntry,
+    UserEntry,
+    VHostEntry,
+    json_text,
+    plain_arguments,
+)
+from broker.queue import Queue
+from broker.vhost import VHost
+
+
+class Defined(Protocol):
+    """What definitions are taken from: a broker, or what one has stored."""
+
+    users: Users
+    vhosts: dict[str, VHost]
+
+
+def exported(defined: Defined) -> Document:
+    """The definitions of what there is, in RabbitMQ's form.
+
+    Without what RabbitMQ leaves out: exclusive queues and their bindings, exchanges and queues whose names begin with
+    `amq.`, and the bindings of the default exchange. Internal exchanges are there, as in the export of its API.
+    """
+    vhosts = list(defined.vhosts.values())
+    return Document(
+        rabbit_version=COMPATIBLE_VERSION,
+        rabbitmq_version=COMPATIBLE_VERSION,
+        product_name="Leveret",
+        product_version=__version__,
+        vhosts=[_vhost_entry(vhost, defined.users) for vhost in vhosts],
+        users=[_user_entry(user, defined.users) for user in defined.users.all()],
+        permissions=list(_permissions(defined.users)),
+        topic_permissions=list(_topic_permissions(defined.users)),
+        parameters=list(_parameters(defined)),
+        exchanges=[entry for vhost in vhosts for entry in _exchanges(vhost)],
+        queues=[entry for vhost in vhosts for entry in _queues(vhost)],
+        bindings=[entry for vhost in vhosts for entry in _bindings(vhost)],
+    )
+
+
+def _vhost_entry(vhost: VHost, users: Users) -> VHostEntry:
+    kind = json_text(vhost.default_queue_type)
+    said: dict[str, Any] = {
+        "description": json_text(vhost.description),
+        "tags": [*map(json_text, vhost.tags)],
+    }
+    return VHostEntry(
+        name=json_text(vhost.name),
+        **said,
+        default_queue_type=kind or msgspec.UNSET,
+        metadata=said | ({"default_queue_type": kind} if kind else {}),
+        limits=shown_vhost_limits(users.vhost_limits(vhost.name)),
+    )
+
+
+def _user_entry(user: User, users: Users) -> UserEntry:
+    return UserEntry(
+        name=json_text(user.name),
+        password_hash=user.password_hash,
+        hashing_algorithm=user.hashing_algorithm,
+        tags=sorted(map(json_text, user.tags)),
+        limits=shown_user_limits(users.user_limits(user.name)),
+    )
+
+
+def _permissions(users: Users) -> Iterator[PermissionEntry]:
+    for user, vhost, row in users.permission_rows():
+        yield PermissionEntry(
+            user=json_text(user),
+            vhost=json_text(vhost),
+            configure=json_text(row.configure),
+            write=json_text(row.write),
+            read=json_text(row.read),
+        )
+
+
+def _topic_permissions(users: Users) -> Iterator[TopicPermissionEntry]:
+    for row in users.topic_permission_rows():
+        user, vhost, exchange, write, read = map(json_text, row)
+        yield TopicPermissionEntry(user=user, vhost=vhost, exchange=exchange, write=write, read=read)
+
+
+def _parameters(defined: Defined) -> Iterator[ParameterEntry]:
+    for name in defined.vhosts:
+        limits = shown_vhost_limits(defined.users.vhost_limits(name))
+        if limits:
+            yield ParameterEntry(vhost=json_text(name), component=LIMITS, name="limits", value=limits)
+
+
+def _exchanges(vhost: VHost) -> Iterator[ExchangeEntry]:
+    for exchange in vhost.router.exchanges.values():
+        if exchange.name and not exchange.name.startswith(RESERVED):
+            yield ExchangeEntry(
+                vhost=json_text(vhost.name),
+                name=json_text(exchange.name),
+                type=exchange.type,
+                durable=exchange.durable,
+                auto_delete=exchange.auto_delete,
+                internal=exchange.internal,
+                arguments=plain_arguments(exchange.arguments),
+            )
+
+
+def _queues(vhost: VHost) -> Iterator[QueueEntry]:
+    for queue in vhost.queues.values():
+        if queue.exclusive_owner is None:
+            yield QueueEntry(
+                vhost=json_text(vhost.name),
+                name=json_text(queue.name),
+                durable=queue.durable,
+                auto_delete=queue.auto_delete,
+                arguments=plain_arguments(queue.arguments),
+            )
+
+
+def _bindings(vhost: VHost) -> Iterator[BindingEntry]:
+    for source, destination, key, arguments in vhost.router.bindings():
+        to: Any = destination
+        is_queue = isinstance(to, Queue)
+        if not is_queue or to.exclusive_owner is None:
+            yield BindingEntry(
+                vhost=json_text(vhost.name),
+                source=json_text(source),
+                destination=json_text(to.name),
+                destination_type="queue" if is_queue else "exchange",
+                routing_key=json_text(key),
+                arguments=plain_arguments(arguments),
+            )

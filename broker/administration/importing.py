@@ -1,0 +1,243 @@
+"""What a definitions file would change, found out before anything is changed."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from broker.administration.access import AdministrationError, BadRequestError, Site, checked_limits
+from broker.administration.users import USER_LIMITS, check_user, user_limits_of, user_of
+from broker.administration.vhosts import VHOST_LIMITS, check_vhost_name, put_vhost, set_vhost_limits
+from broker.arguments import (
+    check_alternate_exchange_type,
+    check_dead_letter_exchange_type,
+    check_queue_arguments,
+)
+from broker.auth import InvalidPatternError, Users
+from broker.definitions_file import (
+    BindingEntry,
+    DefinitionsError,
+    Document,
+    ExchangeEntry,
+    ParameterEntry,
+    PermissionEntry,
+    QueueEntry,
+    TopicPermissionEntry,
+    UserEntry,
+    VHostEntry,
+    as_object,
+    as_words,
+    table_of,
+    where,
+)
+from broker.errors import AMQPError, resource
+from exchanges.errors import ExchangeError
+from exchanges.router import EXCHANGE_TYPES, Router
+
+log = logging.getLogger("leveret.definitions")
+
+LIMITS = "vhost-limits"
+"""The component under which RabbitMQ keeps the limits of a vhost among its parameters."""
+RESERVED = "amq."
+_SHORT = 255
+"""Octets of a name or key, on the wire and in the store."""
+
+Step = Callable[[], object]
+
+
+class Plan:
+    """What an import would do: `steps` looks at every entry, and only what it returns changes anything."""
+
+    def __init__(self, site: Site, document: Document) -> None:
+        self._site = site
+        self._document = document
+        self._vhosts = site.vhosts.keys() | {entry.name for entry in document.vhosts}
+        self._users = {user.name for user in site.users.all()} | {entry.name for entry in document.users}
+        self._scratch = Router()
+        """Where exchanges and bindings are tried out, under the names of `_scratch_name`."""
+        self._tried = Users()
+        """Has what is said of permissions."""
+        self._queues = {(entry.vhost, entry.name) for entry in document.queues}
+
+    def steps(self) -> list[Step]:
+        """The changes, in order; raises BadRequestError if anything is wrong."""
+        plans: tuple[tuple[str, Callable[[Any], Step]], ...] = (
+            ("vhosts", self._vhost),
+            ("users", self._user),
+            ("permissions", self._permission),
+            ("topic_permissions", self._topic_permission),
+            ("parameters", self._parameter),
+            ("exchanges", self._exchange),
+            ("queues", self._queue),
+            ("bindings", self._binding),
+        )
+        steps = []
+        for section, plan in plans:
+            for at, entry in enumerate(getattr(self._document, section)):
+                try:
+                    steps.append(plan(entry))
+                except AMQPError as error:
+                    raise BadRequestError(f"{where(section, at, entry)}: {error.explanation}") from None
+                except (AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError) as error:
+                    raise BadRequestError(f"{where(section, at, entry)}: {error}") from None
+        return steps
+
+    def _vhost(self, entry: VHostEntry) -> Step:
+        check_vhost_name(entry.name)
+        said = {
+            "description": entry.description,
+            "tags": entry.tags,
+            "default_queue_type": entry.default_queue_type or "",
+            **entry.metadata,
+        }
+        kind = said["default_queue_type"]
+        limits = checked_limits(as_object(entry.limits) or {}, VHOST_LIMITS, "limits")
+
+        def make() -> None:
+            put_vhost(
+                self._site,
+                entry.name,
+                description=str(said["description"]),
+                tags=tuple(as_words(said["tags"])),
+                default_queue_type="" if kind in {"undefined", None} else str(kind),
+            )
+            if limits:
+                set_vhost_limits(self._site, entry.name, limits)
+
+        return make
+
+    def _user(self, entry: UserEntry) -> Step:
+        check_user(entry.name, entry.hashing_algorithm)
+        limits = checked_limits(as_object(entry.limits) or {}, USER_LIMITS, "user-limits")
+        users = self._site.users
+
+        def make() -> None:
+            user = user_of(
+                users.get(entry.name),
+                entry.name,
+                tags=as_words(entry.tags),
+                password=entry.password or None,
+                password_hash=None if entry.password_hash is msgspec.UNSET else entry.password_hash,
+                hashing_algorithm=entry.hashing_algorithm,
+            )
+            users.add(user)
+            users.set_user_limits(entry.name, user_limits_of(limits))
+
+        return make
+
+    def _permission(self, entry: PermissionEntry) -> Step:
+        self._check_user_and_vhost(entry.user, entry.vhost)
+        rights = entry.configure, entry.write, entry.read
+        self._tried.set_permissions(entry.user, entry.vhost, *rights)
+        return lambda: self._site.users.set_permissions(entry.user, entry.vhost, *rights)
+
+    def _topic_permission(self, entry: TopicPermissionEntry) -> Step:
+        self._check_user_and_vhost(entry.user, entry.vhost)
+        _check_short("the name of the exchange", entry.exchange)
+        row = entry.user, entry.vhost, entry.exchange, entry.write, entry.read
+        self._tried.set_topic_permissions(*row)
+        return lambda: self._site.users.set_topic_permissions(*row)
+
+    def _parameter(self, entry: ParameterEntry) -> Step:
+        self._check_vhost(entry.vhost)
+        if entry.component == LIMITS:
+            limits = checked_limits(as_object(entry.value) or {}, VHOST_LIMITS, "limits")
+            return lambda: set_vhost_limits(self._site, entry.vhost, limits)
+        raise BadRequestError(f"component {entry.component} not found")
+
+    def _exchange(self, entry: ExchangeEntry) -> Step:
+        self._check_vhost(entry.vhost)
+        if entry.name.startswith(RESERVED) or not entry.name:
+            return lambda: log.warning("definitions: exchange '%s' is every vhost's own; ignored", entry.name)
+        _check_short("its name", entry.name)
+        arguments = table_of(entry.arguments)
+        if entry.type not in EXCHANGE_TYPES:
+            raise BadRequestError(f"unknown exchange type '{entry.type}'")
+        check_alternate_exchange_type(entry.name, entry.vhost, arguments)
+        self._scratch.declare(_scratch_name(entry.vhost, entry.name), entry.type, arguments=arguments)
+        return lambda: self._site.vhosts[entry.vhost].router.declare(
+            entry.name,
+            entry.type,
+            durable=entry.durable,
+            auto_delete=entry.auto_delete,
+            internal=entry.internal,
+            arguments=arguments,
+        )
+
+    def _queue(self, entry: QueueEntry) -> Step:
+        self._check_vhost(entry.vhost)
+        if not entry.name:
+            raise BadRequestError("a queue needs a name")
+        _check_short("its name", entry.name)
+        arguments = table_of(entry.arguments)
+        check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
+        check_queue_arguments(entry.name, entry.vhost, arguments)
+
+        def make() -> None:
+            vhost = self._site.vhosts[entry.vhost]
+            if entry.name not in vhost.queues:
+                vhost.create_queue(
+                    entry.name,
+                    durable=entry.durable,
+                    exclusive_owner=None,
+                    auto_delete=entry.auto_delete,
+                    arguments=arguments,
+                )
+
+        return make
+
+    def _binding(self, entry: BindingEntry) -> Step:
+        self._check_vhost(entry.vhost)
+        _check_short("its routing key", entry.routing_key)
+        arguments = table_of(entry.arguments)
+        source = self._find_exchange(entry.vhost, entry.source)
+        to_queue = entry.destination_type == "queue"
+        present = self._site.vhosts.get(entry.vhost)
+        if not to_queue:
+            self._find_exchange(entry.vhost, entry.destination)
+        elif (entry.vhost, entry.destination) not in self._queues and (
+            present is None or entry.destination not in present.queues
+        ):
+            raise BadRequestError(f"no {resource('queue', entry.destination, entry.vhost)}")
+        self._scratch.bind(source, entry.destination, entry.routing_key, arguments)
+
+        def make() -> None:
+            vhost = self._site.vhosts[entry.vhost]
+            found: object = (vhost.queues if to_queue else vhost.router.exchanges)[entry.destination]
+            vhost.router.bind(entry.source, found, entry.routing_key, arguments)
+
+        return make
+
+    def _find_exchange(self, vhost: str, name: str) -> str:
+        """The scratch name of an exchange of the file or the broker."""
+        scratch = _scratch_name(vhost, name)
+        if self._scratch.get(scratch) is None:
+            place = self._site.vhosts.get(vhost)
+            router = Router() if place is None else place.router
+            if place is None:
+                router.predeclare()
+            present = router.get(name)
+            if present is None or not name:
+                raise BadRequestError(f"no {resource('exchange', name, vhost)}")
+            self._scratch.declare(scratch, present.type, arguments=present.arguments)
+        return scratch
+
+    def _check_vhost(self, vhost: str) -> None:
+        if vhost not in self._vhosts:
+            raise BadRequestError(f"Virtual host '{vhost}' does not exist")
+
+    def _check_user_and_vhost(self, user: str, vhost: str) -> None:
+        self._check_vhost(vhost)
+        if user not in self._users:
+            raise BadRequestError(f"User '{user}' does not exist")
+
+
+def _scratch_name(vhost: str, name: str) -> str:
+    return f"{vhost}\0{name}"
+
+
+def _check_short(what: str, text: str) -> None:
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if size > _SHORT:
+        raise BadRequestError(f"{what} has {size} octets, more than {_SHORT}")

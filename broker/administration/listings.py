@@ -1,0 +1,249 @@
+"""Who is connected, what they do, and how queues are: looked at when somebody asks, never counted for it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker.administration.access import Right, Site, authorize, found_vhost, may_see
+from broker.amqp.errors import MalformedTable
+from broker.amqp.tables import decode_whole_table
+from broker.auth import User
+from broker.channel import Channel
+from broker.connection import Connection
+from broker.consumer import Consumer
+from broker.definitions_file import plain_arguments
+from broker.flow import Pause
+from broker.queue import Queue
+from broker.vhost import VHost
+
+FLOW_SECONDS = 5.0
+"""How long somebody who was paced counts as being so: RabbitMQ's time, since pauses are too short to be met."""
+IDLE_SECONDS = 10.0
+"""How long nothing may have happened in a queue that is not idle."""
+
+_Seen = tuple[tuple[int, ...], float]
+
+
+class Listings:
+    """Connections, channels, consumers, queues and alarms. Every method takes who asks first (`access.authorize`).
+
+    Args:
+        site: the broker.
+
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._seen: dict[tuple[str, str], _Seen] = {}
+
+    # -- clients ----------------------------------------------------------------------------------------------------
+
+    def connections(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+        """The open connections: the actor's own, or those of all for who monitors."""
+        return [self._shown_connection(each) for each in self._connections(actor, vhost)]
+
+    def channels(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+        """The channels of these connections."""
+        return [
+            self._shown_channel(connection, channel)
+            for connection in self._connections(actor, vhost)
+            for channel in connection.channels.values()
+        ]
+
+    def consumers(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+        """The consumers of the queues that the actor may see, with what they were sent."""
+        return [
+            shown_consumer(place, consumer)
+            for place in self._vhosts(actor, vhost)
+            for queue in place.queues.values()
+            for consumer in queue.consumers
+        ]
+
+    def close_connection(self, actor: User | None, name: str, reason: str) -> bool:
+        """Close a connection with 320 and this reason; false if there is none of that name."""
+        for connection in self._connections(actor, None):
+            if connection.name == name:
+                connection.force_close(reason)
+                return True
+        return False
+
+    def _connections(self, actor: User | None, vhost: str | None) -> list[Connection]:
+        site = self._site
+        authorize(site.users, actor, Right.MANAGEMENT, vhost)
+        everybodys = actor is None or bool(actor.tags & {Right.MONITORING, Right.ADMINISTRATOR})
+        return [
+            each
+            for each in site.connections
+            if vhost in {None, each.vhost.name}
+            and (everybodys or (actor is not None and each.user.name == actor.name))
+        ]
+
+    def _shown_connection(self, connection: Connection) -> dict[str, Any]:
+        return {
+            "name": connection.name,
+            "user": connection.user.name,
+            "vhost": connection.vhost.name,
+            "state": connection_state(connection, self._site.alarm, self._site.now()),
+            "blocked_by": self._site.alarm if connection.blocked else "",
+            "channels": len(connection.channels),
+            "channel_max": connection.channel_max,
+            "frame_max": connection.frame_max,
+            "timeout": connection.heartbeat,
+            "protocol": "AMQP 0-9-1",
+            "peer_host": connection.peer[0],
+            "peer_port": connection.peer[1],
+            "host": connection.local[0],
+            "port": connection.local[1],
+            "client_properties": _client_properties(connection),
+        }
+
+    def _shown_channel(self, connection: Connection, channel: Channel) -> dict[str, Any]:
+        transaction = channel.tx
+        state = connection_state(connection, self._site.alarm, self._site.now())
+        return {
+            "name": f"{connection.name} ({channel.number})",
+            "number": channel.number,
+            "connection": connection.name,
+            "user": connection.user.name,
+            "vhost": connection.vhost.name,
+            "state": "flow" if state == "flow" else "running",
+            "confirm": channel.confirms is not None,
+            "transactional": transaction is not None,
+            "prefetch_count": channel.prefetch_count,
+            "global_prefetch_count": channel.global_prefetch,
+            "consumer_count": len(channel.consumers),
+            "messages_unacknowledged": len(channel.unacked),
+            "messages_unconfirmed": 0 if channel.confirms is None else channel.confirms.unconfirmed_count,
+            "messages_uncommitted": 0 if transaction is None else len(transaction.publishes),
+            "acks_uncommitted": 0 if transaction is None else len(transaction.settled),
+        }
+
+    # -- queues -----------------------------------------------------------------------------------------------------
+
+    def queues(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+        """The queues of one vhost or of all that the actor may see, with their counts and state."""
+        now = self._site.now()
+        places = self._vhosts(actor, vhost)
+        seen: dict[tuple[str, str], _Seen] = {}
+        shown = [
+            self._shown_queue(place, queue, now, seen) for place in places for queue in place.queues.values()
+        ]
+        names = {place.name for place in places}
+        kept = {key: value for key, value in self._seen.items() if key[0] not in names}
+        self._seen = kept | seen
+        return shown
+
+    def _shown_queue(
+        self, vhost: VHost, queue: Queue, now: float, seen: dict[tuple[str, str], _Seen]
+    ) -> dict[str, Any]:
+        unacked = queue.backing.unacked_count
+        key = vhost.name, queue.name
+        counts = (queue.published, queue.delivered, queue.acked, queue.ready_count, unacked)
+        before, since = self._seen.get(key, ((), now))
+        seen[key] = counts, since if before == counts else now
+        return {
+            "name": queue.name,
+            "vhost": vhost.name,
+            "type": "classic",
+            "durable": queue.durable,
+            "auto_delete": queue.auto_delete,
+            "exclusive": queue.exclusive_owner is not None,
+            "arguments": plain_arguments(queue.arguments),
+            "state": queue_state(queue, now - seen[key][1], now),
+            "messages": queue.ready_count + unacked,
+            "messages_ready": queue.ready_count,
+            "messages_unacknowledged": unacked,
+            "consumers": queue.consumer_count,
+            "message_stats": {
+                "publish": queue.published,
+                "deliver_get": queue.delivered,
+                "redeliver": queue.redelivered,
+                "ack": queue.acked,
+            },
+        }
+
+    def _vhosts(self, actor: User | None, vhost: str | None) -> Iterator[VHost]:
+        """Those whose contents are asked for."""
+        site = self._site
+        authorize(site.users, actor, Right.MANAGEMENT, vhost)
+        if vhost is not None:
+            yield found_vhost(site, vhost)
+            return
+        yield from (each for each in site.vhosts.values() if may_see(site.users, actor, each.name))
+
+    # -- alarms -----------------------------------------------------------------------------------------------------
+
+    def alarms(self, actor: User | None) -> list[dict[str, Any]]:
+        """The alarms that are raised, with what raised them; empty while publishers may publish."""
+        site = self._site
+        authorize(site.users, actor, Right.MONITORING)
+        memory, disk = site.watch.memory, site.watch.disk
+        found: list[dict[str, Any]] = []
+        if memory.raised:
+            found.append({"resource": "memory", "used": memory.used, "limit": memory.limit})
+        if disk.raised:
+            found.append({"resource": "disk", "free": disk.free, "limit": disk.limit, "full": disk.full})
+        return found
+
+
+def connection_state(connection: Connection, alarm: str, now: float) -> str:
+    """What RabbitMQ calls it (rabbit_reader).
+
+    Args:
+        connection: an open one.
+        alarm: why publishers are blocked, empty if they are not.
+        now: seconds of the clock that `Connection.paced_at` is of.
+
+    Returns:
+        `blocked`: it has published while an alarm was raised, and is not read. `blocking`: an alarm is raised, and it
+        has not published yet. `flow`: it is made to wait for queues or for the disk now and then. `running`, or
+        `closing`: none of these.
+
+    """
+    if connection.state != "open":
+        return "closing"
+    if connection.blocked:
+        return "blocked"
+    if alarm:
+        return "blocking"
+    return "flow" if now - connection.paced_at < FLOW_SECONDS else "running"
+
+
+def queue_state(queue: Queue, quiet: float, now: float) -> str:
+    """`flow` if publishers are made to wait for it, `idle` if nothing has happened for a while, else `running`.
+
+    Args:
+        queue: the queue.
+        quiet: seconds since when nothing is known to have happened in it.
+        now: seconds of the clock that `Queue.paced_at` is of.
+
+    """
+    if now - queue.paced_at < FLOW_SECONDS or any(isinstance(each, Pause) for each in queue.on_drained):
+        return "flow"
+    return "idle" if quiet >= IDLE_SECONDS else "running"
+
+
+def shown_consumer(vhost: VHost, consumer: Consumer) -> dict[str, Any]:
+    """A consumer under RabbitMQ's names."""
+    channel: Any = consumer.channel
+    queue: Any = consumer.queue
+    active = not queue.single_active or queue.active_consumer is consumer
+    return {
+        "consumer_tag": consumer.tag,
+        "queue": {"name": queue.name, "vhost": vhost.name},
+        "channel_details": {"number": channel.number, "connection_name": channel.host.name},
+        "ack_required": not consumer.no_ack,
+        "exclusive": consumer.exclusive,
+        "prefetch_count": consumer.prefetch_count,
+        "arguments": plain_arguments(consumer.arguments),
+        "active": active,
+        "activity_status": ("single_active" if active else "waiting") if queue.single_active else "up",
+        "messages_unacknowledged": consumer.unacked,
+    }
+
+
+def _client_properties(connection: Connection) -> dict[str, Any]:
+    """What the client said of itself."""
+    try:
+        return plain_arguments(decode_whole_table(connection.client_properties))
+    except MalformedTable:
+        return {}

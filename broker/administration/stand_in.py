@@ -1,0 +1,85 @@
+"""A client without a connection: declares, binds and deletes for an administrator by the rules a client meets.
+
+RabbitMQ's management opens a connection as the user who asks, so that permissions, checks and texts are the same.
+Here the handlers of `broker.methods` are given a channel that nobody listens to.
+"""
+
+from typing import Any
+
+from broker.administration.access import Site, translated
+from broker.auth import Permissions, TopicPermissions, User
+from broker.channel import Channel
+from broker.errors import AMQPError
+from broker.methods import HANDLERS
+from broker.queue import Queue
+from broker.turn import Outbox
+from broker.vhost import VHost
+
+_OPERATOR = User("", "")
+
+
+class StandIn:
+    """What a channel takes for its connection (`broker.channel.ChannelHost`)."""
+
+    def __init__(self, site: Site, actor: User | None, vhost: VHost) -> None:
+        self.vhost = vhost
+        if actor is None:
+            self.user = _OPERATOR
+            self.permissions = Permissions(".*", ".*", ".*")
+            self.topic_permissions = TopicPermissions({})
+        else:
+            self.user = actor
+            self.permissions = site.users.permissions(actor.name, vhost.name)
+            self.topic_permissions = site.users.topic_permissions(actor.name, vhost.name)
+        self.outbox = Outbox(site.turn, self)
+        self.frame_max = 0
+        self.max_message_size = 0
+        self.consumer_max: int | None = None
+        self.notifies_cancel = False
+        self.topic_max_hash = 0
+        self.global_qos = True
+        self.exclusive_queues: dict[str, Queue] = {}
+
+    def flush(self) -> None:
+        """Nobody reads what is sent."""
+        self.outbox.frames.clear()
+
+    def forget_routes(self) -> None:
+        """There are none."""
+
+    def reply_when_safe(self, number: int, reply: bytes, *, files: bool = False) -> None:
+        """Nobody waits for a reply."""
+
+    def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
+        """An administrator may have them."""
+
+
+class _Channel(Channel):
+    """A channel that keeps the last reply as it is."""
+
+    def __init__(self, host: StandIn) -> None:
+        super().__init__(1, host)
+        self.said: Any = None
+
+    def send(self, method: object) -> None:
+        self.said = method
+
+    def reply(self, method: object, *, durable: bool) -> None:
+        del durable
+        self.said = method
+
+
+def execute(site: Site, actor: User | None, vhost: VHost, method: Any) -> Any:
+    """Carry out a method of the classes queue and exchange for somebody; returns the reply to it.
+
+    Raises:
+        AdministrationError: what would have closed a client's channel or connection.
+
+    """
+    site.turn.run()
+    channel = _Channel(StandIn(site, actor, vhost))
+    try:
+        HANDLERS[type(method)](channel, method)
+    except AMQPError as error:
+        raise translated(error) from None
+    return channel.said

@@ -1,0 +1,229 @@
+"""Exchanges, queues and bindings: what there is, and changing it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from broker.administration.access import (
+    BadRequestError,
+    NotFoundError,
+    Right,
+    Site,
+    authorize,
+    found_vhost,
+    may_see,
+)
+from broker.administration.stand_in import execute
+from broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
+from broker.amqp.tables import Table
+from broker.auth import User
+from broker.definitions_file import DefinitionsError, plain_arguments, table_of
+from broker.errors import resource
+from broker.queue import Queue
+from broker.vhost import VHost
+from exchanges.base import Binding, Exchange
+
+
+class TopologyAdministration:
+    """Exchanges, queues and bindings. Every method takes who asks first (`access.authorize`).
+
+    What is changed is changed as by a client of the user's: with its permissions, by the rules of AMQP. Arguments are
+    plain values and get the types that RabbitMQ's API gives them.
+
+    Args:
+        site: the broker.
+
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def _vhosts(self, actor: User | None, vhost: str | None) -> list[VHost]:
+        """Those whose contents are asked for."""
+        site = self._site
+        authorize(site.users, actor, Right.MANAGEMENT, vhost)
+        if vhost is not None:
+            return [found_vhost(site, vhost)]
+        return [each for each in site.vhosts.values() if may_see(site.users, actor, each.name)]
+
+    def _execute(self, actor: User | None, vhost: str, method: Any) -> Any:
+        """Carry out a method; whether the actor may do that with the queue or exchange is checked on the way."""
+        site = self._site
+        authorize(site.users, actor, Right.MANAGEMENT, vhost, change=True)
+        return execute(site, actor, found_vhost(site, vhost), method)
+
+    # -- exchanges --------------------------------------------------------------------------------------------------
+
+    def exchanges(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+        """The exchanges of one vhost or of all that the actor may see."""
+        return [
+            shown_exchange(place, exchange)
+            for place in self._vhosts(actor, vhost)
+            for exchange in place.router.exchanges.values()
+        ]
+
+    def declare_exchange(
+        self,
+        actor: User | None,
+        vhost: str,
+        name: str,
+        kind: str,
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Declare an exchange of a type (`kind`); raises as a client would be told."""
+        method = make(
+            ExchangeMethods.Declare,
+            0,
+            name,
+            kind,
+            False,
+            durable,
+            auto_delete,
+            internal,
+            True,
+            _table(arguments),
+        )
+        self._execute(actor, vhost, method)
+
+    def delete_exchange(self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; raises NotFoundError, BadRequestError if it is used."""
+        authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
+        if found_vhost(self._site, vhost).router.get(name) is None:
+            raise NotFoundError(f"no {resource('exchange', name, vhost)}")
+        self._execute(actor, vhost, make(ExchangeMethods.Delete, 0, name, if_unused, True))
+
+    # -- queues -----------------------------------------------------------------------------------------------------
+
+    def declare_queue(
+        self,
+        actor: User | None,
+        vhost: str,
+        name: str,
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Declare a queue; raises as a client would be told."""
+        if not name:
+            raise BadRequestError("a queue needs a name")
+        method = make(
+            QueueMethods.Declare, 0, name, False, durable, False, auto_delete, True, _table(arguments)
+        )
+        self._execute(actor, vhost, method)
+
+    def delete_queue(
+        self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """Delete a queue; returns how many ready messages went with it. Raises as `purge_queue`."""
+        queue = self._found(actor, vhost, name)
+        if actor is None and queue.exclusive_owner is not None:  # the operator may, as with rabbitmqctl
+            return found_vhost(self._site, vhost).delete_queue(queue)
+        reply = self._execute(actor, vhost, make(QueueMethods.Delete, 0, name, if_unused, if_empty, False))
+        return int(reply.message_count)
+
+    def purge_queue(self, actor: User | None, vhost: str, name: str) -> int:
+        """Drop a queue's ready messages; returns how many. Raises NotFoundError, or as a client would be told."""
+        self._found(actor, vhost, name)
+        return int(self._execute(actor, vhost, make(QueueMethods.Purge, 0, name, False)).message_count)
+
+    def _found(self, actor: User | None, vhost: str, name: str) -> Queue:
+        authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
+        queue = found_vhost(self._site, vhost).queues.get(name)
+        if queue is None:
+            raise NotFoundError(f"no {resource('queue', name, vhost)}")
+        return queue
+
+    # -- bindings ---------------------------------------------------------------------------------------------------
+
+    def bindings(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+        """The bindings of one vhost or of all that the actor may see, those to the default exchange included."""
+        return [shown for place in self._vhosts(actor, vhost) for shown in shown_bindings(place)]
+
+    def bind(
+        self,
+        actor: User | None,
+        vhost: str,
+        source: str,
+        destination: str,
+        *,
+        destination_type: str = "queue",
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Bind a queue or an exchange (`destination_type`) to an exchange; raises as a client would be told."""
+        names = (destination, source, routing_key)
+        method: object
+        if destination_type == "queue":
+            method = make(QueueMethods.Bind, 0, *names, True, _table(arguments))
+        else:
+            method = make(ExchangeMethods.Bind, 0, *names, True, _table(arguments))
+        self._execute(actor, vhost, method)
+
+    def unbind(
+        self,
+        actor: User | None,
+        vhost: str,
+        source: str,
+        destination: str,
+        *,
+        destination_type: str = "queue",
+        routing_key: str = "",
+        arguments: Table | None = None,
+    ) -> None:
+        """Remove a binding, whose arguments are those it has, with their types; nothing happens if there is none."""
+        names = (destination, source, routing_key)
+        method: object
+        if destination_type == "queue":
+            method = make(QueueMethods.Unbind, 0, *names, arguments or {})
+        else:
+            method = make(ExchangeMethods.Unbind, 0, *names, True, arguments or {})
+        self._execute(actor, vhost, method)
+
+
+def _table(arguments: Mapping[str, Any] | None) -> Table:
+    try:
+        return table_of(arguments or {})
+    except DefinitionsError as error:
+        raise BadRequestError(str(error)) from None
+
+
+def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
+    """An exchange under RabbitMQ's names."""
+    return {
+        "name": exchange.name,
+        "vhost": vhost.name,
+        "type": exchange.type,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": plain_arguments(exchange.arguments),
+    }
+
+
+def shown_bindings(vhost: VHost) -> Iterator[dict[str, Any]]:
+    """The bindings of a vhost under RabbitMQ's names: those of the default exchange first."""
+    for name in vhost.queues:
+        yield shown_binding(vhost, Binding("", vhost.queues[name], name, {}))
+    yield from explicit_bindings(vhost, vhost.router.bindings())
+
+
+def explicit_bindings(vhost: VHost, bindings: Iterable[Binding]) -> Iterator[dict[str, Any]]:
+    """These bindings under RabbitMQ's names."""
+    return (shown_binding(vhost, binding) for binding in bindings)
+
+
+def shown_binding(vhost: VHost, binding: Binding) -> dict[str, Any]:
+    """A binding under RabbitMQ's names."""
+    destination: Any = binding.destination
+    return {
+        "source": binding.source,
+        "vhost": vhost.name,
+        "destination": destination.name,
+        "destination_type": "exchange" if isinstance(destination, Exchange) else "queue",
+        "routing_key": binding.binding_key,
+        "arguments": plain_arguments(binding.arguments),
+    }

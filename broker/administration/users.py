@@ -1,0 +1,244 @@
+"""Users, what they may do in vhosts, and what they may have open."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.administration.access import (
+    BadRequestError,
+    Right,
+    Site,
+    authorize,
+    checked_limits,
+    found_user,
+    found_vhost,
+    may_see,
+    shown_limits,
+)
+from broker.auth import InvalidPatternError, User, UserLimits
+from broker.credentials import ALGORITHMS, SHA256, Password, hash_password
+
+USER_LIMITS = ("max-connections", "max-channels")
+
+
+class UserAdministration:
+    """Users and their rights. Every method takes who asks first (`access.authorize`).
+
+    Args:
+        site: the broker.
+
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    # -- users ----------------------------------------------------------------------------------------------------
+
+    def all(self, actor: User | None) -> list[dict[str, Any]]:
+        """All users, their hashes included."""
+        users = self._site.users
+        authorize(users, actor, Right.ADMINISTRATOR)
+        return [shown_user(user, users.user_limits(user.name)) for user in users.all()]
+
+    def get(self, actor: User | None, name: str) -> dict[str, Any]:
+        """One user; raises NotFoundError."""
+        authorize(self._site.users, actor, Right.ADMINISTRATOR)
+        return shown_user(found_user(self._site, name), self._site.users.user_limits(name))
+
+    def put(
+        self,
+        actor: User | None,
+        name: str,
+        *,
+        tags: Iterable[str],
+        password: str | None = None,
+        password_hash: str | None = None,
+        hashing_algorithm: str = SHA256,
+    ) -> None:
+        """Add a user, or give the one of that name this password and these tags; its rights stay.
+
+        Args:
+            actor: who asks.
+            name: not empty.
+            tags: see `broker.auth.User`.
+            password: in clear.
+            password_hash: or its hash; '' lets nobody log in. With neither a user keeps what it has, and a new one
+                cannot log in.
+            hashing_algorithm: RabbitMQ's name for that of the hash.
+
+        Raises BadRequestError.
+        """
+        users = self._site.users
+        authorize(users, actor, Right.ADMINISTRATOR)
+        check_user(name, hashing_algorithm)
+        users.add(
+            user_of(
+                users.get(name),
+                name,
+                tags=tags,
+                password=password,
+                password_hash=password_hash,
+                hashing_algorithm=hashing_algorithm,
+            )
+        )
+
+    def delete(self, actor: User | None, name: str) -> None:
+        """Delete a user with its rights, and close its connections; raises NotFoundError."""
+        site = self._site
+        authorize(site.users, actor, Right.ADMINISTRATOR)
+        found_user(site, name)
+        site.users.remove(name)
+        for connection in [each for each in site.connections if each.user.name == name]:
+            connection.force_close(f"user '{name}' is deleted")
+
+    # -- permissions ------------------------------------------------------------------------------------------------
+
+    def permissions(
+        self, actor: User | None, *, vhost: str | None = None, user: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Permissions, of one vhost or one user if that is named."""
+        self._authorize_permissions(actor, vhost, user)
+        return [
+            {
+                "user": owner,
+                "vhost": place,
+                "configure": row.configure,
+                "write": row.write,
+                "read": row.read,
+            }
+            for owner, place, row in self._site.users.permission_rows()
+            if vhost in {None, place} and user in {None, owner}
+        ]
+
+    def set_permissions(
+        self, actor: User | None, vhost: str, user: str, *, configure: str, write: str, read: str
+    ) -> None:
+        """Let a user into a vhost; raises NotFoundError, and BadRequestError for what is no pattern."""
+        self._find(actor, vhost, user)
+        try:
+            self._site.users.set_permissions(user, vhost, configure, write, read)
+        except InvalidPatternError as error:
+            raise BadRequestError(str(error)) from None
+
+    def clear_permissions(self, actor: User | None, vhost: str, user: str) -> None:
+        """Shut a user out of a vhost; raises NotFoundError."""
+        self._find(actor, vhost, user)
+        self._site.users.clear_permissions(user, vhost)
+
+    def topic_permissions(
+        self, actor: User | None, *, vhost: str | None = None, user: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Topic permissions, of one vhost or one user if that is named."""
+        self._authorize_permissions(actor, vhost, user)
+        return [
+            {"user": owner, "vhost": place, "exchange": exchange, "write": write, "read": read}
+            for owner, place, exchange, write, read in self._site.users.topic_permission_rows()
+            if vhost in {None, place} and user in {None, owner}
+        ]
+
+    def set_topic_permissions(
+        self, actor: User | None, vhost: str, user: str, exchange: str, *, write: str, read: str
+    ) -> None:
+        """Restrict a user's routing keys at a topic exchange, which need not exist.
+
+        `{username}` and `{vhost}` in the patterns stand for the names. Raises as `set_permissions`.
+        """
+        self._find(actor, vhost, user)
+        try:
+            self._site.users.set_topic_permissions(user, vhost, exchange, write, read)
+        except InvalidPatternError as error:
+            raise BadRequestError(str(error)) from None
+
+    def clear_topic_permissions(
+        self, actor: User | None, vhost: str, user: str, exchange: str | None = None
+    ) -> None:
+        """Lift the restriction at one exchange or, by None, at all of the vhost; raises NotFoundError."""
+        self._find(actor, vhost, user)
+        self._site.users.clear_topic_permissions(user, vhost, exchange)
+
+    def _authorize_permissions(self, actor: User | None, vhost: str | None, user: str | None) -> None:
+        authorize(self._site.users, actor, Right.ADMINISTRATOR)
+        if vhost is not None:
+            found_vhost(self._site, vhost)
+        if user is not None:
+            found_user(self._site, user)
+
+    def _find(self, actor: User | None, vhost: str, user: str) -> None:
+        authorize(self._site.users, actor, Right.ADMINISTRATOR)
+        found_vhost(self._site, vhost)
+        found_user(self._site, user)
+
+    # -- limits -----------------------------------------------------------------------------------------------------
+
+    def limits(self, actor: User | None) -> list[dict[str, Any]]:
+        """The limits of all users that have some."""
+        users = self._site.users
+        authorize(users, actor, Right.ADMINISTRATOR)
+        rows = ((user.name, shown_user_limits(users.user_limits(user.name))) for user in users.all())
+        return [{"user": name, "value": limits} for name, limits in rows if limits]
+
+    def set_limits(self, actor: User | None, user: str, limits: Mapping[str, Any]) -> None:
+        """Set some of a user's limits, by RabbitMQ's names; a negative number lifts one.
+
+        Raises NotFoundError and BadRequestError.
+        """
+        users = self._site.users
+        authorize(users, actor, Right.ADMINISTRATOR)
+        found_user(self._site, user)
+        checked = checked_limits(limits, USER_LIMITS, "user-limits")
+        users.set_user_limits(user, user_limits_of({**shown_user_limits(users.user_limits(user)), **checked}))
+
+    def clear_limits(self, actor: User | None, user: str) -> None:
+        """Lift all of a user's limits; raises NotFoundError."""
+        authorize(self._site.users, actor, Right.ADMINISTRATOR)
+        found_user(self._site, user)
+        self._site.users.set_user_limits(user, UserLimits())
+
+    def visible_vhosts(self, actor: User | None) -> list[str]:
+        """The vhosts whose contents the actor may look at."""
+        return [name for name in self._site.vhosts if may_see(self._site.users, actor, name)]
+
+
+def check_user(name: str, hashing_algorithm: str) -> None:
+    """Raise BadRequestError for what no user can have."""
+    if not name:
+        raise BadRequestError("user name cannot be empty")
+    if hashing_algorithm not in ALGORITHMS:
+        raise BadRequestError(f"password hashing algorithm '{hashing_algorithm}' is not known")
+
+
+def user_of(
+    present: User | None,
+    name: str,
+    *,
+    tags: Iterable[str],
+    password: str | None,
+    password_hash: str | None,
+    hashing_algorithm: str,
+) -> User:
+    """A user with the password that is given in one form or the other, or else that of the present one."""
+    if password_hash is None and password is not None:
+        password_hash = hash_password(Password(password), hashing_algorithm)
+    if password_hash is None and present is not None:
+        password_hash, hashing_algorithm = present.password_hash, present.hashing_algorithm
+    return User(name, password_hash or "", frozenset(tags), hashing_algorithm)
+
+
+def user_limits_of(limits: Mapping[str, int]) -> UserLimits:
+    """Limits by RabbitMQ's names as ours."""
+    return UserLimits(limits.get("max-connections"), limits.get("max-channels"))
+
+
+def shown_user_limits(limits: UserLimits) -> dict[str, int]:
+    """Our limits by RabbitMQ's names."""
+    return shown_limits(max_connections=limits.max_connections, max_channels=limits.max_channels)
+
+
+def shown_user(user: User, limits: UserLimits) -> dict[str, Any]:
+    """A user as RabbitMQ's API shows it."""
+    return {
+        "name": user.name,
+        "password_hash": user.password_hash,
+        "hashing_algorithm": user.hashing_algorithm,
+        "tags": sorted(user.tags),
+        "limits": shown_user_limits(limits),
+    }

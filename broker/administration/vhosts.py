@@ -1,0 +1,151 @@
+"""Vhosts and their limits."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.administration.access import (
+    BadRequestError,
+    Right,
+    Site,
+    authorize,
+    checked_limits,
+    found_vhost,
+    may_see,
+    shown_limits,
+)
+from broker.auth import User, VHostLimits
+from broker.vhost import VHost
+
+VHOST_LIMITS = ("max-connections", "max-queues")
+_NAME_OCTETS = 255
+
+
+class VHostAdministration:
+    """Vhosts. Every method takes who asks first (`access.authorize`).
+
+    Args:
+        site: the broker.
+
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def all(self, actor: User | None) -> list[dict[str, Any]]:
+        """The vhosts that the actor may see."""
+        site = self._site
+        authorize(site.users, actor, Right.MANAGEMENT)
+        return [
+            self._shown(vhost) for vhost in site.vhosts.values() if may_see(site.users, actor, vhost.name)
+        ]
+
+    def get(self, actor: User | None, name: str) -> dict[str, Any]:
+        """One vhost; raises NotFoundError."""
+        vhost = found_vhost(self._site, name)
+        authorize(self._site.users, actor, Right.MANAGEMENT, name)
+        return self._shown(vhost)
+
+    def _shown(self, vhost: VHost) -> dict[str, Any]:
+        return {
+            **shown_vhost(vhost, self._site.users.vhost_limits(vhost.name)),
+            "connections": vhost.connection_count,
+            "queues": len(vhost.queues),
+        }
+
+    def put(
+        self,
+        actor: User | None,
+        name: str,
+        *,
+        description: str = "",
+        tags: Iterable[str] = (),
+        default_queue_type: str = "",
+    ) -> None:
+        """Add a vhost, or change what is said of the one of that name; raises BadRequestError."""
+        site = self._site
+        authorize(site.users, actor, Right.ADMINISTRATOR)
+        check_vhost_name(name)
+        put_vhost(
+            site, name, description=description, tags=tuple(tags), default_queue_type=default_queue_type
+        )
+
+    def delete(self, actor: User | None, name: str) -> None:
+        """Close the connections to a vhost, then delete it with everything in it; raises NotFoundError."""
+        site = self._site
+        authorize(site.users, actor, Right.ADMINISTRATOR)
+        vhost = found_vhost(site, name)
+        for connection in [each for each in site.connections if each.vhost is vhost]:
+            connection.force_close(f"vhost '{name}' is deleted")
+        site.remove_vhost(vhost)
+
+    def limits(self, actor: User | None) -> list[dict[str, Any]]:
+        """The limits of the vhosts that have some and that the actor may see."""
+        site = self._site
+        authorize(site.users, actor, Right.MANAGEMENT)
+        rows = (
+            (name, shown_vhost_limits(site.users.vhost_limits(name)))
+            for name in site.vhosts
+            if may_see(site.users, actor, name)
+        )
+        return [{"vhost": name, "value": limits} for name, limits in rows if limits]
+
+    def set_limits(self, actor: User | None, name: str, limits: Mapping[str, Any]) -> None:
+        """Set a vhost's limits by RabbitMQ's names, those not named to none; a negative number is none too.
+
+        Raises NotFoundError and BadRequestError.
+        """
+        site = self._site
+        authorize(site.users, actor, Right.ADMINISTRATOR)
+        found_vhost(site, name)
+        set_vhost_limits(site, name, checked_limits(limits, VHOST_LIMITS, "limits"))
+
+    def clear_limits(self, actor: User | None, name: str) -> None:
+        """Lift all limits of a vhost; raises NotFoundError."""
+        self.set_limits(actor, name, {})
+
+
+def check_vhost_name(name: str) -> None:
+    """Raise BadRequestError for what no vhost can be called."""
+    if not name:
+        raise BadRequestError("Virtual host name cannot be empty")
+    if len(name.encode("utf-8", "surrogateescape")) > _NAME_OCTETS:
+        raise BadRequestError(f"Virtual host name is limited to {_NAME_OCTETS} octets")
+
+
+def put_vhost(
+    site: Site, name: str, *, description: str, tags: tuple[str, ...], default_queue_type: str
+) -> None:
+    """Add a vhost or change what is said of it."""
+    vhost = site.vhosts.get(name)
+    if vhost is None:
+        site.add_vhost(name, description=description, tags=tags, default_queue_type=default_queue_type)
+        return
+    said = description, tags, default_queue_type
+    if said != (vhost.description, vhost.tags, vhost.default_queue_type):
+        vhost.description, vhost.tags, vhost.default_queue_type = said
+        site.update_vhost(vhost)
+
+
+def set_vhost_limits(site: Site, name: str, limits: Mapping[str, int]) -> None:
+    """Set the limits of a vhost that exists."""
+    site.users.set_vhost_limits(name, VHostLimits(limits.get("max-connections"), limits.get("max-queues")))
+    site.vhosts[name].max_queues = site.users.vhost_limits(name).max_queues
+
+
+def shown_vhost_limits(limits: VHostLimits) -> dict[str, int]:
+    """Our limits by RabbitMQ's names."""
+    return shown_limits(max_connections=limits.max_connections, max_queues=limits.max_queues)
+
+
+def shown_vhost(vhost: VHost, limits: VHostLimits) -> dict[str, Any]:
+    """A vhost as RabbitMQ's API shows it."""
+    metadata: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
+    if vhost.default_queue_type:
+        metadata["default_queue_type"] = vhost.default_queue_type
+    return {
+        "name": vhost.name,
+        "description": vhost.description,
+        "tags": list(vhost.tags),
+        "metadata": metadata,
+        "limits": shown_vhost_limits(limits),
+    }

@@ -1,0 +1,87 @@
+"""The commands `leveret definitions ...` about a data directory (driver: files, an event loop for the import).
+
+What does the work is loaded with `broker.definitions_offline`, and only by whoever asks for it.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from broker import exit_codes
+from broker.config import Config, ConfigError, load
+from broker.data_lock import DataDirError, locked
+
+
+def _data_dir(command: Callable[..., None]) -> Callable[..., None]:
+    path = click.Path(path_type=Path)
+    return click.option("--data-dir", metavar="DIR", type=path, help="Where the data are kept.")(command)
+
+
+@click.group()
+def definitions() -> None:
+    """Export or import definitions: users, vhosts, rights, policies, exchanges, queues, bindings."""
+
+
+@definitions.command("export")
+@_data_dir
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+def export_definitions(data_dir: Path | None, file: Path | None) -> None:
+    """Write what is stored to FILE or to the terminal, as JSON of RabbitMQ's form. A broker may be running."""
+    from broker.auth import InvalidPatternError  # noqa: PLC0415
+    from broker.definitions_offline import export_stored  # noqa: PLC0415
+    from storage.errors import StorageError  # noqa: PLC0415
+
+    config = _load(data_dir)
+    try:
+        octets = export_stored(config.data_dir)
+    except (StorageError, InvalidPatternError) as error:
+        _fail(str(error), exit_codes.DATA)
+    if file is None:
+        sys.stdout.buffer.write(octets)
+        return
+    try:
+        # hashes of passwords are in it
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:  # noqa: PTH123
+            output.write(octets)
+    except OSError as error:
+        _fail(f"cannot write {file}: {error.strerror}", exit_codes.CANNOT_CREATE)
+
+
+@definitions.command("import")
+@_data_dir
+@click.argument("file", type=click.Path(path_type=Path))
+def import_definitions(data_dir: Path | None, file: Path) -> None:
+    """Make what FILE says in the data of a broker that is not running; all of it or, if something is wrong, nothing."""
+    from broker.definitions_file import DefinitionsError  # noqa: PLC0415
+    from broker.definitions_offline import import_stored  # noqa: PLC0415
+    from storage.errors import StorageError  # noqa: PLC0415
+
+    config = _load(data_dir)
+    if not file.is_file():
+        _fail(f"there is no file {file}", exit_codes.NO_INPUT)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        with locked(config.data_dir):
+            asyncio.run(import_stored(config, file))
+    except DataDirError as error:
+        _fail(str(error), exit_codes.CANNOT_CREATE)
+    except (DefinitionsError, StorageError) as error:
+        _fail(str(error), exit_codes.DATA)
+
+
+def _load(data_dir: Path | None) -> Config:
+    try:
+        return load(data_dir=data_dir, environ=os.environ)
+    except ConfigError as error:
+        _fail("; ".join(error.problems), exit_codes.CONFIG)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    click.echo(f"leveret: {text}", err=True)
+    sys.exit(code)

@@ -1,0 +1,309 @@
+"""RabbitMQ's definitions as JSON: reading a file down to its last entry, and writing one.
+
+What is read is only looked at by itself here, each entry for its own shape; whether it fits what exists is
+`broker.administration.definitions`'s to say. Keys and sections that are not known are passed over as in RabbitMQ,
+where later versions write more of them than earlier ones, and so are missing sections.
+
+RabbitMQ's command line writes some objects as lists of pairs (the limits of a vhost, the definition of an operator
+policy, the outermost level of a global parameter), which it cannot read itself. They are read as objects here.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from broker.amqp.tables import Field, Table
+from broker.credentials import SHA256
+
+PASSED_OVER: Final = frozenset(
+    (
+        "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
+        "original_cluster_name", "original_vhost_name", "explanation", "metadata", "description",
+    )
+)  # fmt: skip
+"""What a file says of itself."""
+
+
+class DefinitionsError(ValueError):
+    """A definitions file cannot be used. The text names the entry."""
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """One element of a section."""
+
+
+class VHostEntry(Entry, kw_only=True):
+    """A virtual host. `metadata` is where RabbitMQ's command line writes what its API writes beside the name."""
+
+    name: str
+    description: str = ""
+    tags: str | list[str] = []
+    default_queue_type: str | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, Any] = {}
+    limits: dict[str, int] | list[tuple[str, int]] = {}
+
+
+class UserEntry(Entry, kw_only=True):
+    """A user; without a password and a hash it keeps the one it has."""
+
+    name: str
+    password_hash: str | msgspec.UnsetType | None = msgspec.UNSET
+    password: str | msgspec.UnsetType | None = msgspec.UNSET
+    hashing_algorithm: str = SHA256
+    tags: str | list[str]
+    limits: dict[str, int] | list[tuple[str, int]] = {}
+
+
+class PermissionEntry(Entry, kw_only=True):
+    """What a user may do in a virtual host."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+class TopicPermissionEntry(Entry, kw_only=True):
+    """Which routing keys a user may use."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
+class ParameterEntry(Entry, kw_only=True):
+    """A parameter of a virtual host, its limits and operator policies among them."""
+
+    vhost: str
+    component: str
+    name: str
+    value: Any
+
+
+class GlobalParameterEntry(Entry, kw_only=True):
+    """A parameter of the whole broker."""
+
+    name: str
+    value: Any
+
+
+class PolicyEntry(Entry, kw_only=True):
+    """A policy."""
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Any] | list[tuple[str, Any]]
+    priority: int = 0
+    apply_to: str = msgspec.field(default="all", name="apply-to")
+
+
+class QueueEntry(Entry, kw_only=True):
+    """A queue."""
+
+    vhost: str
+    name: str
+    durable: bool = True
+    auto_delete: bool = False
+    arguments: dict[str, Any] = {}
+    type: str = "classic"
+
+
+class ExchangeEntry(Entry, kw_only=True):
+    """An exchange."""
+
+    vhost: str
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class BindingEntry(Entry, kw_only=True):
+    """A binding."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: Literal["queue", "exchange"]
+    routing_key: str
+    arguments: dict[str, Any] = {}
+
+
+class Document(msgspec.Struct, kw_only=True):
+    """All definitions, in the order in which they are made."""
+
+    rabbit_version: str = ""
+    rabbitmq_version: str = ""
+    product_name: str = ""
+    product_version: str = ""
+    vhosts: list[VHostEntry] = []
+    users: list[UserEntry] = []
+    permissions: list[PermissionEntry] = []
+    topic_permissions: list[TopicPermissionEntry] = []
+    parameters: list[ParameterEntry] = []
+    global_parameters: list[GlobalParameterEntry] = []
+    policies: list[PolicyEntry] = []
+    exchanges: list[ExchangeEntry] = []
+    queues: list[QueueEntry] = []
+    bindings: list[BindingEntry] = []
+
+
+SECTIONS: Final[Mapping[str, type[Entry]]] = {
+    "vhosts": VHostEntry,
+    "users": UserEntry,
+    "permissions": PermissionEntry,
+    "topic_permissions": TopicPermissionEntry,
+    "parameters": ParameterEntry,
+    "global_parameters": GlobalParameterEntry,
+    "policies": PolicyEntry,
+    "exchanges": ExchangeEntry,
+    "queues": QueueEntry,
+    "bindings": BindingEntry,
+}
+
+_EntryType = TypeVar("_EntryType", bound=Entry)
+
+
+def read_document(octets: bytes) -> tuple[Document, list[str]]:
+    """Read a definitions file.
+
+    Returns:
+        What is in it, and the names of top-level keys that mean nothing here.
+
+    Raises:
+        DefinitionsError: it is no JSON object, or an entry lacks something or has it of another type.
+
+    """
+    try:
+        content = msgspec.json.decode(octets)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DefinitionsError(f"the file is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DefinitionsError(f"the file is not a JSON object but {_kind(content)}")
+    document = Document()
+    for section, form in SECTIONS.items():
+        entries = content.pop(section, [])
+        if not isinstance(entries, list):
+            raise DefinitionsError(f"{section} is not an array but {_kind(entries)}")
+        setattr(document, section, [_read_entry(section, at, each, form) for at, each in enumerate(entries)])
+    return document, sorted(content.keys() - PASSED_OVER)
+
+
+def _read_entry(section: str, at: int, value: object, form: type[_EntryType]) -> _EntryType:
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        problem = str(error).replace(" - at `$.", " at `")
+        raise DefinitionsError(f"{where(section, at, value)}: {problem}") from None
+
+
+def write_document(document: Document) -> bytes:
+    """Write definitions as RabbitMQ does, indented for people and for those who keep them under version control."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def where(section: str, at: int, entry: object) -> str:
+    """Name an entry for an error: its place in the file, and what it says of itself."""
+    if isinstance(entry, Entry):
+        entry = msgspec.structs.asdict(entry)
+    said = ""
+    if isinstance(entry, dict):
+        keys = ("name", "user", "component", "source", "destination", "exchange", "vhost")
+        named = [f"{key} '{entry[key]}'" for key in keys if isinstance(entry.get(key), str)]
+        said = f" ({', '.join(named)})" if named else ""
+    return f"{section}[{at}]{said}"
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def as_object(value: Any) -> Any:
+    """An object that was written as a list of pairs; anything else as it is. An empty list may be meant as one."""
+    if isinstance(value, list) and value and all(_is_pair(item) for item in value):
+        return dict(value)
+    return value
+
+
+def _is_pair(item: object) -> bool:
+    return isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[0], str)  # noqa: PLR2004 - a pair
+
+
+def as_words(tags: Any) -> list[str]:
+    """Tags, which were a string of words with commas before RabbitMQ 3.9."""
+    return [word.strip() for word in tags.split(",") if word.strip()] if isinstance(tags, str) else list(tags)
+
+
+def table_of(arguments: Mapping[str, Any]) -> Table:
+    """Give arguments the types that RabbitMQ gives them (rabbit_misc:to_amqp_table): every integer is a 'long'.
+
+    Raises:
+        DefinitionsError: a value that RabbitMQ would not take either: null, or an integer of more than 64 bits.
+
+    """
+    return {name: _field(name, value) for name, value in arguments.items()}
+
+
+def _field(name: str, value: Any) -> Field:
+    match value:
+        case bool():
+            return "bool", value
+        case int() if -(2**63) <= value < 2**63:
+            return "long", value
+        case float():
+            return "double", value
+        case str():
+            return "longstr", value
+        case list():
+            return "array", [_field(name, item) for item in value]
+        case dict():
+            return "table", table_of(value)
+    shown = "null" if value is None else str(value)
+    raise DefinitionsError(f"argument '{name}' is {shown}, which is no value of an argument")
+
+
+def plain_arguments(table: Table) -> dict[str, Any]:
+    """Take the types off as RabbitMQ does (rabbit_misc:amqp_table), also where JSON has nothing like it.
+
+    A void is the word `undefined` then, octets that are no text are a sentence with their base64, and a decimal is its
+    scale and its digits with a point between them: who reads the file makes other arguments of those.
+    """
+    return {json_text(name): _plain(field) for name, field in table.items()}
+
+
+def _plain(field: Field) -> Any:
+    kind, value = field
+    form = _PLAIN.get(kind)
+    return value if form is None else form(value)
+
+
+def json_text(text: str) -> str:
+    """A text, or RabbitMQ's sentence about octets that are none (rabbit_data_coercion, `utf8_safe`)."""
+    octets = text.encode("utf-8", "surrogateescape")
+    try:
+        octets.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"Not UTF-8, base64 is: {base64.b64encode(octets).decode()}"
+    return text
+
+
+_PLAIN: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "table": plain_arguments,
+    "array": lambda items: [_plain(item) for item in items],
+    "longstr": json_text,
+    "binary": lambda octets: json_text(octets.decode("utf-8", "surrogateescape")),
+    "void": lambda _nothing: "undefined",
+    "decimal": lambda parts: float(f"{parts[0]}.{parts[1]}"),
+}

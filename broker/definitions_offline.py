@@ -1,0 +1,61 @@
+"""Definitions of a data directory that no broker has to be running on (driver: opens the data)."""
+
+from pathlib import Path
+
+import msgspec
+
+from broker.administration.exporting import exported
+from broker.auth import Users
+from broker.config import Config
+from broker.definitions import Definitions, NullJournal
+from broker.definitions_file import write_document
+from broker.definitions_restore import restore
+from broker.disk import Disk
+from broker.server import Server
+from broker.turn import Turn
+from broker.vhost import VHost
+from storage.peek import stored_definitions
+
+
+class _Stored:
+    """What a data directory says, made in memory only."""
+
+    def __init__(self, rows: list[tuple[bytes, bytes]]) -> None:
+        self.users = Users()
+        self.vhosts: dict[str, VHost] = {}
+        self._turn = Turn()
+        restore(rows, Definitions(NullJournal(), lambda: 0), self.users, self._make_vhost)
+
+    def _make_vhost(self, name: str) -> VHost:
+        vhost = self.vhosts[name] = VHost(name, self._turn)
+        return vhost
+
+
+def export_stored(data_dir: Path) -> bytes:
+    """What is stored as JSON of RabbitMQ's form; a broker may be using the data.
+
+    Raises:
+        StorageError: there are no data, or they cannot be read.
+        InvalidPatternError: a permission's pattern is no regular expression any more.
+
+    """
+    return write_document(exported(_Stored(stored_definitions(data_dir))))
+
+
+async def import_stored(config: Config, file: Path) -> None:
+    """Have a broker without listeners, started on the data, import the file as at any start; then stop it.
+
+    The caller holds the lock of the data directory.
+
+    Raises:
+        DefinitionsError: something in the file cannot be; nothing has changed then.
+        StorageError: the data cannot be read.
+
+    """
+    disk = Disk(config.data_dir, config.storage, ram_limit=config.storage.ram_limit)
+    server = Server(msgspec.structs.replace(config, listeners=()), disk)
+    await server.start()
+    try:
+        server.import_definitions(file)
+    finally:
+        await server.stop()

@@ -1,0 +1,80 @@
+"""Who may administer what."""
+
+import pytest
+
+from broker.administration.access import ForbiddenError, Right, authorize
+from broker.auth import User, Users
+
+RIGHTS = (Right.MANAGEMENT, Right.POLICYMAKER, Right.MONITORING, Right.ADMINISTRATOR)
+
+# tag: the rights it gives without a vhost, in a vhost one is let into, and in one where one is not
+TABLE = {
+    "": ("", "", ""),
+    "impersonator": ("", "", ""),
+    "management": ("management", "management", ""),
+    "policymaker": ("management policymaker", "management policymaker", ""),
+    "monitoring": ("management monitoring", "management monitoring", "management"),
+    "administrator": (
+        "management policymaker monitoring administrator",
+        "management policymaker monitoring administrator",
+        "management policymaker monitoring administrator",
+    ),
+}
+
+
+def allowed(users: Users, user: User | None, vhost: str | None, *, change: bool = False) -> str:
+    """The rights a user has."""
+    found = []
+    for right in RIGHTS:
+        try:
+            authorize(users, user, right, vhost, change=change)
+        except ForbiddenError:
+            continue
+        found.append(right)
+    return " ".join(found)
+
+
+@pytest.mark.parametrize("tag", TABLE)
+def test_what_a_tag_allows(tag):
+    """A tag gives the rights that RabbitMQ's management gives, mostly where the user may connect."""
+    users = Users()
+    user = User("u", "", frozenset({tag} if tag else ()))
+    users.add(user)
+    users.set_permissions("u", "open", "", "", "")
+
+    assert TABLE[tag] == tuple(allowed(users, user, vhost) for vhost in (None, "open", "shut"))
+
+
+def test_the_operator_may_everything():
+    """None is who sits at the machine."""
+    assert " ".join(RIGHTS) == allowed(Users(), None, "anywhere")
+
+
+def test_changing_as_a_client_needs_an_open_door():
+    """Even an administrator has to be let into a vhost to do there what clients do."""
+    users = Users()
+    user = User("u", "", frozenset({"administrator"}))
+    users.add(user)
+    users.set_permissions("u", "open", "", "", "")
+
+    assert (" ".join(RIGHTS), "") == (
+        allowed(users, user, "open", change=True),
+        allowed(users, user, "shut", change=True),
+    )
+
+
+def test_rabbitmqs_words():
+    """Who is refused is told in RabbitMQ's words."""
+    users = Users()
+    for user, right, text in (
+        (User("u", ""), Right.ADMINISTRATOR, "Not administrator user"),
+        (User("u", ""), Right.MANAGEMENT, "Not management user"),
+        (
+            User("u", "", frozenset({"management"})),
+            Right.MANAGEMENT,
+            "User not authorised to access virtual host",
+        ),
+    ):
+        with pytest.raises(ForbiddenError) as refused:
+            authorize(users, user, right, "v")
+        assert text == str(refused.value)

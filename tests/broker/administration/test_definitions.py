@@ -1,0 +1,322 @@
+"""Exporting and importing definitions: what comes out equals what went in, and what is wrong changes nothing."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import Client, DiskNode, Node, StoringNode
+
+from broker.administration import BadRequestError, ForbiddenError
+from broker.amqp.commands import Exchange, Queue, make
+from broker.auth import User
+from broker.credentials import Password
+
+sys.path.append(str(Path(__file__).parents[2]))
+from conformance.definitions import differences
+
+FIXTURE = Path(__file__).with_name("exported.json")
+"""What RabbitMQ's command line writes, pairs for objects and all."""
+
+
+def export(node: Node) -> dict[str, Any]:
+    return json.loads(node.administration.definitions.export_file(None))
+
+
+def load(node: Node, **sections: Any) -> str:
+    return node.administration.definitions.import_file(None, json.dumps(sections).encode())
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    return StoringNode()
+
+
+def test_an_export_of_rabbitmqs_comes_out_as_it_went_in(node):
+    """What was imported is exported again, type by type; only how it is written may differ."""
+    node.administration.definitions.import_file(None, FIXTURE.read_bytes())
+
+    assert [] == differences(json.loads(FIXTURE.read_bytes()), export(node))
+
+
+def test_an_export_of_ours_comes_out_as_it_went_in(node):
+    """Our own export can be imported, and exported again it is the same, octet by octet."""
+    node.administration.definitions.import_file(None, FIXTURE.read_bytes())
+    octets = node.administration.definitions.export_file(None)
+    other = StoringNode()
+    other.administration.definitions.import_file(None, octets)
+
+    assert [] == differences(json.loads(octets), export(other))
+
+
+def test_what_was_imported_survives(node):
+    """Everything durable of it is there after a restart."""
+    node.administration.definitions.import_file(None, FIXTURE.read_bytes())
+    node.commit()
+    expected = json.loads(FIXTURE.read_bytes())
+    for section in ("queues", "exchanges"):
+        expected[section] = [each for each in expected[section] if each["durable"]]
+    expected["bindings"] = [each for each in expected["bindings"] if each["source"] != "passing"]
+
+    assert [] == differences(expected, export(node.restarted()))
+
+
+def test_importing_twice_changes_nothing(node):
+    """What is there already stays as it is, with its messages."""
+    load(node, queues=[{"vhost": "/", "name": "q", "durable": True}])
+    Client(node).publish("q", b"kept")
+    load(node, queues=[{"vhost": "/", "name": "q", "durable": True, "arguments": {"x-max-length": 0}}])
+    queue = node.vhosts["/"].queues["q"]
+
+    assert (1, {}) == (queue.ready_count, queue.arguments)
+
+
+def test_an_imported_hash_lets_its_user_in(node):
+    """Whoever has a password there has it here; a user without one stays locked out."""
+    node.administration.definitions.import_file(None, FIXTURE.read_bytes())
+
+    assert "clerk" == node.users.authenticate("clerk", Password("pw"), "10.0.0.1").name
+    assert "" == node.users.get("locked out").password_hash
+
+
+def test_what_is_not_exported(node):
+    """Exclusive queues and what leads to them, predeclared exchanges, and the default exchange's bindings are left out."""
+    client = Client(node)
+    client.declare("mine", exclusive=True)
+    client.declare("passing")
+    client.declare("")
+    for queue in ("mine", "passing"):
+        client.send(make(Queue.Bind, 0, queue, "amq.topic", "k", False, {}))
+    client.send(make(Exchange.Declare, 0, "inside", "direct", False, False, False, True, False, {}))
+    found = export(node)
+
+    assert 2 == len(found["queues"])
+    assert ["passing"] == [each["destination"] for each in found["bindings"]]
+    assert [("inside", True)] == [(each["name"], each["internal"]) for each in found["exchanges"]]
+
+
+def test_what_json_has_nothing_like(node):
+    """A void, octets that are no text and a decimal are written as RabbitMQ writes them."""
+    arguments = {"void": ("void", None), "octets": ("binary", b"\x00\xff"), "decimal": ("decimal", (2, 314))}
+    Client(node).declare("q", arguments=arguments)
+    (queue,) = export(node)["queues"]
+
+    assert {
+        "void": "undefined",
+        "octets": "Not UTF-8, base64 is: AP8=",
+        "decimal": 2.314,
+    } == queue["arguments"]
+
+
+ONE_OF_EACH = {
+    "vhosts": [{"name": "v"}],
+    "users": [{"name": "ann", "password": "secret", "tags": "a, b"}],
+    "permissions": [{"user": "ann", "vhost": "v", "configure": "", "write": "", "read": ""}],
+    "queues": [{"name": "q", "vhost": "v"}],
+    "exchanges": [{"name": "x", "vhost": "v", "type": "headers"}],
+}
+
+
+def test_missing_sections_and_more_keys_are_nothing_to_complain_about(node, caplog):
+    """A part of the sections will do, keys that are not known are passed over, and unknown sections are told of."""
+    said = load(node, **ONE_OF_EACH, bunnies=[], product_name="RabbitMQ", users2=[])
+
+    assert "1 vhosts, 1 users, 1 permissions, 1 exchanges, 1 queues" == said
+    assert frozenset("ab") == node.users.get("ann").tags
+    assert ["bunnies", "users2"] == [record.args[0] for record in caplog.records]
+    assert "nothing" == load(node)
+
+
+WRONG = [
+    ({"queues": {}}, "queues is not an array but an object"),
+    ({"queues": ["q"]}, "queues[0]: Expected `object`, got `str`"),
+    ({"queues": [{"name": "q2"}]}, "queues[0] (name 'q2'): Object missing required field `vhost`"),
+    (
+        {"queues": [{"name": "q2", "vhost": "v", "durable": "yes"}]},
+        "queues[0] (name 'q2', vhost 'v'): Expected `bool`, got `str` at `durable`",
+    ),
+    (
+        {"queues": [{"name": "q2", "vhost": "w"}]},
+        "queues[0] (name 'q2', vhost 'w'): Virtual host 'w' does not exist",
+    ),
+    ({"queues": [{"name": "", "vhost": "v"}]}, "queues[0] (name '', vhost 'v'): a queue needs a name"),
+    ({"queues": [{"name": "q" * 256, "vhost": "v"}]}, "its name has 256 octets, more than 255"),
+    (
+        {"queues": [{"name": "q2", "vhost": "v", "arguments": {"x-max-length": -4}}]},
+        "queues[0] (name 'q2', vhost 'v'): invalid arg 'x-max-length' for queue 'q2' in vhost 'v': {value_negative,-4}",
+    ),
+    (
+        {"queues": [{"name": "q2", "vhost": "v", "arguments": {"a": [None]}}]},
+        "argument 'a' is null, which is no value of an argument",
+    ),
+    (
+        {"queues": [{"name": "q2", "vhost": "v", "arguments": {"a": 1 << 64}}]},
+        "argument 'a' is 18446744073709551616",
+    ),
+    (
+        {"exchanges": [{"name": "y", "vhost": "v", "type": "z"}]},
+        "exchanges[0] (name 'y', vhost 'v'): unknown exchange type 'z'",
+    ),
+    (
+        {
+            "exchanges": [
+                {"name": "y", "vhost": "v", "type": "direct", "arguments": {"alternate-exchange": 1}}
+            ]
+        },
+        "invalid type 'long' for arg 'alternate-exchange' in exchange 'y' in vhost 'v'",
+    ),
+    ({"vhosts": [{"name": ""}]}, "vhosts[0] (name ''): Virtual host name cannot be empty"),
+    ({"vhosts": [{"name": "w", "limits": {"max": 1}}]}, "Unrecognised terms"),
+    ({"users": [{"name": "bob"}]}, "users[0] (name 'bob'): Object missing required field `tags`"),
+    ({"users": [{"name": "", "tags": []}]}, "users[0] (name ''): user name cannot be empty"),
+    (
+        {"users": [{"name": "bob", "tags": [], "hashing_algorithm": "rot13"}]},
+        "password hashing algorithm 'rot13' is not known",
+    ),
+    (
+        {"permissions": [{"user": "bob", "vhost": "v", "configure": "", "write": "", "read": ""}]},
+        "permissions[0] (user 'bob', vhost 'v'): User 'bob' does not exist",
+    ),
+    (
+        {"permissions": [{"user": "ann", "vhost": "v", "configure": "(", "write": "", "read": ""}]},
+        "'(' is no regular expression",
+    ),
+    (
+        {"topic_permissions": [{"user": "ann", "vhost": "v", "exchange": "x", "write": "(", "read": ""}]},
+        "topic_permissions[0] (user 'ann', exchange 'x', vhost 'v'): '(' is no regular expression",
+    ),
+    (
+        {
+            "parameters": [
+                {"vhost": "v", "component": "vhost-limits", "name": "limits", "value": {"max-queues": "1"}}
+            ]
+        },
+        "max-queues should be a number, actually was 1",
+    ),
+]
+
+
+def binding(**fields: Any) -> dict[str, Any]:
+    """Sections with one binding in the vhost `v`."""
+    entry = {"vhost": "v", "source": "x", "destination": "q", "destination_type": "queue", "routing_key": ""}
+    return {"bindings": [entry | fields]}
+
+
+WRONG += [
+    (
+        binding(source="y"),
+        "bindings[0] (source 'y', destination 'q', vhost 'v'): no exchange 'y' in vhost 'v'",
+    ),
+    (binding(source=""), "no exchange '' in vhost 'v'"),
+    (binding(destination="r"), "no queue 'r' in vhost 'v'"),
+    (binding(destination="y", destination_type="exchange"), "no exchange 'y' in vhost 'v'"),
+    (binding(destination_type="topic"), "Invalid enum value 'topic' at `destination_type`"),
+    (binding(routing_key="k" * 256), "its routing key has 256 octets, more than 255"),
+    (binding(arguments={"x-match": "some"}), "x-match"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), WRONG, ids=[text[:40] for _, text in WRONG])
+def test_nothing_of_a_file_with_something_wrong_is_made(node, wrong, text):
+    """The error names the entry, and nothing that came before it is there either."""
+    before = export(node)
+    sections = ONE_OF_EACH | {
+        name: [*ONE_OF_EACH.get(name, ()), *value] if isinstance(value, list) else value
+        for name, value in wrong.items()
+    }
+    expected = text.replace("[0]", f"[{len(ONE_OF_EACH.get(text.partition('[')[0], []))}]")
+    with pytest.raises(BadRequestError) as refused:
+        load(node, **sections)
+
+    assert expected in str(refused.value)
+    assert before == export(node)
+    node.commit()
+    assert before == export(node.restarted())
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (b"", "the file is not JSON"),
+        (b"{", "the file is not JSON"),
+        (b"\xff", "the file is not JSON"),
+        (b"[]", "the file is not a JSON object but an array"),
+        (b'"x"', "the file is not a JSON object but a string"),
+        (b"null", "the file is not a JSON object but null"),
+        (b"5", "the file is not a JSON object but a number"),
+    ],
+)
+def test_what_is_no_definitions_file(node, octets, text):
+    """What is not an object in JSON is told so."""
+    with pytest.raises(BadRequestError, match=text):
+        node.administration.definitions.import_file(None, octets)
+
+
+def test_bindings_to_what_is_there_already(node):
+    """A file may bind what the broker has, predeclared exchanges of a new vhost included."""
+    Client(node).declare("old", durable=True)
+    load(
+        node,
+        vhosts=[{"name": "v"}],
+        queues=[{"name": "q", "vhost": "v"}],
+        bindings=[
+            {
+                "vhost": "/",
+                "source": "amq.direct",
+                "destination": "old",
+                "destination_type": "queue",
+                "routing_key": "k",
+            },
+            {
+                "vhost": "v",
+                "source": "amq.topic",
+                "destination": "q",
+                "destination_type": "queue",
+                "routing_key": "k",
+            },
+        ],
+    )
+
+    assert ["amq.direct", "amq.topic"] == [each["source"] for each in export(node)["bindings"]]
+
+
+def test_names_kept_for_the_broker(node, caplog):
+    """An exchange of that kind is passed over, because every vhost has its own; a queue with a given name is made."""
+    load(
+        node,
+        exchanges=[
+            {"vhost": "/", "name": "amq.mine", "type": "direct"},
+            {"vhost": "/", "name": "", "type": "direct"},
+        ],
+        queues=[{"vhost": "/", "name": "amq.gen-x"}],
+    )
+
+    assert ["amq.mine", ""] == [record.args[0] for record in caplog.records]
+    assert ["amq.gen-x"] == [each["name"] for each in export(node)["queues"]]
+
+
+def test_only_administrators_have_definitions(node):
+    """Neither exporting nor importing is for others: hashes are in it."""
+    monitor = User("m", "", frozenset({"monitoring", "policymaker"}))
+    for ask in (
+        lambda: node.administration.definitions.export_file(monitor),
+        lambda: node.administration.definitions.import_file(monitor, b"{}"),
+    ):
+        with pytest.raises(ForbiddenError, match="Not administrator user"):
+            ask()
+
+
+def test_an_import_is_one_commit(tmp_path):
+    """What was imported is on disk after one commit, and nothing of it before."""
+    node = DiskNode(tmp_path / "one")
+    node.administration.definitions.import_file(None, FIXTURE.read_bytes())
+    node = node.killed()
+    before = len(export(node)["vhosts"])
+    node.administration.definitions.import_file(None, FIXTURE.read_bytes())
+    node.commit()
+    node = node.killed()
+    found = export(node)
+    node.disk.close()
+
+    assert (1, 3, 3) == (before, len(found["vhosts"]), len(found["bindings"]))

@@ -1,0 +1,176 @@
+"""What is seen of connections, channels, consumers, queues and alarms."""
+
+from typing import Any
+
+import pytest
+from fakes import Client, Node
+
+from broker.administration import ForbiddenError, NotFoundError
+from broker.administration.listings import FLOW_SECONDS, IDLE_SECONDS
+from broker.amqp.commands import Basic, Confirm, Tx, make
+from broker.auth import User
+from broker.flow import Pause
+
+ANN = User("ann", "", frozenset({"management"}))
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def listings(node):
+    return node.administration.listings
+
+
+def state_of(listings: Any) -> str:
+    (connection,) = listings.connections(None)
+    return connection["state"]
+
+
+def test_states_of_a_connection(node, listings):
+    """Running, flow while it was paced within five seconds, blocking while an alarm is raised, blocked once it publishes."""
+    client = Client(node)
+    seen = [state_of(listings)]
+    client.connection.paced_at = node.now()
+    seen.append(state_of(listings))
+    node.clock.now += FLOW_SECONDS
+    seen.append(state_of(listings))
+    client.connection.paced_at = float("inf")  # waits for the disk
+    seen.append(state_of(listings))
+    client.connection.paced_at = 0.0
+    node.set_alarm("low on memory")
+    seen.append(state_of(listings))
+    client.publish("q", b"")
+    seen.append(state_of(listings))
+    node.set_alarm("")
+    seen.append(state_of(listings))
+    client.connection.force_close("the end")
+    seen.append(state_of(listings))
+
+    assert ["running", "flow", "running", "flow", "blocking", "blocked", "running", "closing"] == seen
+
+
+def test_what_is_shown_of_a_connection(node, listings):
+    """Its user, vhost, addresses and limits, and what the client said of itself."""
+    client = Client(node)
+    (shown,) = listings.connections(None)
+
+    assert ("guest", "/", "AMQP 0-9-1", 1) == (
+        shown["user"],
+        shown["vhost"],
+        shown["protocol"],
+        shown["channels"],
+    )
+    assert client.connection.name == shown["name"]
+    assert shown["client_properties"]["capabilities"]["connection.blocked"] is True
+
+
+def test_what_is_shown_of_a_channel(node, listings):
+    """Its mode and what it has open."""
+    client = Client(node)
+    client.declare("q")
+    client.publish("q", b"1")
+    client.send(make(Basic.Qos, 0, 7, False))
+    client.consume("q", "tag")
+    client.send(make(Confirm.Select, True))
+    (confirming,) = listings.channels(None)
+    client = Client(node)
+    client.send(Tx.Select())
+    client.publish("q", b"2")
+    transactional = next(each for each in listings.channels(None) if each["transactional"])
+
+    assert (7, 1, 1, True, "running") == tuple(
+        confirming[name]
+        for name in ("prefetch_count", "consumer_count", "messages_unacknowledged", "confirm", "state")
+    )
+    assert (1, False) == (transactional["messages_uncommitted"], transactional["confirm"])
+
+
+def test_states_of_a_queue(node, listings):
+    """Running while something happens, idle after a while without, flow while publishers wait for it."""
+    client = Client(node)
+    client.declare("q")
+    queue = node.vhosts["/"].queues["q"]
+
+    def state() -> str:
+        (shown,) = listings.queues(None)
+        return shown["state"]
+
+    seen = [state()]
+    node.clock.now += IDLE_SECONDS
+    seen.append(state())
+    client.publish("q", b"")
+    seen.append(state())
+    node.clock.now += IDLE_SECONDS
+    seen.append(state())
+    queue.paced_at = node.now()
+    seen.append(state())
+    node.clock.now += FLOW_SECONDS
+    client.driver.appetite = 0
+    pause = Pause(queue, client.driver, 1)
+    seen.append(state())
+    pause.expire(node.now())
+    seen.append(state())
+
+    assert ["running", "idle", "running", "idle", "flow", "flow", "idle"] == seen
+
+
+def test_what_is_shown_of_a_queue(node, listings):
+    """Its counts and what it was declared with."""
+    client = Client(node)
+    client.declare("q", exclusive=True, arguments={"x-max-priority": ("long", 3)})
+    client.publish("q", b"1")
+    client.publish("q", b"2")
+    client.ask(make(Basic.Get, 0, "q", False))
+    (shown,) = listings.queues(None, "/")
+
+    assert (2, 1, 1, 0) == tuple(
+        shown[name] for name in ("messages", "messages_ready", "messages_unacknowledged", "consumers")
+    )
+    assert (True, {"x-max-priority": 3}) == (shown["exclusive"], shown["arguments"])
+    assert (2, 1) == (shown["message_stats"]["publish"], shown["message_stats"]["deliver_get"])
+
+
+def test_alarms(node, listings):
+    """Each raised alarm is shown with what raised it."""
+    seen = [listings.alarms(None)]
+    node.watch.memory.check(node.watch.memory.limit + 1)
+    node.watch.disk.check(0)
+    seen.append(listings.alarms(None))
+
+    assert [
+        [],
+        [
+            {"resource": "memory", "used": node.watch.memory.limit + 1, "limit": node.watch.memory.limit},
+            {"resource": "disk", "free": 0, "limit": node.watch.disk.limit, "full": False},
+        ],
+    ] == seen
+
+
+def test_who_sees_what(node, listings):
+    """A user with the tag management sees its own connections, and queues where it may connect; not the alarms."""
+    Client(node).declare("q")
+    node.users.add(ANN)
+    seen = listings.connections(ANN), listings.channels(ANN), listings.queues(ANN), listings.consumers(ANN)
+    node.users.set_permissions("ann", "/", "", "", "")
+
+    assert ([], [], [], []) == seen
+    assert ["q"] == [each["name"] for each in listings.queues(ANN)]
+    with pytest.raises(ForbiddenError, match="Not monitoring user"):
+        listings.alarms(ANN)
+    with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
+        listings.queues(None, "v")
+
+
+def test_a_connection_can_be_closed(node, listings):
+    """By its name, with a reason that the client is told; a name that nobody has is false."""
+    client = Client(node)
+    closed = [
+        listings.close_connection(None, name, "enough") for name in (client.connection.name, "nobody's")
+    ]
+    node.run_turn()
+
+    assert [True, False] == closed
+    assert ['0 connection.close reply_code=320 reply_text="CONNECTION_FORCED - enough"'] == client.sent()

@@ -1,0 +1,147 @@
+"""Administering users, their rights and their limits."""
+
+import pytest
+from fakes import Client, Node, StoringNode
+
+from broker.administration import BadRequestError, ForbiddenError, NotFoundError
+from broker.auth import User
+from broker.credentials import Password, check_password
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    return StoringNode()
+
+
+@pytest.fixture
+def users(node):
+    return node.administration.users
+
+
+def test_a_user_made_here_may_log_in(node, users):
+    """A password given in clear is kept as a hash only."""
+    users.put(None, "ann", tags=["monitoring"], password="secret")
+    shown = users.get(None, "ann")
+
+    assert check_password(Password("secret"), shown["password_hash"])
+    assert ("ann", ["monitoring"], {}) == (shown["name"], shown["tags"], shown["limits"])
+    assert "ann" == node.users.authenticate("ann", Password("secret"), "10.0.0.1").name
+
+
+def test_a_user_keeps_the_password_that_is_not_given(users):
+    """Tags can be changed alone; a new user without a password is locked out."""
+    users.put(None, "ann", tags=[], password="secret")
+    before = users.get(None, "ann")["password_hash"]
+    users.put(None, "ann", tags=["management"])
+    users.put(None, "bob", tags=[])
+
+    assert (before, "") == (users.get(None, "ann")["password_hash"], users.get(None, "bob")["password_hash"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("", {}, "user name cannot be empty"),
+        ("ann", {"hashing_algorithm": "rot13"}, "password hashing algorithm 'rot13' is not known"),
+    ],
+)
+def test_impossible_users(users, name, options, text):
+    """What no user can be is refused."""
+    with pytest.raises(BadRequestError, match=text):
+        users.put(None, name, tags=[], **options)
+
+
+def test_a_deleted_user_is_disconnected():
+    """The connections of a deleted user are closed with RabbitMQ's words; others stay."""
+    node = Node()
+    node.administration.users.put(None, "ann", tags=[], password="ann")
+    node.administration.users.set_permissions(None, "/", "ann", configure="", write="", read="")
+    leaving, staying = Client(node, user="ann"), Client(node)
+    node.administration.users.delete(None, "ann")
+    node.run_turn()
+
+    assert [
+        "0 connection.close reply_code=320 reply_text=\"CONNECTION_FORCED - user 'ann' is deleted\""
+    ] == leaving.sent()
+    assert [] == staying.sent()
+    assert node.users.get("ann") is None
+
+
+def test_rights_survive(node, users):
+    """Users, permissions, topic permissions and limits are there after a restart."""
+    users.put(None, "ann", tags=["management"], password="secret")
+    users.set_permissions(None, "/", "ann", configure="^c", write="^w", read="^r")
+    users.set_topic_permissions(None, "/", "ann", "amq.topic", write="^{username}[.]", read=".*")
+    users.set_limits(None, "ann", {"max-connections": 3})
+    users.set_limits(None, "ann", {"max-channels": 4})
+    node.commit()
+    users = node.restarted().administration.users
+
+    assert [
+        {"user": "ann", "vhost": "/", "configure": "^c", "write": "^w", "read": "^r"}
+    ] == users.permissions(None, user="ann")
+    assert [
+        {"user": "ann", "vhost": "/", "exchange": "amq.topic", "write": "^{username}[.]", "read": ".*"}
+    ] == users.topic_permissions(None)
+    assert [{"user": "ann", "value": {"max-connections": 3, "max-channels": 4}}] == users.limits(None)
+
+
+def test_rights_can_be_taken_away(users):
+    """Permissions, topic permissions and limits go one by one."""
+    users.set_topic_permissions(None, "/", "guest", "amq.topic", write="a", read="b")
+    users.set_limits(None, "guest", {"max-connections": 3})
+    users.clear_permissions(None, "/", "guest")
+    users.clear_topic_permissions(None, "/", "guest")
+    users.clear_limits(None, "guest")
+
+    assert ([], [], []) == (users.permissions(None), users.topic_permissions(None), users.limits(None))
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ({"max-queues": 1}, 'Unrecognised terms [{<<"max-queues">>,1}] in user-limits'),
+        ({"max-connections": "1"}, "max-connections should be a number, actually was 1"),
+        ({"max-connections": True}, "max-connections should be a number, actually was True"),
+        (5, "user-limits not a list 5"),
+    ],
+)
+def test_wrong_limits(users, limits, text):
+    """Limits are checked as RabbitMQ checks them."""
+    with pytest.raises(BadRequestError) as refused:
+        users.set_limits(None, "guest", limits)
+    assert text == str(refused.value)
+
+
+def test_what_does_not_exist(users):
+    """Rights are given to users that there are, in vhosts that there are, with patterns that are some."""
+    with pytest.raises(NotFoundError, match="User 'ann' does not exist"):
+        users.set_permissions(None, "/", "ann", configure="", write="", read="")
+    with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
+        users.set_permissions(None, "v", "guest", configure="", write="", read="")
+    with pytest.raises(BadRequestError, match="'\\(' is no regular expression"):
+        users.set_permissions(None, "/", "guest", configure="(", write="", read="")
+    with pytest.raises(BadRequestError, match="'\\(' is no regular expression"):
+        users.set_topic_permissions(None, "/", "guest", "amq.topic", write="(", read="")
+
+
+def test_only_administrators(users):
+    """Nobody else looks at users or changes them."""
+    monitor = User("m", "", frozenset({"monitoring"}))
+    for ask in (
+        lambda: users.all(monitor),
+        lambda: users.get(monitor, "guest"),
+        lambda: users.put(monitor, "m", tags=["administrator"]),
+        lambda: users.delete(monitor, "guest"),
+        lambda: users.permissions(monitor),
+        lambda: users.set_permissions(monitor, "/", "m", configure="", write="", read=""),
+        lambda: users.clear_permissions(monitor, "/", "guest"),
+        lambda: users.topic_permissions(monitor),
+        lambda: users.set_topic_permissions(monitor, "/", "m", "x", write="", read=""),
+        lambda: users.clear_topic_permissions(monitor, "/", "guest"),
+        lambda: users.limits(monitor),
+        lambda: users.set_limits(monitor, "m", {}),
+        lambda: users.clear_limits(monitor, "m"),
+    ):
+        with pytest.raises(ForbiddenError, match="Not administrator user"):
+            ask()

@@ -1,0 +1,93 @@
+"""Administering vhosts."""
+
+import pytest
+from fakes import Client, StoringNode
+
+from broker.administration import BadRequestError, NotFoundError
+from broker.auth import User
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    return StoringNode()
+
+
+@pytest.fixture
+def vhosts(node):
+    return node.administration.vhosts
+
+
+def test_what_is_said_of_a_vhost_survives(node, vhosts):
+    """Description, tags, default queue type and limits are there after a restart, and as they were last."""
+    vhosts.put(None, "v", description="first", tags=["a"])
+    vhosts.put(None, "v", description="second", tags=["a", "b"], default_queue_type="quorum")
+    vhosts.set_limits(None, "v", {"max-queues": 5, "max-connections": -1})
+    node.commit()
+    node = node.restarted()
+    metadata = {"description": "second", "tags": ["a", "b"], "default_queue_type": "quorum"}
+
+    assert {
+        "name": "v",
+        "description": "second",
+        "tags": ["a", "b"],
+        "metadata": metadata,
+        "limits": {"max-queues": 5},
+        "connections": 0,
+        "queues": 0,
+    } == node.administration.vhosts.get(None, "v")
+    assert 5 == node.vhosts["v"].max_queues
+
+
+def test_a_deleted_vhost_closes_its_connections_first(node, vhosts):
+    """Whoever is connected to a vhost that goes is told so; then it is gone, rights and rows and all."""
+    vhosts.put(None, "v")
+    node.administration.users.set_permissions(None, "v", "guest", configure=".*", write=".*", read=".*")
+    node.commit()
+    client = Client(node, vhost="v")
+    client.declare("q", durable=True)
+    node.commit()
+    rows = len(StoringNode().store.rows)
+    client.sent()
+    vhosts.delete(None, "v")
+    node.commit()
+
+    assert [
+        "0 connection.close reply_code=320 reply_text=\"CONNECTION_FORCED - vhost 'v' is deleted\""
+    ] == client.sent()
+    assert ["/"] == [each["name"] for each in node.restarted().administration.vhosts.all(None)]
+    assert rows == len(node.store.rows)
+
+
+def test_limits_are_replaced_as_a_whole(vhosts):
+    """A limit that is not named again is none, as with RabbitMQ."""
+    vhosts.set_limits(None, "/", {"max-queues": 5})
+    vhosts.set_limits(None, "/", {"max-connections": 6})
+    shown = vhosts.limits(None)
+    vhosts.clear_limits(None, "/")
+
+    assert ([{"vhost": "/", "value": {"max-connections": 6}}], []) == (shown, vhosts.limits(None))
+
+
+def test_only_those_one_may_see_are_listed(node, vhosts):
+    """A user with the tag management sees the vhosts it may connect to, one who monitors all."""
+    vhosts.put(None, "v")
+    node.users.set_permissions("m", "v", "", "", "")
+    manager, monitor = (User("m", "", frozenset({tag})) for tag in ("management", "monitoring"))
+
+    assert (["v"], ["/", "v"]) == tuple(
+        [each["name"] for each in vhosts.all(who)] for who in (manager, monitor)
+    )
+
+
+@pytest.mark.parametrize("name", ["", "v" * 256])
+def test_impossible_names(vhosts, name):
+    """A vhost has a name of 1 to 255 octets."""
+    with pytest.raises(BadRequestError, match="Virtual host name"):
+        vhosts.put(None, name)
+
+
+def test_one_that_does_not_exist(vhosts):
+    """What is asked about a vhost that is not there is answered in RabbitMQ's words."""
+    for ask in (vhosts.get, vhosts.delete, vhosts.clear_limits):
+        with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
+            ask(None, "v")

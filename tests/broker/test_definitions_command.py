@@ -1,0 +1,148 @@
+"""`leveret definitions ...` and `load_definitions`: files, exit codes, and who may be at work beside it."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from click.testing import CliRunner, Result
+from running import Running
+
+from broker.cli import main
+
+QUEUE = {"name": "q", "vhost": "/", "durable": True, "arguments": {"x-max-length": 5}}
+HASH = "3C+HLqzwCZid64laFJT5tq6dENkW0u7fDfzeHbckojVsNToC"
+"""Of the password `pw`."""
+ANN = {"name": "ann", "tags": ["management"], "password_hash": HASH}
+RIGHTS = {"user": "ann", "vhost": "/", "configure": "", "write": "", "read": ".*"}
+
+
+def definitions(*words: str) -> Result:
+    """Run `leveret definitions`."""
+    return CliRunner().invoke(main, ["definitions", *words])
+
+
+def written(path: Path, **sections: Any) -> Path:
+    """A definitions file."""
+    path.write_text(json.dumps(sections))
+    return path
+
+
+def exported(data_dir: Path) -> dict[str, Any]:
+    """What is stored."""
+    done = definitions("export", "--data-dir", str(data_dir))
+    assert 0 == done.exit_code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_is_imported_is_exported(tmp_path):
+    """An import into an empty directory adds to what a first start makes; a second one finds everything there."""
+    file = written(tmp_path / "file.json", users=[ANN], permissions=[RIGHTS], queues=[QUEUE])
+    codes = [
+        definitions("import", "--data-dir", str(tmp_path / "data"), str(file)).exit_code for _ in range(2)
+    ]
+    found = exported(tmp_path / "data")
+
+    assert [0, 0] == codes
+    assert ["ann", "guest"] == sorted(each["name"] for each in found["users"])
+    assert [("q", {"x-max-length": 5})] == [(each["name"], each["arguments"]) for each in found["queues"]]
+
+
+def test_an_export_is_for_its_owner(tmp_path):
+    """The file with the hashes is nobody else's to read, and can be imported elsewhere."""
+    file = written(tmp_path / "file.json", users=[ANN])
+    definitions("import", "--data-dir", str(tmp_path / "data"), str(file))
+    out = tmp_path / "out.json"
+    done = definitions("export", "--data-dir", str(tmp_path / "data"), str(out))
+    again = definitions("import", "--data-dir", str(tmp_path / "other"), str(out))
+
+    assert (0, 0) == (done.exit_code, again.exit_code)
+    assert 0o600 == out.stat().st_mode & 0o777
+    assert json.loads(out.read_bytes()) == exported(tmp_path / "other")
+
+
+def test_what_cannot_be_imported(tmp_path):
+    """A file that is not there ends with 66, one with something wrong with 65, and nothing of it was made."""
+    file = written(tmp_path / "file.json", users=[ANN], queues=[QUEUE | {"vhost": "v"}])
+    data_dir = str(tmp_path / "data")
+    missing = definitions("import", "--data-dir", data_dir, str(tmp_path / "nope.json"))
+    wrong = definitions("import", "--data-dir", data_dir, str(file))
+
+    assert (66, f"leveret: there is no file {tmp_path}/nope.json\n") == (missing.exit_code, missing.stderr)
+    assert 65 == wrong.exit_code
+    assert (
+        f"leveret: cannot import definitions {file}: queues[0] (name 'q', vhost 'v'): "
+        "Virtual host 'v' does not exist\n"
+    ) == wrong.stderr
+    assert ["guest"] == [each["name"] for each in exported(tmp_path / "data")["users"]]
+
+
+def test_what_cannot_be_exported(tmp_path):
+    """Without data an export ends with 65, and with 73 where the file cannot be written."""
+    nothing = definitions("export", "--data-dir", str(tmp_path / "data"))
+    definitions("import", "--data-dir", str(tmp_path / "data"), str(written(tmp_path / "file.json")))
+    nowhere = definitions("export", "--data-dir", str(tmp_path / "data"), str(tmp_path / "no" / "file"))
+
+    assert (65, f"leveret: there are no data in {tmp_path}/data\n") == (nothing.exit_code, nothing.stderr)
+    assert (73, f"leveret: cannot write {tmp_path}/no/file: No such file or directory\n") == (
+        nowhere.exit_code,
+        nowhere.stderr,
+    )
+
+
+def test_beside_a_broker_at_work(tmp_path):
+    """What it has stored can be exported meanwhile; an import is refused and names the process."""
+    file = written(tmp_path / "file.json", users=[ANN])
+    with Running(tmp_path) as broker:
+        broker.wait_for("startup complete")
+        host, port = broker.address
+        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+            connection.channel().queue_declare("made meanwhile", durable=True)
+        found = exported(broker.data_dir)
+        refused = definitions("import", "--data-dir", str(broker.data_dir), str(file))
+
+        assert ["made meanwhile"] == [each["name"] for each in found["queues"]]
+        assert 73 == refused.exit_code
+        assert f"another broker is using it, process {broker.process.pid} on" in refused.stderr
+        assert 0 == broker.stopped_by(signal.SIGTERM)[0]
+
+
+def test_a_broker_that_starts_with_definitions(tmp_path):
+    """Users log in over a socket with the hashes that came; the first user and its guesses are not there."""
+    directory = tmp_path / "definitions"
+    directory.mkdir()
+    written(directory / "1.json", vhosts=[{"name": "/"}], users=[ANN])
+    written(directory / "2.json", permissions=[RIGHTS], queues=[QUEUE])
+    (directory / "notes.txt").write_text("no definitions")
+    with Running(tmp_path, "--set", f"load_definitions={directory}") as broker:
+        broker.wait_for("startup complete")
+        host, port = broker.address
+        ann = pika.PlainCredentials("ann", "pw")
+        with pika.BlockingConnection(pika.ConnectionParameters(host, port, credentials=ann)) as connection:
+            assert 0 == connection.channel().queue_declare("q", passive=True).method.message_count
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            pika.BlockingConnection(pika.ConnectionParameters(host, port))
+        assert 0 == broker.stopped_by(signal.SIGTERM)[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "the file is not JSON"),
+        ('{"users": [{"name": "ann"}]}', "users[0] (name 'ann'): Object missing required field `tags`"),
+        (None, "cannot read definitions"),
+    ],
+)
+def test_a_broker_that_cannot_load_its_definitions(tmp_path, content, text):
+    """It does not start: one line on stderr, exit code 65."""
+    file = tmp_path / "file.json"
+    if content is not None:
+        file.write_text(content)
+    with Running(tmp_path, "--set", f"definitions.local.path={file}") as broker:
+        _, err = broker.process.communicate(timeout=30)
+
+    assert 65 == broker.process.returncode
+    assert text in err
+    assert 1 == len(err.splitlines())
