@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.amqp.tables import Table
+from broker.arguments import QUORUM, queue_type
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH = "reject-publish"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"
+COUNTED = 1 << 62
+"""The delivery limit of quorum queues without one: deliveries are counted, and consumers told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,9 @@ def queue_settings(
         asked: list[int] = [value for value in (field and field[1], merged.get(key)) if value is not None]
         return min(asked, default=None)
 
+    limit = smaller("delivery-limit")
+    if limit is None and queue_type(arguments) == QUORUM:
+        limit = COUNTED
     return QueueSettings(
         message_ttl=smaller("message-ttl"),
         expires=smaller("expires"),
@@ -98,7 +104,7 @@ def queue_settings(
         overflow=either("overflow") or DROP_HEAD,
         dead_letter_exchange=either("dead-letter-exchange"),
         dead_letter_routing_key=either("dead-letter-routing-key"),
-        delivery_limit=smaller("delivery-limit"),
+        delivery_limit=limit,
         consumer_timeout=smaller("consumer-timeout"),
         lazy=either("queue-mode") == "lazy",
     )

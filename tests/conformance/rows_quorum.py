@@ -329,7 +329,6 @@ for _limit, _seen in ((2, [(False, None), (True, 1), (True, 2)]), (0, [(False, N
         f"quorum.delivery-limit-{_limit}",
         f"a message is delivered once more than its quorum queue's delivery limit of {_limit}, and counts",
         ok(_seen),
-        later="delivery limits",
     )(_limited)
 
 
@@ -337,7 +336,6 @@ for _limit, _seen in ((2, [(False, None), (True, 1), (True, 2)]), (0, [(False, N
     "quorum.delivery-count",
     "a quorum queue without a delivery limit counts deliveries too",
     ok([(False, None), (True, 1), (True, 2), (True, 3)]),
-    later="delivery limits",
 )
 def _(s: Session) -> list[tuple[bool, object]]:
     opened = _quorum(s)
