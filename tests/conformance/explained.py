@@ -53,6 +53,25 @@ def _command_invalid(ours: Outcome) -> Outcome:
     return connection(503, "exchange.declare", _EXCHANGE_TYPE[name])
 
 
+def _no_first_death(ours: Outcome) -> Outcome:
+    return replace(ours, seen=([None] * 3, *ours.seen[1:]))
+
+
+def _no_last_death(ours: Outcome) -> Outcome:
+    first, last = ours.seen
+    return replace(ours, seen=(first, [None] * len(last)))
+
+
+def _turned_round(ours: Outcome) -> Outcome:
+    (newest, *others), rest = ours.seen
+    return replace(ours, seen=([newest, *reversed(others)], rest))
+
+
+def _routed_by_bcc(ours: Outcome) -> Outcome:
+    keys, *rest = ours.seen
+    return replace(ours, seen=(sorted(["bcc", *keys]), *rest))
+
+
 EXPLAINED = (
     Explanation(
         ("104*", "105*", "106*", "107*"),
@@ -148,6 +167,62 @@ EXPLAINED = (
         lambda _: ok(),
         "`consumer_max_per_channel` came with 3.13.1.",
         "rabbitmq-server pull requests 10749 and 10977; rabbit_channel.erl, basic.consume",
+    ),
+    Explanation(
+        ("dead.last", "dead.last-again"),
+        "3.10.8 knows no `x-last-death-queue`, `-reason` and `-exchange`",
+        _no_last_death,
+        "They came with 3.13.",
+        "mc.erl, record_death, v3.13.7",
+    ),
+    Explanation(
+        ("dead.*.text", "dead.other.*"),
+        "3.10.8 begins `x-death` anew, but does not write `x-first-death-*`",
+        _no_first_death,
+        "3.13 takes such a message for one that has not died yet.",
+        "mc_amqpl.erl, headers_to_deaths, v3.13.7; rabbit_dead_letter.erl, update_x_death_header, v3.10.8",
+    ),
+    Explanation(
+        ("dead.entry-strings",),
+        "The queue's process crashes, and the message is lost",
+        lambda _: Outcome("quiet"),
+        "3.13 ignores what cannot be a death.",
+        "rabbit_dead_letter.erl, group_by_queue_and_reason, v3.10.8: no clause",
+    ),
+    Explanation(
+        ("dead.entry-empty-table", "dead.entry-no-*", "dead.entry-text-count"),
+        "3.10.8 passes on any table, complete or not",
+        lambda ours: replace(ours, seen=(ours.seen[0], 1)),
+        "3.13 ignores what cannot be a death.",
+        "mc_amqpl.erl, recover_deaths, v3.13.7",
+    ),
+    Explanation(
+        ("dead.entry-more",),
+        "3.10.8 passes fields on that it does not know",
+        lambda ours: replace(ours, seen=[ours.seen[0], {**ours.seen[1], "more": 1}]),
+        "3.13 keeps the fields of a death and writes those.",
+        "mc_amqpl.erl, recover_deaths and death_table, v3.13.7",
+    ),
+    Explanation(
+        ("dead.order", "dead.cycle.three"),
+        "3.10.8 turns the order of the former deaths round with every new one, from the third on",
+        _turned_round,
+        "The newest death is the first; 3.13 keeps it so, and cycles are found by it.",
+        "rabbit_dead_letter.erl, group_by_queue_and_reason, v3.10.8; mc.erl, record_death, v3.13.7",
+    ),
+    Explanation(
+        ("dead.expiration-number",),
+        "3.10.8 repeats the text of the property: `+0500`",
+        lambda ours: replace(ours, seen=["+0500"]),
+        "3.13 writes the number.",
+        "mc_amqpl.erl, death_table, v3.13.7",
+    ),
+    Explanation(
+        ("dead.keys.bcc", "dead.keys.cc-bcc"),
+        "RabbitMQ remembers the keys of BCC, and routes dead letters by them too",
+        _routed_by_bcc,
+        "BCC is removed when the message is published, and nothing is kept of it: who had a blind copy is nobody's business later.",
+        "rabbit_basic.erl, message, and rabbit_dead_letter.erl, publish",
     ),
 )
 

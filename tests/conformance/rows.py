@@ -7,6 +7,7 @@ from conformance import (
     rows_connection,
     rows_consume,
     rows_consumers,
+    rows_dead_letters,
     rows_delivery,
     rows_exchanges,
     rows_frames,
@@ -41,6 +42,7 @@ CASES: list[Case] = [
     *rows_confirms.ROWS,
     *rows_priorities.ROWS,
     *rows_access.ROWS,
+    *rows_dead_letters.ROWS,
     *rows_switched.ROWS,
 ]
 BY_ID = {case.id: case for case in CASES}
