@@ -410,10 +410,11 @@ class Channel:
         """Tell the queues that messages are done with, or not wanted, and give the consumers their credit."""
         for consumer, run in groupby(records, key=_consumer_of):
             seq_ids = [seq_id for _, seq_id in run]
-            consumer.unacked -= len(seq_ids)
             if rejected:
+                consumer.give_back(len(seq_ids))
                 consumer.queue.discard(seq_ids)
             else:
+                consumer.unacked -= len(seq_ids)
                 consumer.queue.acks += seq_ids
         self._credit(records)  # first: the order in which consumers wake is that in which their queues run
         for consumer, _ in groupby(records, key=_consumer_of):
@@ -422,9 +423,10 @@ class Channel:
     def requeue(self, records: Sequence[Record]) -> None:
         """Put messages back into their queues."""
         by_queue: dict[Queue, list[int]] = {}
-        for consumer, seq_id in records:
-            consumer.unacked -= 1
-            by_queue.setdefault(consumer.queue, []).append(seq_id)  # type: ignore[arg-type]
+        for consumer, run in groupby(records, key=_consumer_of):
+            seq_ids = [seq_id for _, seq_id in run]
+            consumer.give_back(len(seq_ids))
+            by_queue.setdefault(consumer.queue, []).extend(seq_ids)  # type: ignore[arg-type]
         for queue, seq_ids in by_queue.items():
             queue.requeue(seq_ids)
         self._credit(records)

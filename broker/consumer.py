@@ -48,6 +48,8 @@ class ConsumedQueue(Protocol):
     acks: list[int]
     touched: bool
     settings: QueueSettings
+    single_active: bool
+    active_consumer: "Consumer | None"
 
     def run(self) -> bool:
         """Work off what has piled up (see `broker.turn.Runnable`)."""
@@ -85,6 +87,7 @@ class Consumer:
         "arguments",
         "cancelled",
         "channel",
+        "delivered",
         "exclusive",
         "limit",
         "no_ack",
@@ -93,6 +96,8 @@ class Consumer:
         "prefetch_count",
         "priority",
         "queue",
+        "redelivered",
+        "returned",
         "tag",
         "unacked",
     )
@@ -123,6 +128,12 @@ class Consumer:
         self.parked = False
         """Out of the queue's rotation: no credit, or a full outbox."""
         self.cancelled = False
+        # counters
+        self.delivered = 0
+        self.redelivered = 0
+        """Those of the delivered that had been delivered before, to whomever."""
+        self.returned = 0
+        """Deliveries that were given back or rejected."""
         self._parts: dict[bytes, tuple[bytes, bytes]] = {}
 
     def __repr__(self) -> str:
@@ -141,6 +152,24 @@ class Consumer:
                 return room  # does not count against the channel's limit, but waits while it is used up
             return min(room, left)
         return room
+
+    @property
+    def acked(self) -> int:
+        """How many deliveries it has acked; 0 for one that need not."""
+        return 0 if self.no_ack else self.delivered - self.unacked - self.returned
+
+    @property
+    def status(self) -> str:
+        """What RabbitMQ calls its activity: up, or where one consumer of several is served single_active or waiting."""
+        queue = self.queue
+        if not queue.single_active:
+            return "up"
+        return "single_active" if queue.active_consumer is self else "waiting"
+
+    def give_back(self, count: int) -> None:
+        """So many of its unacked messages are not its own any more, and were not acked."""
+        self.unacked -= count
+        self.returned += count
 
     @property
     def ack_timeout(self) -> int | None:
@@ -196,6 +225,9 @@ class Consumer:
         count = tag - first
         channel.delivered += count
         self.queue.delivered += count
+        self.delivered += count
+        if redelivered:
+            self.redelivered += count
         if not self.no_ack:
             channel.unacked.update(zip(range(first + 1, tag + 1), zip(repeat(self), seq_ids), strict=True))
             self.unacked += count
@@ -239,6 +271,10 @@ class Getter:
     @unacked.setter
     def unacked(self, count: int) -> None:
         self._channel.got = count
+
+    def give_back(self, count: int) -> None:
+        """As of a consumer."""
+        self._channel.got -= count
 
     @property
     def ack_timeout(self) -> int | None:

@@ -29,6 +29,7 @@ RUN_BUDGET = 4096
 _STEP = 256  # messages fetched at a time
 _STEP_OCTETS = 1024 * 1024  # and about so many octets, where messages are large
 _SMALL = 4096
+_CAPACITY_WEIGHT = 0.13  # of one sample a second: what was the case five seconds ago counts half
 
 
 class Owner(Protocol):
@@ -56,6 +57,7 @@ class Queue:
 
     __slots__ = (
         "_alike",
+        "_capacity",
         "_gone",
         "_keeper",
         "acked",
@@ -135,6 +137,7 @@ class Queue:
         """Where `single_active`: the one consumer that is served. The others wait beside the rotation."""
         self.had_consumer = False
         self._alike: bool | None = None
+        self._capacity = 1.0
         self._gone = 0
         """How many in the rotation have left already."""
         self.prioritised = False
@@ -416,6 +419,7 @@ class Queue:
         if not self.consumers:
             self.consumers = {}
             self.rotation = deque()
+            self._capacity = 1.0
         self.consumers[consumer] = None
         self._alike = None
         self.had_consumer = True
@@ -494,6 +498,21 @@ class Queue:
         """Messages delivered or got and not settled yet."""
         self.settle()
         return self.backing.unacked_count
+
+    @property
+    def consumer_capacity(self) -> float:
+        """The share of the last seconds in which an arrival would have been delivered at once: 0 to 1.
+
+        As RabbitMQ's `consumer_capacity`: 0 without consumers, and it sinks while messages are ready that no consumer
+        has room for.
+        """
+        return self._capacity if self.consumers else 0.0
+
+    def sample_capacity(self) -> None:
+        """Note whether consumers have room; to be called about once a second."""
+        if self.consumers:
+            able = len(self.rotation) > self._gone or not self.backing.ready_count
+            self._capacity += (able - self._capacity) * _CAPACITY_WEIGHT
 
     @property
     def consumer_count(self) -> int:

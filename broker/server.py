@@ -133,6 +133,7 @@ class Server:
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
         self._overdue = Round(lambda: self.connections, Connection.close_overdue)
+        self._capacities = Round(self._all_queues, lambda queue, _now: queue.sample_capacity())
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         # connections and counters
@@ -403,6 +404,7 @@ class Server:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._ticks.run(now)
         self._overdue.run(now)
+        self._capacities.run(now)
         self.watch.look_at_memory(now)
         if self.disk is not None and now >= self._paging_due:
             self._paging_due = now + PAGING_SECONDS
@@ -411,6 +413,9 @@ class Server:
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
             self._refused = 0
+
+    def _all_queues(self) -> Iterable[Queue]:
+        return itertools.chain.from_iterable(vhost.all_queues() for vhost in self.vhosts.values())
 
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far."""

@@ -366,3 +366,38 @@ def test_an_ack_of_a_deleted_queue_is_harmless(client):
     assert ["1 tx.select-ok"] == client.ask(Tx.Select())
     client.send(make(Basic.Nack, 0, True, False))
     assert ["1 tx.commit-ok"] == client.ask(Tx.Commit())
+
+
+def test_a_consumer_counts_what_it_does(client):
+    """What was delivered is acked, unacked or returned; in a transaction it stays unacked until the commit."""
+    client.receive(publish_frames("q") * 6)
+    client.consume("q", "a")
+    consumer = client.connection.channels[1].consumers["a"]
+
+    def counts() -> tuple[int, ...]:
+        return consumer.delivered, consumer.redelivered, consumer.unacked, consumer.acked, consumer.returned
+
+    assert (6, 0, 6, 0, 0) == counts()
+    client.send(make(Basic.Ack, 1, False))
+    client.send(make(Basic.Ack, 3, True))
+    assert (6, 0, 3, 3, 0) == counts()
+    client.send(make(Basic.Reject, 4, False))
+    assert (6, 0, 2, 3, 1) == counts()
+    client.send(make(Basic.Nack, 5, False, True))
+    assert (7, 1, 2, 3, 2) == counts()
+    client.send(make(Basic.Recover, True))
+    assert (9, 3, 2, 3, 4) == counts()
+    client.send(make(Tx.Select))
+    client.send(make(Basic.Ack, 0, True))
+    assert (9, 3, 2, 3, 4) == counts()
+    client.send(make(Tx.Commit))
+    assert (9, 3, 0, 5, 4) == counts()
+
+
+def test_a_consumer_without_acks_acks_nothing(client):
+    """Its deliveries are done with when they are sent."""
+    client.receive(publish_frames("q") * 2)
+    client.consume("q", "a", no_ack=True)
+    consumer = client.connection.channels[1].consumers["a"]
+
+    assert (2, 0, 0, "up") == (consumer.delivered, consumer.unacked, consumer.acked, consumer.status)

@@ -570,6 +570,7 @@ def test_one_of_several_consumers_is_active():
 
     assert ["a", "a", "a"] == [item.method.consumer_tag for item in client.take()]
     assert ["a"] == [each.tag for each in queue.rotation]
+    assert ["single_active", "waiting", "waiting"] == [each.status for each in queue.consumers]
     for tag in ("high", "b"):
         assert queue.active_consumer is not None
         client.send(make(Basic.Cancel, queue.active_consumer.tag, False))
@@ -613,3 +614,30 @@ def test_a_deleted_queue_has_no_heir():
     client.send(make(Wire.Delete, 0, "q", False, False, False))
 
     assert (None, [], 0) == (queue.active_consumer, list(queue.rotation), queue.consumer_count)
+
+
+def test_capacity_is_the_share_of_time_in_which_consumers_have_room():
+    """It is 1 while nothing waits for a consumer, sinks while something does, and is 0 without consumers."""
+    client = Client()
+    client.declare("q")
+    queue = client.node.vhosts["/"].queues["q"]
+
+    def after(samples: int) -> float:
+        for _ in range(samples):
+            queue.sample_capacity()
+        return round(queue.consumer_capacity, 1)
+
+    assert 0.0 == after(5)
+    client.send(make(Basic.Qos, 0, 1, False))
+    client.consume("q", "a")
+    client.publish("q")
+    assert 1.0 == after(5)
+    client.publish("q")
+    assert 0.5 == after(5)
+    assert 0.0 == after(30)
+    client.send(make(Basic.Ack, 1, False))
+    assert 0.5 == after(5)
+    client.send(make(Basic.Cancel, "a", False))
+    assert 0.0 == after(0)
+    client.consume("q", "b")
+    assert 1.0 == after(0)
