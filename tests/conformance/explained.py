@@ -224,6 +224,14 @@ EXPLAINED = (
         "BCC is removed when the message is published, and nothing is kept of it: who had a blind copy is nobody's business later.",
         "rabbit_basic.erl, message, and rabbit_dead_letter.erl, publish",
     ),
+    Explanation(
+        ("priorities.expiry-head",),
+        "A message that becomes the head by its priority is delivered although it has expired",
+        lambda _: ok((2, ["b", "a"])),
+        "RabbitMQ looks at the head when a message leaves or expires, and after a publish only into an empty queue; "
+        "we look at every head.",
+        "rabbit_amqqueue_process.erl, deliver_or_enqueue",
+    ),
 )
 
 

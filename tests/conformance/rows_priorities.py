@@ -333,3 +333,171 @@ for _letter, _first, _then, _text in (
             406, "queue.declare", f"inequivalent arg 'x-max-priority' for queue '{{q}}' in vhost '/': {_text}"
         ),
     )(_redeclared)
+
+
+@case("priorities.max-length", "a full queue drops the most urgent message first", ok(["c", "a"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s, x_max_length=2)
+    put(s, opened, ("a", 1), ("b", 5))
+    opened.publish("", s.q, b"c", priority=3)
+    opened.sync()
+    return take(s, opened)
+
+
+@case("priorities.max-length-newest", "which may be the one that has just come", ok(["b", "a"]))
+def _(s: Session) -> list[str]:
+    opened = declare(s, x_max_length=2)
+    put(s, opened, ("a", 1), ("b", 5))
+    opened.publish("", s.q, b"c", priority=9)
+    opened.sync()
+    return take(s, opened)
+
+
+@case("priorities.max-length-bytes", "the same holds for octets", ok(["a" * 10, "b" * 10]))
+def _(s: Session) -> list[str]:
+    opened = declare(s, x_max_length_bytes=25)
+    put(s, opened, ("a" * 10, 1), ("b" * 10, 1))
+    opened.publish("", s.q, b"c" * 10, priority=9)
+    opened.sync()
+    return take(s, opened)
+
+
+@case(
+    "priorities.max-length-dead-letters", "what a full queue drops is dead-lettered", ok((["b", "a"], [b"c"]))
+)
+def _(s: Session) -> tuple[list[str], list[bytes | None]]:
+    opened = s.channel()
+    dead = opened.queue(exclusive=True)
+    more = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    opened.queue(s.q, arguments={"x-max-priority": 9, "x-max-length": 2, **more})
+    put(s, opened, ("a", 1), ("b", 5))
+    opened.publish("", s.q, b"c", priority=9)
+    opened.ready(dead, 1)
+    return take(s, opened), [opened.get(dead)]
+
+
+@case(
+    "priorities.reject-publish",
+    "a queue that refuses what it has no room for refuses urgent messages too",
+    ok((["basic.ack", "basic.nack"], ["a"])),
+)
+def _(s: Session) -> tuple[list[str], list[str]]:
+    opened = declare(s, x_max_length=1, x_overflow="reject-publish")
+    opened.call("confirm.select")
+    replies = []
+    for body, priority in ((b"a", 1), (b"b", 9)):
+        opened.publish("", s.q, body, priority=priority)
+        replies.append(opened.receive("basic.ack", "basic.nack").name)
+    return replies, take(s, opened)
+
+
+def _counted_later(s: Session, opened: Channel, expected: int) -> int:
+    """How many messages are ready once what is to expire within 100 ms has."""
+    opened.quiet("basic.deliver", timeout=0.4)
+    return opened.ready(s.q, expected)
+
+
+@case(
+    "priorities.expiry-behind",
+    "what has expired behind a head that has not stays, and goes when it becomes the head",
+    ok((2, ["b"])),
+)
+def _(s: Session) -> tuple[int, list[str]]:
+    opened = declare(s)
+    put(s, opened, ("a", 1), expiration="100")
+    put(s, opened, ("b", 5))
+    return _counted_later(s, opened, 2), take(s, opened)
+
+
+@case("priorities.expiry-head", "a head that has expired goes", ok((1, ["a"])))
+def _(s: Session) -> tuple[int, list[str]]:
+    opened = declare(s)
+    put(s, opened, ("a", 1))
+    put(s, opened, ("b", 5), expiration="100")
+    return _counted_later(s, opened, 1), take(s, opened)
+
+
+@case("priorities.expiry-across", "and so do those of lower priorities behind it", ok((1, ["c"])))
+def _(s: Session) -> tuple[int, list[str]]:
+    opened = declare(s)
+    put(s, opened, ("a", 5), ("b", 3), expiration="100")
+    put(s, opened, ("c", 1))
+    return _counted_later(s, opened, 1), take(s, opened)
+
+
+@case("priorities.ttl", "a queue's TTL holds for every priority", ok(0))
+def _(s: Session) -> int:
+    opened = declare(s, x_message_ttl=100)
+    put(s, opened, ("a", 5), ("b", 3), ("c", 1))
+    return _counted_later(s, opened, 0)
+
+
+@case("priorities.ttl-zero", "with a TTL of 0 only a waiting consumer gets anything", ok((["a"], 0)))
+def _(s: Session) -> tuple[list[str], int]:
+    opened = declare(s, x_message_ttl=0)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    opened.publish("", s.q, b"a", priority=1)
+    got = delivered(opened, 1)
+    opened.publish("", s.q, b"b", priority=2)
+    opened.sync()
+    return got, opened.ready(s.q, 0)
+
+
+def _dead_lettering(s: Session, opened: Channel, **more: Any) -> str:
+    """The case's queue with priorities, and one with priorities behind it that its dead letters go to."""
+    dead = opened.queue(exclusive=True, arguments={"x-max-priority": 10})
+    to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    opened.queue(s.q, arguments={"x-max-priority": 10, **to, **more})
+    return dead
+
+
+def _dead(opened: Channel, dead: str, count: int) -> list[tuple[bytes, int | None, str]]:
+    opened.ready(dead, count)
+    got = [opened.call("basic.get", queue=dead, no_ack=True) for _ in range(count)]
+    return [
+        (each.body, each.properties.get("priority"), each.properties["headers"]["x-first-death-reason"])
+        for each in got
+    ]
+
+
+@case(
+    "priorities.dead-letters",
+    "dead letters keep their priority",
+    ok([(b"b", 20, "rejected"), (b"c", 3, "rejected"), (b"a", None, "rejected")]),
+)
+def _(s: Session) -> list[tuple[bytes, int | None, str]]:
+    opened = s.channel()
+    dead = _dead_lettering(s, opened)
+    put(s, opened, ("a", None), ("b", 20), ("c", 3))
+    take(s, opened, 3, no_ack=False)
+    opened.send("basic.nack", delivery_tag=3, multiple=True, requeue=False)
+    return _dead(opened, dead, 3)
+
+
+@case(
+    "priorities.dead-letters-expired",
+    "expired ones too",
+    ok([(b"b", 7, "expired"), (b"a", 2, "expired")]),
+)
+def _(s: Session) -> list[tuple[bytes, int | None, str]]:
+    opened = s.channel()
+    dead = _dead_lettering(s, opened, **{"x-message-ttl": 100})
+    put(s, opened, ("a", 2), ("b", 7))
+    return _dead(opened, dead, 2)
+
+
+@case(
+    "priorities.dead-letters-order", "expired messages are dead-lettered by priority", ok([b"b", b"c", b"a"])
+)
+def _(s: Session) -> list[bytes | None]:
+    opened = s.channel()
+    dead = opened.queue(exclusive=True)
+    to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead, "x-message-ttl": 200}
+    opened.queue(s.q, arguments={"x-max-priority": 10, **to})
+    for body, priority in ((b"a", 1), (b"b", 5), (b"c", 3)):
+        opened.publish("", s.q, body, priority=priority)
+    opened.ready(s.q, 3)
+    opened.quiet("basic.deliver", timeout=0.5)
+    opened.ready(dead, 3)
+    return [opened.get(dead) for _ in range(3)]
