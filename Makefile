@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
-	bench-store bench-backlog bench-stalls conformance definitions-roundtrip fuzz fuzz-long model \
+	bench-store bench-backlog bench-delayed bench-stalls conformance definitions-roundtrip fuzz fuzz-long model \
 	crash powercut crash-points faults torn mutants disk-full clean
 
 help:
@@ -101,6 +101,9 @@ bench-store: $(VENV)/.installed-test
 
 bench-backlog: $(VENV)/.installed-test
 	$(BIN)/python -m bench.backlog $(ARGS)
+
+bench-delayed: $(VENV)/.installed-test
+	$(BIN)/python -m bench.delayed $(ARGS)
 
 bench-stalls: $(VENV)/.installed-test
 	$(BIN)/python -m bench.stalls $(ARGS)

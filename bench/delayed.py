@@ -1,0 +1,237 @@
+"""A million delayed messages: `python -m bench.delayed` or `make bench-delayed`.
+
+First so many small persistent messages are published over one connection, confirmed, with delays between one and
+two hours in no order: how fast, and what memory the broker has then. VmRSS counts the pages of the data file that
+happen to be mapped (RssFile), which the kernel takes back when it wants; RssAnon is what the broker itself needs. Then
+it is stopped and killed and started again. At last messages with delays of two to five seconds are published at a
+steady rate, while another process publishes to another queue, at a steady rate and then as fast as it can: how much
+later than its time each arrives.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import multiprocessing
+import random
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+from pamqp import commands, frame
+
+from bench import brokers
+from bench.bulk import BulkError
+from bench.client import Client, ClosedError, publish_frames
+from bench.loads import confirmed
+from bench.results import Report
+
+MEMORY = 200 << 20
+LATE_MS = 50.0
+WINDOW = 5000
+"""Messages that are not confirmed yet while the backlog is published."""
+EXCHANGE, QUEUE = "delayed", "due"
+PENDING_MS = (3_600_000, 7_200_000)
+SOON_MS = (2000, 5000)
+START_LIMIT = 300.0
+PERCENTILES = (50.0, 99.0, 99.9, 100.0)
+_HEADER = struct.Struct(">BHIHHQHI8sBiBB")
+_BODY = struct.Struct(">BHI")
+stamp = struct.Struct(">d")
+_METHOD = frame.marshal(commands.Basic.Publish(exchange=EXCHANGE, routing_key="k"), 1)
+
+
+def delayed_frames(delay: int, body: bytes) -> bytes:
+    """Return the frames of one persistent message with a delay in milliseconds."""
+    header = _HEADER.pack(2, 1, 32, 60, 0, len(body), 0x3000, 13, b"\x07x-delay", ord("I"), delay, 2, 0xCE)
+    return _METHOD + header + _BODY.pack(3, 1, len(body)) + body + b"\xce"
+
+
+async def declare(port: int) -> None:
+    """Declare the exchange that delays and a queue bound to it, both durable."""
+    client = await Client.connect(port)
+    arguments = {"x-delayed-type": "direct"}
+    await client.call(
+        commands.Exchange.Declare(
+            exchange=EXCHANGE, exchange_type="x-delayed-message", durable=True, arguments=arguments
+        )
+    )
+    await client.declare(QUEUE, durable=True)
+    await client.call(commands.Queue.Bind(queue=QUEUE, exchange=EXCHANGE, routing_key="k"))
+    client.close()
+
+
+async def fill(port: int, count: int, size: int, subject: brokers.Broker) -> tuple[float, int, int]:
+    """Publish messages that are due in hours, all confirmed; return messages a second, and the most RSS and RssAnon."""
+    client = await Client.connect(port)
+    await client.call(commands.Confirm.Select())
+    rng = random.Random(1)  # the same load each time
+    body = bytes(size)
+    peak = peak_anonymous = 0
+    began = looked = time.monotonic()
+    while client.published < count:
+        many = min(200, count - client.published)
+        await client.publish(
+            b"".join([delayed_frames(rng.randrange(*PENDING_MS), body) for _ in range(many)]), many
+        )
+        await confirmed(client, client.published - WINDOW)
+        if time.monotonic() - looked > 0.25:
+            looked = time.monotonic()
+            peak = max(peak, subject.rss())
+            peak_anonymous = max(peak_anonymous, subject.anonymous_rss())
+    await confirmed(client, count)
+    rate = count / (time.monotonic() - began)
+    client.close()
+    return rate, peak, peak_anonymous
+
+
+async def lateness(port: int, rate: int, seconds: float) -> list[float]:
+    """Publish messages with short delays at a steady rate; return by how many ms each came too late, sorted."""
+    late: list[float] = []
+    clock, unpack = time.time, stamp.unpack
+
+    def arrived(body: bytes) -> None:
+        late.append((clock() - unpack(body)[0]) * 1000)
+
+    publisher = await Client.connect(port)
+    consumer = await Client.connect(port, ack=True, on_body=arrived)
+    await consumer.consume(QUEUE, no_ack=False, prefetch=1000)
+    rng = random.Random(2)
+    count, sent = int(rate * seconds), 0
+    began = time.monotonic()
+    while sent < count:
+        many = min(count, int((time.monotonic() - began) * rate)) - sent
+        if many:
+            now = clock()
+            delays = [rng.randrange(*SOON_MS) for _ in range(many)]
+            frames = [delayed_frames(delay, stamp.pack(now + delay / 1000)) for delay in delays]
+            await publisher.publish(b"".join(frames), many)
+            sent += many
+        await asyncio.sleep(0.001)
+    waited = time.monotonic()
+    while len(late) < count and time.monotonic() - waited < SOON_MS[1] / 1000 + 10:
+        await asyncio.sleep(0.05)
+    publisher.close()
+    consumer.close()
+    if len(late) != count:
+        message = f"{len(late)} of {count} messages came"
+        raise ClosedError(message)
+    return sorted(late)
+
+
+def beside(port: int, rate: int, seconds: float) -> None:
+    """Publish persistent messages to a queue with a consumer, `rate` a second or, by 0, as fast as they are taken."""
+
+    async def run() -> None:
+        publisher = await Client.connect(port)
+        consumer = await Client.connect(port, ack=True)
+        await publisher.declare("beside", durable=True)
+        await publisher.call(commands.Confirm.Select())
+        await consumer.consume("beside", no_ack=False, prefetch=1000)
+        octets = publish_frames("beside", bytes(100), persistent=True)
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < seconds:
+            many = int(passed * rate) - publisher.published if rate else 100
+            if many > 0:
+                await publisher.publish(octets * many, many)
+            await (asyncio.sleep(0.001) if rate else confirmed(publisher, publisher.published - 10_000))
+        publisher.close()
+        consumer.close()
+
+    with contextlib.suppress(ClosedError):
+        uvloop.run(run())
+
+
+def memory(subject: brokers.Broker, when: str, report: Report) -> None:
+    """Tell what memory the broker has."""
+    resident, anonymous = subject.rss(), subject.anonymous_rss()
+    report.line(f"VmRSS {when}", resident / 2**20, "MB")
+    report.line(f"  RssAnon {when}", anonymous / 2**20, "MB", most=MEMORY / 2**20)
+    report.line(f"  RssFile {when}", (resident - anonymous) / 2**20, "MB")
+
+
+def restarts(
+    subject: brokers.Broker, folder: Path, options: argparse.Namespace, report: Report
+) -> brokers.Broker:
+    """Restart after a clean stop and after a kill."""
+    for how in ("clean stop", "kill"):
+        subject.stop() if how == "clean stop" else subject.kill()
+        began = time.monotonic()
+        subject = brokers.start("leveret", folder, options.set, limit=START_LIMIT)
+        report.line(f"start after a {how}", time.monotonic() - began, "s")
+        told = f"recovered {options.messages} delayed messages"
+        report.fact(f"all are counted after a {how}", holds=told in subject.log.read_text())
+        time.sleep(1)
+        memory(subject, f"after a {how}", report)
+    return subject
+
+
+def measure(options: argparse.Namespace, folder: Path) -> int:
+    """Measure everything; return how many bars were missed."""
+    report = Report("delayed")
+    subject = brokers.start("leveret", folder, options.set)
+    try:
+        print(f"\n{options.messages:,} delayed messages of {options.size} octets", flush=True)
+        memory(subject, "before", report)
+        uvloop.run(declare(subject.port))
+        rate, peak, anonymous = uvloop.run(fill(subject.port, options.messages, options.size, subject))
+        report.line("published at, with confirms", rate, "msg/s")
+        report.line("VmRSS, most while they were published", peak / 2**20, "MB")
+        report.line("  RssAnon", anonymous / 2**20, "MB", most=MEMORY / 2**20)
+        time.sleep(2)
+        memory(subject, "with all of them pending", report)
+        octets = (folder / "data" / "store" / "data.mdb").stat().st_blocks * 512
+        report.line("data file", octets / 2**20, "MB")
+        subject = restarts(subject, folder, options, report)
+        for load in (options.beside, 0):
+            how = f"beside {load:,} msg/s" if load else "beside a flood"
+            print(f"  {options.rate:,} due a second, {how}", flush=True)
+            other = multiprocessing.get_context("spawn").Process(
+                target=beside, args=(subject.port, load, options.seconds + 12)
+            )
+            other.start()
+            try:
+                time.sleep(2)  # until it publishes
+                late = uvloop.run(lateness(subject.port, options.rate, options.seconds))
+            finally:
+                other.kill()
+                other.join()
+            for percentile in PERCENTILES:
+                value = late[min(len(late) - 1, int(len(late) * percentile / 100))]
+                most = LATE_MS if load and percentile == 99.0 else None
+                report.line(
+                    f"late by, {'max' if percentile == 100 else f'p{percentile:g}'}", value, "ms", most=most
+                )
+            report.fact("none came a millisecond too early", holds=late[0] > -1)
+        memory(subject, "at the end", report)
+    finally:
+        subject.stop()
+    return report.missed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; return 0 if every bar was cleared, 1 if not, 2 if the broker did not start."""
+    parser = argparse.ArgumentParser(prog="python -m bench.delayed", description="A million delayed messages")
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=12, help="octets of each body (default 12)")
+    parser.add_argument("--rate", type=int, default=1000, help="messages that become due in a second")
+    parser.add_argument("--beside", type=int, default=5000, help="messages a second of the other publisher")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--dir", type=Path, help="a folder on the disk to be used (default: the system's)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        with tempfile.TemporaryDirectory(prefix="leveret-bench-", dir=options.dir) as scratch:
+            return 1 if measure(options, Path(scratch)) else 0
+    except (brokers.BrokerError, BulkError, ClosedError, OSError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
