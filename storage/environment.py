@@ -32,11 +32,14 @@ from storage.blocks import (
 from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
 from storage.journal import Batch, Changes
 from storage.loading import Loaded, Range, RawBlock
+from storage.resident import Mapping, file_octets
 from storage.table import Table, pack_blob
 
 log = logging.getLogger("leveret.storage")
 
 FORMAT = b"1"
+MAPPED = 64 * 1024 * 1024
+"""Octets of mapped files from which they are given back after rows were written all over the file."""
 ROOM = 16 * 1024 * 1024
 """Octets of disk that a commit leaves free: a failed one with less around it failed for want of room."""
 
@@ -71,6 +74,7 @@ class Environment:
             raise StorageError(f"cannot open the data in {data_dir}: {error}") from None
         self._gone_lines: list[int] = []
         """Lines of delayed messages that are deleted and still have rows."""
+        self._mapping = Mapping(data_dir / "store" / "data.mdb")
         try:
             self.was_clean, self.boot = self._begin()
         except lmdb.Error as error:
@@ -138,6 +142,8 @@ class Environment:
             done = self._commit_deletions(store, batch.durable)
             raise DiskFullError(str(error), deletions_done=done, paged_done=True) from error
         self._gone_lines = gone
+        if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:
+            self._mapping.give_back()
         unlink, store.unlink = store.unlink, []
         return unlink
 

@@ -23,6 +23,8 @@ from storage.loading import Range
 from storage.message import Persistent
 
 EMBED_BELOW = 4096
+ROW_OCTETS = 2048
+"""What a row costs in memory besides its octets, about: the commit copies the page it goes to, or shares a copy."""
 _MSG_ID = Struct(">Q").pack
 _COUNT = Struct(">I").pack
 _seq_id = attrgetter("seq_id")
@@ -184,7 +186,7 @@ class Journal:
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write a row of `table`."""
         self._rows.append((table, key, value))
-        self.octets += len(value)
+        self.octets += len(value) + ROW_OCTETS
         self.urgent = True
 
     def delete(self, table: str, key: bytes) -> None:
