@@ -3,7 +3,7 @@
 LMDB reads through a map of its file. Every page it has touched, and some around it, count as memory of the process
 until the kernel needs them for something else, which on an idle machine is never: rows that are written all over a
 large file have the whole file counted in the end. Nothing is gained by that, as the pages stay in the page cache, and
-whoever looks at the process takes it for a leak. So they are given back: what is needed is mapped again when it is used.
+whoever looks at the process takes it for a leak. So they are given back: what is needed is mapped again at its use.
 """
 
 import contextlib
