@@ -6,10 +6,14 @@ waits for it: who becomes responsible is the dead letter, so its safety counts a
 (`_Heir`). And a body that goes to a file of its own takes longer than a commit: its original stays until the file is
 there, and may come twice after a crash.
 
+A full queue may hand on a dead letter that comes to it, and so on through any number of queues: letters wait in one
+line, which whoever came first works off.
+
 A message is dropped where RabbitMQ drops it: its dead letter exchange does not exist or has no queue for it, the queue
 refuses it, or without a reject it would go round for ever (`broker.dead_letters`).
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from broker.amqp.properties import delivery_mode
@@ -44,6 +48,9 @@ class DeadLettering:
         self._clock = clock
         self._file_from = file_from
         self._cycles = Cycles()
+        self._line: deque[tuple[Queue, Message]] = deque()
+        """Dead letters on their way into their queues."""
+        self._has_worker = False
 
     def publish(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
         """Publish unacked messages of a queue; see `broker.rules.Keeper.dead_letter`."""
@@ -64,9 +71,20 @@ class DeadLettering:
             )
             exchange.published_in += 1
             targets = self._cycles.leave_out(self._route(exchange, letter), letter.headers)
-            if self._put(queue, seq_id, message, letter, targets):
+            if self._send(queue, seq_id, message, letter, targets):
                 moved.append(seq_id)
+        if not self._has_worker:
+            self._work_off()
         return moved
+
+    def _work_off(self) -> None:
+        self._has_worker = True
+        try:
+            while self._line:
+                target, letter = self._line.popleft()
+                target.put(letter)
+        finally:
+            self._has_worker = False
 
     def _route(self, exchange: Exchange, letter: DeadLetter) -> Sequence[Queue]:
         queues: Sequence[Queue] = self._router.route(exchange, letter.routing_keys, letter.headers)  # type: ignore[assignment]
@@ -75,10 +93,10 @@ class DeadLettering:
             return (*queues, *replies)
         return queues
 
-    def _put(
+    def _send(
         self, queue: Queue, seq_id: int, original: Message, letter: DeadLetter, targets: Sequence[Queue]
     ) -> bool:
-        """Give a dead letter to its queues; false if the original has to stay until it is safe."""
+        """Put a dead letter into the line to its queues; false if the original has to stay until it is safe."""
         copy = Message(letter.address, letter.message_content, original.channel_id)
         waits = False
         durable = durable_among(targets)
@@ -87,8 +105,7 @@ class DeadLettering:
             heir = _Heir(original, queue if waits else None)
             publisher = heir if heir.matters else None
             copy = Persistent(copy.address, copy.content, copy.channel_id, publisher, seq_id, len(durable))
-        for target in targets:
-            target.put(copy)
+        self._line.extend([(target, copy) for target in targets])
         return not waits
 
 

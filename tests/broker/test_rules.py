@@ -228,6 +228,20 @@ def test_dead_letters_of_refused_publishes() -> None:
     assert [b"2"] == bodies(client, "dead")
 
 
+def test_dead_letters_of_refused_dead_letters() -> None:
+    """Any number of full queues may hand a message on."""
+    client = Client()
+    client.declare("dead")
+    hops = 250
+    for number in range(hops):
+        to = f"q{number + 1}" if number < hops - 1 else "dead"
+        key: Table = {**DLX, "x-dead-letter-routing-key": ("longstr", to)}
+        client.declare(f"q{number}", arguments={**limit(0, "reject-publish-dlx"), **key})
+    client.publish("q0", b"1")
+
+    assert [b"1"] == bodies(client, "dead")
+
+
 def test_an_unused_queue_expires() -> None:
     """Its time begins anew with each get, declaration and departure of a consumer; then it goes."""
     client = Client()
