@@ -5,7 +5,7 @@ import shutil
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, queue_declare
+from fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
 from broker.amqp.commands import Basic, Queue, make
 from broker.config import StorageConfig
@@ -172,3 +172,97 @@ def test_a_check_of_the_store_knows_levels(tmp_path, node, clean):
     assert [] == findings
     assert stats is not None
     assert [("q", 6, 4)] == [(queue.name, queue.messages, queue.blocks) for queue in stats.queues]
+
+
+def page_out(node: DiskNode, name: str = "q") -> None:
+    """No body is in memory afterwards, of unacked messages neither."""
+    for _ in range(2):
+        node.commit()
+        for level in backing(node, name).levels.values():
+            level.set_ram_target(0, 0)
+    node.commit()
+
+
+def settle_down(node: DiskNode) -> None:
+    """Everything that was asked for is read, and everything noted is on disk."""
+    while node.disk.loads or node.disk.journal.has_work:
+        node.read()
+        node.commit()
+
+
+def test_a_consumer_is_served_while_levels_are_read(node):
+    """It gets everything, level after level, though none of it was in memory when it came."""
+    client = Client(node)
+    declare(client, **{"x-queue-mode": ("longstr", "lazy")})
+    for number in range(600):
+        client.publish("q", b"%d" % number, delivery_mode=2, priority=number % 7)
+    node.commit()
+    client.send(basic_consume("q", "tag", no_ack=True))
+    assert node.disk.loads
+    settle_down(node)
+
+    found = [int(item.body) for item in client.take() if item.body]
+    assert sorted(range(600), key=lambda number: (-(number % 7), number)) == found
+
+
+@pytest.mark.parametrize("how", ["restarted", "killed"])
+def test_messages_expire_after_a_restart(tmp_path, how):
+    """What expires in its level does so after a restart too, when it is at the head."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    declare(client)
+    for body, priority, rest in (
+        ("a", 1, {}),
+        ("b", 5, {"expiration": "100"}),
+        ("c", 3, {"expiration": "900"}),
+    ):
+        client.publish("q", body.encode(), delivery_mode=2, priority=priority, **rest)
+    node = restart(node, client, how)
+    node.pass_time(500)
+    settle_down(node)
+    node.run_turn()
+    assert 2 == node.vhosts["/"].queues["q"].ready_count
+    node.pass_time(500)
+    settle_down(node)
+    node.run_turn()
+
+    assert ["a"] == [body.rstrip("*") for body in take(Client(node))]
+    node.disk.close()
+
+
+def test_rejected_messages_are_read_from_every_level(node):
+    """Dead letters whose bodies were paged out go on in the order of their rejection, and keep their priority."""
+    client = Client(node)
+    declare(client, "dead")
+    to = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
+    declare(client, **to)
+    fill(client)
+    client.send(basic_consume("q", "tag"))
+    node.commit()
+    page_out(node)
+    client.send(make(Basic.Nack, 0, True, False))
+    assert node.disk.loads
+    settle_down(node)
+    node.run_turn()
+    settle_down(node)
+
+    assert (0, 0) == (backing(node).ready_count, backing(node).unacked_count)
+    client.sent()
+    assert list("betdacf") == take(client, "dead")
+
+
+@pytest.mark.parametrize("how", ["restarted", "killed"])
+def test_dead_letters_of_levels_are_neither_lost_nor_doubled(tmp_path, how):
+    """What a full queue drops is in the other queue after a restart, once, and the rest where it was."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    declare(client, "dead")
+    to = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
+    declare(client, **{"x-max-length": ("signedint", 3)}, **to)
+    fill(client)
+    node = restart(node, client, how)
+
+    client = Client(node)
+    found = [[body.rstrip("*") for body in take(client, name)] for name in ("q", "dead")]
+    assert [["a", "c", "f"], ["b", "e", "d"]] == found
+    node.disk.close()
