@@ -2,20 +2,23 @@
 
 Theory. Whoever changes something durable changes it in memory first and has the row journaled in the same turn, so
 the rows of one turn are on disk together or not at all; whoever answers a client waits for the journal
-(`broker.channel.Channel.reply_when_safe`). Three places see every change: `StoredUsers` is asked for it, a vhost tells
-its `StoredTopology` of durable queues, and the vhost's router tells it of durable exchanges and of bindings from them,
-consequences such as a vanishing auto-delete exchange included.
+(`broker.channel.Channel.reply_when_safe`). These places see every change: `StoredUsers` and
+`broker.definitions_parameters.StoredGlobalParameters` are asked for it, a vhost tells its `StoredTopology` of durable
+queues and of policies, and the vhost's router tells it of durable exchanges and of bindings from them, consequences
+such as a vanishing auto-delete exchange included.
 
 Durable is: an exchange or queue declared so (an exclusive queue is not), and a binding between two durable things.
 The exchanges that every vhost has are written down like others, because bindings refer to exchanges by id. At the
 start `broker.definitions_restore` makes everything anew from the rows.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from broker.amqp.tables import Field, Table, encode_table
 from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.policies import Policy
 from broker.queue import Queue
 from broker.vhost import VHost
 from exchanges.base import Exchange
@@ -23,6 +26,7 @@ from storage.definitions import (
     BindingRow,
     ExchangeRow,
     PermissionRow,
+    PolicyRow,
     QueueRow,
     Row,
     TopicPermissionRow,
@@ -32,6 +36,7 @@ from storage.definitions import (
     VHostRow,
     encode,
     entity_key,
+    policy_key,
     relation_key,
 )
 
@@ -127,22 +132,26 @@ class Definitions:
             vhost.delete_queue(queue)
         for name in list(vhost.router.exchanges):
             vhost.router.remove(name)
+        for operator in (False, True):
+            for policy in vhost.policies.list(operator=operator):
+                vhost.policies.clear(policy.name, operator=operator)
         if isinstance(vhost.record, StoredTopology):
             self.delete(entity_key(VHostRow.kind, vhost.record.vhost_id))
-        vhost.record = vhost.router.listener = None
+        vhost.record = vhost.router.listener = vhost.policies.record = None
 
     def follow(self, vhost: VHost, topology: "StoredTopology") -> None:
         """Have a vhost tell of its changes from now on; exchanges that have no row yet get one."""
         for exchange in vhost.router.exchanges.values():
             if exchange.durable and exchange not in topology.ids:
                 topology.declared(exchange)
-        vhost.record = vhost.router.listener = topology
+        vhost.record = vhost.router.listener = vhost.policies.record = topology
 
 
 class StoredTopology:
-    """Writes down the durable queues, exchanges and bindings of one vhost.
+    """Writes down the durable queues, exchanges and bindings of one vhost, and its policies.
 
-    It is the listener of the vhost's router (`exchanges.router.Listener`) and the vhost's `record`.
+    It is the listener of the vhost's router (`exchanges.router.Listener`) and the `record` of the vhost and of its
+    policies.
 
     Attributes:
         vhost_id: the id of the vhost.
@@ -167,6 +176,23 @@ class StoredTopology:
     def queue_deleted(self, qid: int) -> None:
         """A durable queue is gone."""
         self._definitions.delete(entity_key(QueueRow.kind, qid))
+
+    def policy_set(self, policy: Policy, *, operator: bool) -> None:
+        """A policy is new, or replaces the one of its name."""
+        row = PolicyRow(
+            self.vhost_id,
+            operator,
+            octets(policy.name),
+            octets(policy.pattern),
+            to_json(policy.definition),
+            policy.priority,
+            octets(policy.apply_to),
+        )
+        self._definitions.put(row)
+
+    def policy_cleared(self, name: str, *, operator: bool) -> None:
+        """A policy is gone."""
+        self._definitions.delete(policy_key(self.vhost_id, octets(name), operator=operator))
 
     def identify(self, exchange: Exchange, number: int) -> None:
         """An exchange has this id, and so has what it delays."""
@@ -321,6 +347,11 @@ def _vhost_row(number: int, vhost: VHost) -> VHostRow:
     return VHostRow(
         number, octets(vhost.name), octets(vhost.description), tags, octets(vhost.default_queue_type)
     )
+
+
+def to_json(value: Any) -> bytes:
+    """What policies and parameters say, as it is written down: lone surrogates and large numbers survive."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def octets(name: str) -> bytes:

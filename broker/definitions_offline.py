@@ -11,6 +11,7 @@ from broker.definitions import Definitions, NullJournal
 from broker.definitions_file import write_document
 from broker.definitions_restore import restore
 from broker.disk import Disk
+from broker.parameters import GlobalParameters
 from broker.server import Server
 from broker.turn import Turn
 from broker.vhost import VHost
@@ -22,9 +23,11 @@ class _Stored:
 
     def __init__(self, rows: list[tuple[bytes, bytes]]) -> None:
         self.users = Users()
+        self.global_parameters = GlobalParameters()
         self.vhosts: dict[str, VHost] = {}
         self._turn = Turn()
-        restore(rows, Definitions(NullJournal(), lambda: 0), self.users, self._make_vhost)
+        definitions = Definitions(NullJournal(), lambda: 0)
+        restore(rows, definitions, self.users, self.global_parameters, self._make_vhost)
 
     def _make_vhost(self, name: str) -> VHost:
         vhost = self.vhosts[name] = VHost(name, self._turn)

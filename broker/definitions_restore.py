@@ -1,9 +1,10 @@
-"""Makes vhosts, users, rights, exchanges, queues and bindings anew from the rows of an earlier run.
+"""Makes vhosts, users, rights, policies, exchanges, queues and bindings anew from the rows of an earlier run.
 
 Theory. Everything goes through the doors a client's request would go through, with recording off; only the ids are
 taken from the rows. Then the vhosts are followed, and from then on every change is written down again.
 """
 
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -13,6 +14,8 @@ from broker.amqp.errors import MalformedTable
 from broker.amqp.tables import decode_whole_table
 from broker.auth import User, UserLimits, Users, VHostLimits
 from broker.definitions import Definitions, StoredTopology, text
+from broker.parameters import GlobalParameters
+from broker.policies import Policy
 from broker.queue import Queue
 from broker.vhost import VHost
 from exchanges.base import Exchange
@@ -20,7 +23,9 @@ from exchanges.errors import ExchangeError
 from storage.definitions import (
     BindingRow,
     ExchangeRow,
+    GlobalParameterRow,
     PermissionRow,
+    PolicyRow,
     QueueRow,
     Row,
     TopicPermissionRow,
@@ -41,6 +46,7 @@ def restore(
     rows: Iterable[tuple[bytes, bytes]],
     definitions: Definitions,
     users: Users,
+    global_parameters: GlobalParameters,
     make_vhost: Callable[[str], VHost],
 ) -> list[Queue]:
     """Make everything that the rows (keys and values) say, and have it followed from now on.
@@ -49,6 +55,7 @@ def restore(
         rows: the whole table of definitions.
         definitions: writes down what changes afterwards.
         users: gets users, permissions and limits.
+        global_parameters: gets those.
         make_vhost: makes a vhost and lists it where others find it; must not write it down.
 
     Returns:
@@ -60,7 +67,7 @@ def restore(
     Raises:
         DamagedError: a row is not as it was written. The broker must not start: it would forget the others too.
         UnknownFormatError: a row speaks of what this version does not know.
-        InvalidPatternError: a permission's pattern is no regular expression any more.
+        InvalidPatternError: a permission's or policy's pattern is no regular expression any more.
 
     """
     found: dict[type[Row], list[Row]] = defaultdict(list)
@@ -71,7 +78,10 @@ def restore(
     definitions.recording = False
     try:
         _restore_limits(found, users)
+        for parameter in _of(found, GlobalParameterRow):
+            global_parameters.set(text(parameter.name), _json(parameter, parameter.value))
         restoring.restore_vhosts(_of(found, VHostRow))
+        restoring.restore_policies(_of(found, PolicyRow))
         _restore_users(found, users)
         restoring.restore_exchanges(_of(found, ExchangeRow))
         restoring.restore_queues(_of(found, QueueRow))
@@ -103,6 +113,22 @@ class _Restoring:
             vhost.tags = tuple(map(text, row.tags))
             self.vhosts[row.id] = vhost, StoredTopology(self._definitions, row.id)
 
+    def restore_policies(self, rows: Iterable[PolicyRow]) -> None:
+        for row in rows:
+            found = self._vhost_of(row)
+            if found is None:
+                continue
+            vhost, _ = found
+            policy = Policy(
+                vhost.name,
+                text(row.name),
+                text(row.pattern),
+                _json(row, row.definition),
+                row.priority,
+                text(row.apply_to),
+            )
+            vhost.policies.add(policy, operator=row.operator)
+
     def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
         for row in sorted(rows, key=_id):
             found = self._vhost_of(row)
@@ -110,7 +136,7 @@ class _Restoring:
                 continue
             vhost, topology = found
             try:
-                exchange = vhost.router.declare(
+                exchange = vhost.declare_exchange(
                     text(row.name),
                     text(row.type),
                     durable=True,
@@ -154,7 +180,7 @@ class _Restoring:
             except ExchangeError as error:
                 self._drop(row, f"binding with key '{text(row.binding_key)}' of {source!r}: {error}")
 
-    def _vhost_of(self, row: ExchangeRow | QueueRow) -> tuple[VHost, StoredTopology] | None:
+    def _vhost_of(self, row: PolicyRow | ExchangeRow | QueueRow) -> tuple[VHost, StoredTopology] | None:
         found = self.vhosts.get(row.vhost)
         if found is None:
             self._drop(row, f"'{text(row.name)}': its vhost is gone")
@@ -195,6 +221,14 @@ def _id(row: VHostRow | ExchangeRow | QueueRow) -> int:
 
 def _name(row: UserRow) -> bytes:
     return row.name
+
+
+def _json(row: PolicyRow | GlobalParameterRow, value: bytes) -> Any:
+    """What a row says; raises DamagedError."""
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise DamagedError(f"definition {row.key().hex()} is damaged: {error}") from None
 
 
 def _arguments(row: ExchangeRow | QueueRow | BindingRow) -> Any:

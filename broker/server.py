@@ -26,9 +26,11 @@ from broker.connection import Connection
 from broker.credentials import Password, hash_password
 from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
 from broker.definitions_file import DefinitionsError
+from broker.definitions_parameters import StoredGlobalParameters
 from broker.definitions_restore import restore
 from broker.disk import Disk
 from broker.errors import not_allowed
+from broker.parameters import Parameters
 from broker.queue import Queue
 from broker.rounds import Round
 from broker.ticks import TICK_SECONDS, Ticks
@@ -91,6 +93,8 @@ class Server:
         self.definitions = Definitions(self.journal, next_id)
         self.users: Users = StoredUsers(self.definitions, config.loopback_users)
         self.vhosts: dict[str, VHost] = {}
+        self.parameters = Parameters(self)
+        self.global_parameters = StoredGlobalParameters(self.definitions)
         self.mechanisms = config.auth_mechanisms
         self.handshake_timeout = config.handshake_timeout
         self.auth_failure_delay = config.auth_failure_delay
@@ -163,7 +167,7 @@ class Server:
         """
         stored = list(rows)
         if stored:
-            return restore(stored, self.definitions, self.users, self._make_vhost)
+            return restore(stored, self.definitions, self.users, self.global_parameters, self._make_vhost)
         if self.config.definitions is None:
             self._seed()
         return []
@@ -175,8 +179,6 @@ class Server:
             self.add_vhost(name)
         for name, limits in config.vhost_limits.items():
             self.users.set_vhost_limits(name, VHostLimits(limits.max_connections, limits.max_queues))
-            if name in self.vhosts:
-                self.vhosts[name].max_queues = limits.max_queues
         for user in config.users:
             hashed = hash_password(Password(user.password))
             self.users.add(User(user.name, hashed, frozenset(user.tags)))
@@ -213,7 +215,7 @@ class Server:
         vhost = self.vhosts[name] = VHost(
             name,
             self.turn,
-            max_queues=self.users.vhost_limits(name).max_queues,
+            limits=lambda: self.users.vhost_limits(name),
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
             file_from=self.config.storage.file_from,

@@ -1,8 +1,9 @@
 """What a queue's arguments and policies together ask of it.
 
 Arguments are typed fields of an AMQP table, the definition of a policy is plain values by the same names without `x-`.
-Where both say something the smaller number counts; of anything that is no number the argument does
-(rabbit_policy_merge_strategy, rabbit_queue_decorator and `res_arg`/`res_min` of rabbit_amqqueue_process).
+Where both say something the smaller number counts; of anything that is no number the argument does (`res_arg` and
+`res_min` of rabbit_amqqueue_process). Of a policy and an operator policy the smaller number counts too, but of
+anything that is no number the operator's (rabbit_policies:merge_policy_value).
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.amqp.tables import Table
-from broker.arguments import QUORUM, queue_type
+from broker.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH = "reject-publish"
@@ -68,21 +69,35 @@ class QueueSettings:
 
 NO_SETTINGS = QueueSettings()
 
+_LIMITS = frozenset(
+    (
+        "consumer-timeout", "delivery-limit", "expires", "max-in-memory-bytes", "max-in-memory-length", "max-length",
+        "max-length-bytes", "message-ttl",
+    )
+)  # fmt: skip
 
-def queue_settings(
-    arguments: Table, policy: Mapping[str, Any] | None = None, operator: Mapping[str, Any] | None = None
-) -> QueueSettings:
+
+def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) -> dict[str, Any]:
+    """What a policy and an operator policy say together, sorted by key."""
+    return {
+        key: min(policy[key], operator[key])
+        if key in _LIMITS and key in policy and key in operator
+        else operator.get(key, policy.get(key))
+        for key in sorted({*policy, *operator})
+    }
+
+
+def queue_settings(arguments: Table, definition: Mapping[str, Any] | None = None) -> QueueSettings:
     """Work out a queue's settings.
 
     Args:
         arguments: as declared, and valid.
-        policy: the definition of the policy that applies to it.
-        operator: that of the operator policy.
+        definition: those of the policies that apply to it, merged. Times may be as long as anybody likes.
 
     """
-    if not arguments and not policy and not operator:
+    if not arguments and not definition:
         return NO_SETTINGS
-    merged = {**(policy or {}), **(operator or {})}
+    merged = definition or {}
 
     def either(key: str) -> Any:
         field = arguments.get(f"x-{key}")
@@ -93,12 +108,16 @@ def queue_settings(
         asked: list[int] = [value for value in (field and field[1], merged.get(key)) if value is not None]
         return min(asked, default=None)
 
+    def time(key: str) -> int | None:
+        asked = smaller(key)
+        return None if asked is None else min(asked, MAX_EXPIRY_MS)
+
     limit = smaller("delivery-limit")
     if limit is None and queue_type(arguments) == QUORUM:
         limit = COUNTED
     return QueueSettings(
-        message_ttl=smaller("message-ttl"),
-        expires=smaller("expires"),
+        message_ttl=time("message-ttl"),
+        expires=time("expires"),
         max_length=smaller("max-length"),
         max_octets=smaller("max-length-bytes"),
         overflow=either("overflow") or DROP_HEAD,

@@ -7,12 +7,15 @@ from typing import Protocol
 from broker.amqp.properties import priority
 from broker.amqp.tables import Table
 from broker.arguments import max_priority
+from broker.auth import VHostLimits
 from broker.dead_lettering import DeadLettering
 from broker.delay_line import DelayDisk, DelayLine
 from broker.errors import not_found, precondition_failed, resource, resource_locked
+from broker.policies import Applied, Policies, PolicyRecord, queue_kind
+from broker.policy_keys import EXCHANGES
 from broker.queue import Owner, Queue
 from broker.route import REPLY_TO
-from broker.settings import QueueSettings, queue_settings
+from broker.settings import queue_settings
 from broker.turn import Turn
 from exchanges.base import Exchange
 from exchanges.router import Router
@@ -24,8 +27,8 @@ from storage.priorities import PriorityQueue
 REPLY_PREFIX = REPLY_TO + "."
 
 
-class QueueRecord(Protocol):
-    """Writes down which durable queues there are (`broker.definitions`)."""
+class VHostRecord(PolicyRecord, Protocol):
+    """Writes down which durable queues and which policies there are (`broker.definitions`)."""
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """A durable queue is new; returns its qid, which no other queue has or will have, and which is not 0."""
@@ -47,12 +50,16 @@ class VHost:
     Args:
         name: its name.
         turn: the server's work list, for its queues.
-        max_queues: limit of queues, None for no limit.
+        limits: tells the limits on it, whenever they matter.
         make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
         delay_disk: keeps delayed messages; None for memory.
         file_from: octets from which a content is written to a file of its own.
 
-    `record` is told of durable queues; None for nobody, and no queue has a qid then.
+    Attributes:
+        record: is told of durable queues; None for nobody, and no queue has a qid then.
+        policies: what applies to its queues and exchanges, without having been declared with them.
+        description, tags, default_queue_type: for whoever administers it; they change nothing here.
+
     """
 
     def __init__(
@@ -60,7 +67,7 @@ class VHost:
         name: str,
         turn: Turn,
         *,
-        max_queues: int | None = None,
+        limits: Callable[[], VHostLimits] = VHostLimits,
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
         delay_disk: DelayDisk | None = None,
         file_from: int = 1 << 62,
@@ -70,8 +77,8 @@ class VHost:
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""
         """What RabbitMQ would make of a queue that is declared without a type; kept, and of no effect."""
-        self.max_queues = max_queues
-        self.record: QueueRecord | None = None
+        self.record: VHostRecord | None = None
+        self.policies = Policies(name, self.reconfigure)
         self.router = router = Router()
         router.make_line = lambda exchange: DelayLine(exchange, router, turn, delay_disk)
         router.predeclare()
@@ -80,6 +87,7 @@ class VHost:
         """Queues of direct reply-to consumers, which no exchange knows."""
         self.connection_count = 0
         self._turn = turn
+        self._limits = limits
         self._make_backing = make_backing
         self._dead_lettering = DeadLettering(self.router, self.default_destination, turn.clock, file_from)
         # counters
@@ -94,6 +102,24 @@ class VHost:
         exchange = self.router.get(name)
         if exchange is None:
             raise not_found(f"no {resource('exchange', name, self.name)}")
+        return exchange
+
+    def declare_exchange(
+        self,
+        name: str,
+        type_name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+    ) -> Exchange:
+        """Add an exchange that does not exist yet; raises what `Router.declare` raises."""
+        exchange = self.router.declare(
+            name, type_name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
+        )
+        if self.policies:
+            self._configure_exchange(exchange)
         return exchange
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
@@ -159,17 +185,9 @@ class VHost:
         )
         self.queues[name] = queue
         self.router.add_queue(name, queue)
-        self.configure(queue, queue_settings(arguments))
+        self._configure_queue(queue)
         self.queues_created += 1
         return queue
-
-    def configure(self, queue: Queue, settings: QueueSettings) -> None:
-        """Have a queue do from now on what its arguments and policies ask for."""
-        if settings == queue.settings:
-            return
-        if settings.rejects is not queue.settings.rejects:
-            self.router.generation += 1  # publishers have to ask it, or need not any more
-        queue.configure(settings)
 
     def dead_letter(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
         """Publish what a queue discards; see `broker.rules.Keeper`."""
@@ -181,8 +199,9 @@ class VHost:
 
     def check_queue_limit(self, name: str) -> None:
         """406 if the vhost has as many queues as it may."""
-        if self.max_queues is not None and len(self.queues) >= self.max_queues:
-            limit = f"queue limit in vhost '{self.name}' ({self.max_queues}) is reached"
+        most = self._limits().max_queues
+        if most is not None and len(self.queues) >= most:
+            limit = f"queue limit in vhost '{self.name}' ({most}) is reached"
             raise precondition_failed(f"cannot declare queue '{name}': {limit}")
 
     def generated_name(self) -> str:
@@ -209,6 +228,38 @@ class VHost:
         """A consumer was cancelled: an auto-delete queue goes with its last one."""
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
+
+    # -- policies -----------------------------------------------------------------------------------------------
+
+    def queue_policies(self, queue: Queue) -> Applied:
+        """The policies that apply to a queue."""
+        return self.policies.applied(queue_kind(queue.arguments), queue.name)
+
+    def exchange_policies(self, exchange: Exchange) -> Applied:
+        """The policies that apply to an exchange."""
+        return self.policies.applied(EXCHANGES, exchange.name)
+
+    def reconfigure(self) -> None:
+        """Have every queue and exchange follow the policies as they are now; a turn has to run afterwards."""
+        for queue in self.queues.values():
+            self._configure_queue(queue)
+        for exchange in self.router.exchanges.values():
+            self._configure_exchange(exchange)
+
+    def _configure_queue(self, queue: Queue) -> None:
+        """Have a queue do from now on what its arguments and policies ask for."""
+        settings = queue_settings(queue.arguments, self.queue_policies(queue).definition)
+        if settings == queue.settings:
+            return
+        if settings.rejects is not queue.settings.rejects:
+            self.router.generation += 1  # publishers have to ask it, or need not any more
+        queue.configure(settings)
+
+    def _configure_exchange(self, exchange: Exchange) -> None:
+        """Set the alternate exchange, which an argument says before any policy. The default exchange has none."""
+        if exchange.name and "alternate-exchange" not in exchange.arguments:
+            definition = self.exchange_policies(exchange).definition
+            self.router.set_alternate(exchange, definition.get("alternate-exchange"))
 
     # -- direct reply-to ------------------------------------------------------------------------------------------
 

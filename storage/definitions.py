@@ -1,4 +1,4 @@
-"""The rows that say what exists: vhosts, users and their rights, exchanges, queues, bindings.
+"""The rows that say what exists: vhosts, users and their rights, policies, exchanges, queues, bindings.
 
 Theory. Entities (vhosts, exchanges, queues) have an id that is never given twice, and their key is the kind and that
 id; whatever refers to them does it by id, so that nothing left behind by a deleted queue can ever fall to a new one of
@@ -7,7 +7,8 @@ writing one again replaces it, and deleting it needs no index in memory. Names l
 may have at most 511 octets and a binding has several names of up to 255.
 
 A value is a crc32 of all that follows and a msgpack array; fields are only ever added at its end, with a default.
-Names are octets here: AMQP does not promise that they are text. Arguments are an encoded AMQP table.
+Names are octets here: AMQP does not promise that they are text. Arguments are an encoded AMQP table, what policies and
+parameters say is JSON.
 """
 
 import hashlib
@@ -133,6 +134,40 @@ class TopicPermissionRow(Row, frozen=True):
         return relation_key(self.kind, self.user, self.vhost, self.exchange)
 
 
+class PolicyRow(Row, frozen=True):
+    """A policy or operator policy of a vhost: see `broker.policies.Policy`."""
+
+    kind: ClassVar[bytes] = b"Y"
+    vhost: int
+    operator: bool
+    name: bytes
+    pattern: bytes
+    definition: bytes
+    priority: int | float
+    apply_to: bytes
+
+    def key(self) -> bytes:
+        """By vhost, kind of policy and name."""
+        return policy_key(self.vhost, self.name, operator=self.operator)
+
+
+def policy_key(vhost: int, name: bytes, *, operator: bool) -> bytes:
+    """The key of the row of a policy."""
+    return relation_key(PolicyRow.kind, _ID(vhost), bytes([operator]), name)
+
+
+class GlobalParameterRow(Row, frozen=True):
+    """A parameter of no vhost."""
+
+    kind: ClassVar[bytes] = b"G"
+    name: bytes
+    value: bytes
+
+    def key(self) -> bytes:
+        """By name."""
+        return relation_key(self.kind, self.name)
+
+
 class ExchangeRow(Row, frozen=True):
     """A durable exchange."""
 
@@ -192,6 +227,8 @@ _KINDS: tuple[type[Row], ...] = (
     UserLimitsRow,
     PermissionRow,
     TopicPermissionRow,
+    PolicyRow,
+    GlobalParameterRow,
     ExchangeRow,
     QueueRow,
     BindingRow,

@@ -19,6 +19,7 @@ from broker.commit_task import StorageHost
 from broker.config import Config, StorageConfig
 from broker.connection import Connection
 from broker.definitions import Definitions, StoredUsers
+from broker.definitions_parameters import StoredGlobalParameters
 from broker.disk import Disk, paging
 from broker.handshake import PROTOCOL_HEADER
 from broker.server import Server
@@ -142,6 +143,7 @@ class StoringNode(Node):
         ids = itertools.count((boot + 1) << 32)
         self.definitions = Definitions(self.journal, ids.__next__)
         self.users = StoredUsers(self.definitions, self.config.loopback_users)
+        self.global_parameters = StoredGlobalParameters(self.definitions)
         self.vhosts.clear()
         self.restored = self.load_definitions(self.store.rows.items())
         if not rows:

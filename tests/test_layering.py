@@ -44,6 +44,7 @@ STOREYS = (
         "broker.limits",
         "broker.parameters",
         "broker.policies",
+        "broker.policy_keys",
         "broker.settings",
         "broker.unacked",
     ),

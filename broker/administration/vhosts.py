@@ -129,7 +129,6 @@ def put_vhost(
 def set_vhost_limits(site: Site, name: str, limits: Mapping[str, int]) -> None:
     """Set the limits of a vhost that exists."""
     site.users.set_vhost_limits(name, VHostLimits(limits.get("max-connections"), limits.get("max-queues")))
-    site.vhosts[name].max_queues = site.users.vhost_limits(name).max_queues
 
 
 def shown_vhost_limits(limits: VHostLimits) -> dict[str, int]:

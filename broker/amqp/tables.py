@@ -376,7 +376,7 @@ _ESCAPES = {
 }  # fmt: skip
 
 
-def _float_text(value: float) -> str:
+def float_text(value: float) -> str:
     """Print a float as Erlang does: the shortest digits, as `1.0e5` where that is shorter than `100000.0`."""
     sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
     if not any(digits):
@@ -411,8 +411,8 @@ _TERMS: dict[str, Callable[[Any], str]] = {
     "binary": binary_text,
     "bool": lambda value: "true" if value else "false",
     "void": lambda _value: "undefined",
-    "float": _float_text,
-    "double": _float_text,
+    "float": float_text,
+    "double": float_text,
     "decimal": lambda value: f"{{{value[0]},{value[1]}}}",
     "array": _array_text,
     "table": _table_text,

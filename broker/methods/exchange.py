@@ -54,7 +54,7 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
         channel.check_permission("read", "exchange", name)
         channel.check_permission("write", "exchange", str(arguments["alternate-exchange"][1]))
     try:
-        return vhost.router.declare(
+        return vhost.declare_exchange(
             name,
             kind,
             durable=bool(method.durable),

@@ -8,7 +8,6 @@ from fakes import Client, DiskNode, Node, basic_consume
 
 from broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from broker.amqp.tables import Table
-from broker.settings import QueueSettings
 
 TTL: Table = {"x-message-ttl": ("signedint", 100)}
 DLX: Table = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
@@ -272,8 +271,8 @@ def test_a_message_comes_back_so_often_and_no_more() -> None:
     client = Client()
     client.declare("dead")
     client.declare("q")
-    settings = QueueSettings(dead_letter_exchange="", dead_letter_routing_key="dead", delivery_limit=2)
-    client.node.vhosts["/"].configure(client.node.vhosts["/"].queues["q"], settings)
+    asked = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead", "delivery-limit": 2}
+    client.node.vhosts["/"].policies.set("p", "^q$", asked)
     client.publish("q", b"1")
     seen = []
     for tag in (1, 2, 3):

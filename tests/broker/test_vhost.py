@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from broker.auth import VHostLimits
 from broker.errors import AMQPError
 from broker.queue import Queue
 from broker.turn import Turn
@@ -18,7 +19,7 @@ YOU: Any = SimpleNamespace(exclusive_queues={})
 
 @pytest.fixture
 def vhost() -> VHost:
-    return VHost("/v", Turn(), max_queues=2)
+    return VHost("/v", Turn(), limits=lambda: VHostLimits(max_queues=2))
 
 
 def create(vhost: VHost, name: str, owner: object = None) -> Queue:

@@ -35,7 +35,7 @@ def test_what_is_said_of_a_vhost_survives(node, vhosts):
         "connections": 0,
         "queues": 0,
     } == node.administration.vhosts.get(None, "v")
-    assert 5 == node.vhosts["v"].max_queues
+    assert 5 == node.users.vhost_limits("v").max_queues
 
 
 def test_a_deleted_vhost_closes_its_connections_first(node, vhosts):

@@ -1,0 +1,32 @@
+"""Global parameters that survive a restart; see `broker.definitions`."""
+
+from typing import Any
+
+from broker.definitions import Definitions, octets, to_json
+from broker.parameters import GlobalParameters
+from storage.definitions import GlobalParameterRow, relation_key
+
+
+class StoredGlobalParameters(GlobalParameters):
+    """Global parameters that are written down when they change.
+
+    Args:
+        definitions: writes them.
+
+    """
+
+    __slots__ = ("_definitions",)
+
+    def __init__(self, definitions: Definitions) -> None:
+        super().__init__()
+        self._definitions = definitions
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a value, whatever it is."""
+        super().set(name, value)
+        self._definitions.put(GlobalParameterRow(octets(name), to_json(value)))
+
+    def clear(self, name: str) -> None:
+        """Remove a value; raises ParameterError if there is none."""
+        super().clear(name)
+        self._definitions.delete(relation_key(GlobalParameterRow.kind, octets(name)))

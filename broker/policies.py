@@ -1,0 +1,214 @@
+"""Policies: settings for every queue and exchange whose name matches a pattern, changed while the broker runs.
+
+Theory. At most one policy and one operator policy apply to a thing: of those that match, the one of the highest
+priority (of equal ones the first by name; RabbitMQ leaves that open). Definitions are not added up over policies;
+`broker.settings.merged_definition` adds the operator's to the user's. A policy with a key that a kind of queue cannot
+have does not match queues of that kind, as a whole. Nothing about matches is kept: what applies is worked out when a
+thing is made, when a policy changes, and when somebody asks. What a policy may say is in `broker.policy_keys`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from broker.amqp.tables import Table
+from broker.arguments import QUORUM, queue_type
+from broker.auth import Matcher, compile_pattern
+from broker.parameters import ParameterError, check_keys, refuse
+from broker.policy_keys import (
+    CLASSIC_QUEUES,
+    EXCHANGES,
+    IMPOSSIBLE,
+    OPERATOR_POLICY_KEYS,
+    POLICY_KEYS,
+    QUORUM_QUEUES,
+)
+from broker.settings import merged_definition
+
+
+class PolicyError(ParameterError):
+    """A policy cannot be set or cleared; the text is RabbitMQ's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy or operator policy.
+
+    Attributes:
+        vhost: the name of its vhost.
+        name: its name, by which it is replaced and removed.
+        pattern: a regular expression, searched in the octets of names.
+        definition: keys and their values, as in JSON.
+        priority: the highest one applies; an integer or a float.
+        apply_to: all, queues, exchanges, classic_queues, quorum_queues or streams.
+
+    Raises:
+        InvalidPatternError: the pattern is no regular expression.
+
+    """
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: float = 0
+    apply_to: str = "all"
+    _search: Matcher = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # unlike a permission's, an empty pattern matches all names
+        object.__setattr__(self, "_search", compile_pattern(self.pattern or ".*"))
+
+    def matches(self, kind: str, name: str) -> bool:
+        """Whether it applies to things of that kind (`EXCHANGES` or what `queue_kind` returns) and name."""
+        if self.apply_to not in {kind, "all"} and not (self.apply_to == "queues" and kind != EXCHANGES):
+            return False
+        if not IMPOSSIBLE[kind].isdisjoint(self.definition):
+            return False
+        return bool(self._search(name.encode("utf-8", "surrogateescape")))
+
+    def term(self) -> dict[str, Any]:
+        """It as keys and values, as parameters have it."""
+        return {
+            "pattern": self.pattern,
+            "definition": dict(self.definition),
+            "priority": self.priority,
+            "apply-to": self.apply_to,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What applies to one thing."""
+
+    policy: Policy | None = None
+    operator_policy: Policy | None = None
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """Both definitions in one, sorted by key; empty if nothing applies."""
+        return merged_definition(
+            self.policy.definition if self.policy else {},
+            self.operator_policy.definition if self.operator_policy else {},
+        )
+
+
+NOTHING = Applied()
+
+
+class PolicyRecord(Protocol):
+    """Writes down policies (`broker.definitions`)."""
+
+    def policy_set(self, policy: Policy, *, operator: bool) -> None:
+        """A policy is new, or replaces the one of its name."""
+
+    def policy_cleared(self, name: str, *, operator: bool) -> None:
+        """A policy is gone."""
+
+
+class Policies:
+    """The policies and operator policies of a vhost; false if there are none.
+
+    Args:
+        vhost: its name.
+        changed: is called after each change.
+
+    `record` is told of changes; None for nobody.
+    """
+
+    __slots__ = ("_changed", "_kept", "_vhost", "record")
+
+    def __init__(self, vhost: str, changed: Callable[[], object]) -> None:
+        self.record: PolicyRecord | None = None
+        self._vhost = vhost
+        self._changed = changed
+        self._kept: tuple[dict[str, Policy], dict[str, Policy]] = ({}, {})
+
+    def __bool__(self) -> bool:
+        return any(self._kept)
+
+    def set(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Any],
+        priority: float = 0,
+        apply_to: str = "all",
+        *,
+        operator: bool = False,
+    ) -> None:
+        """Set a policy or operator policy; it is in effect at once. The caller runs a turn afterwards.
+
+        Raises:
+            PolicyError: something about it is wrong; nothing has changed then.
+
+        """
+        term = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
+        self.set_term(name, term, operator=operator)
+
+    def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
+        """The same, from keys and values that may be anything. Without `apply-to` it is for all."""
+        try:
+            refuse(check_keys(name, OPERATOR_POLICY_KEYS if operator else POLICY_KEYS, term))
+        except ParameterError as error:
+            raise PolicyError(str(error)) from None
+        self.add(
+            Policy(
+                self._vhost,
+                name,
+                term["pattern"],
+                dict(sorted(term["definition"].items())),
+                term["priority"],
+                term.get("apply-to", "all"),
+            ),
+            operator=operator,
+        )
+
+    def add(self, policy: Policy, *, operator: bool) -> None:
+        """Set one that is known to be valid."""
+        self._kept[operator][policy.name] = policy
+        if self.record is not None:
+            self.record.policy_set(policy, operator=operator)
+        self._changed()
+
+    def clear(self, name: str, *, operator: bool = False) -> None:
+        """Remove a policy or operator policy; it is without effect at once. The caller runs a turn afterwards.
+
+        Raises:
+            PolicyError: there is none.
+
+        """
+        if name not in self._kept[operator]:
+            raise PolicyError("Parameter does not exist")
+        del self._kept[operator][name]
+        if self.record is not None:
+            self.record.policy_cleared(name, operator=operator)
+        self._changed()
+
+    def get(self, name: str, *, operator: bool = False) -> Policy | None:
+        """The policy or operator policy of that name."""
+        return self._kept[operator].get(name)
+
+    def list(self, *, operator: bool = False) -> list[Policy]:
+        """The policies or operator policies by name."""
+        return [policy for _, policy in sorted(self._kept[operator].items())]
+
+    def terms(self, *, operator: bool = False) -> dict[str, dict[str, Any]]:
+        """The same as keys and values."""
+        return {policy.name: policy.term() for policy in self.list(operator=operator)}
+
+    def applied(self, kind: str, name: str) -> Applied:
+        """What applies to a thing of that kind (`EXCHANGES` or what `queue_kind` returns) and name."""
+        if not self:
+            return NOTHING
+        return Applied(*(_best(kept.values(), kind, name) for kept in self._kept))
+
+
+def _best(policies: Iterable[Policy], kind: str, name: str) -> Policy | None:
+    matching = (policy for policy in policies if policy.matches(kind, name))
+    return min(matching, key=lambda policy: (-policy.priority, policy.name), default=None)
+
+
+def queue_kind(arguments: Table) -> str:
+    """The kind of a queue, in the words of `apply_to`, by its arguments."""
+    return QUORUM_QUEUES if queue_type(arguments) == QUORUM else CLASSIC_QUEUES
