@@ -98,7 +98,7 @@ def dying(s: Session, opened: Channel, arguments: dict[str, Any] | None = None, 
 
 def take(opened: Channel, queue: str, *, no_ack: bool = True) -> Message:
     """The next message of a queue, which may be on its way."""
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 5
     while True:
         message = opened.call("basic.get", queue=queue, no_ack=no_ack)
         if message.name == "basic.get-ok":
@@ -704,7 +704,7 @@ def _keys(s: Session, arguments: dict[str, Any], headers: dict[str, Any]) -> Any
     opened.call("queue.bind", queue=s.q, exchange=f"{s.x}.in", routing_key="k")
     opened.publish(f"{s.x}.in", "k", b"body", headers=headers)
     reject(opened, s.q)
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 5
     took: dict[str, Message] = {}
     while not took and time.monotonic() < deadline:
         took = _taken(s, opened)
@@ -1134,11 +1134,11 @@ def _(s: Session) -> Any:
 )
 def _(s: Session) -> Any:
     opened = s.channel()
-    dead = dying(s, opened, {"x-message-ttl": 100})
+    dead = dying(s, opened, {"x-message-ttl": 500})
     opened.consume(dead, no_ack=True)
     opened.publish("", s.q, b"body")
     tag = take(opened, s.q, no_ack=False).delivery_tag
-    before = opened.quiet("basic.deliver", timeout=0.3)
+    before = opened.quiet("basic.deliver", timeout=0.7)
     opened.send("basic.reject", delivery_tag=tag, requeue=True)
     return before, brief(s, opened.deliver())
 
