@@ -533,7 +533,8 @@ class Queue:
         batch = backing.fetch(1, ack_required=not no_ack)
         if rules is not None and batch.messages:
             batch = rules.fetched(batch, ack_required=not no_ack)
-            self.touch()  # another one is at the head
+            rules.live(1)  # what has expired behind it does not count as remaining
+            self.touch()
         return batch
 
     def requeue(self, seq_ids: Collection[int]) -> None:

@@ -2,8 +2,11 @@
 
 import os
 import time
+from pathlib import Path
 
 from celery import Celery, Task
+from celery.exceptions import Reject
+from kombu import Queue
 
 app = Celery("celery_tasks", broker=os.environ.get("CELERY_TEST_URL"), backend="rpc://")
 app.conf.update(
@@ -13,6 +16,15 @@ app.conf.update(
     worker_prefetch_multiplier=4,
     result_expires=60,
 )
+if dead := os.environ.get(
+    "CELERY_TEST_DEAD"
+):  # a worker that takes one task at a time, the most urgent first
+    arguments = {"x-max-priority": 9, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    app.conf.update(
+        task_queues=[Queue(app.conf.task_default_queue, queue_arguments=arguments)],
+        task_acks_late=True,
+        worker_prefetch_multiplier=1,
+    )
 
 
 @app.task
@@ -57,3 +69,23 @@ def hold(path: str) -> bool:
 def fail() -> None:
     """Raises."""
     raise ValueError("on purpose")
+
+
+@app.task
+def wait_for(path: str) -> None:
+    """Works until there is a file."""
+    Path(path + ".waiting").touch()
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+@app.task
+def stamp() -> float:
+    """When it ran."""
+    return time.monotonic()
+
+
+@app.task(acks_late=True)
+def refuse() -> None:
+    """Does not want to be run, here or elsewhere."""
+    raise Reject("on purpose", requeue=False)

@@ -1,15 +1,18 @@
 """Celery: a worker in a process of its own, and the application that gives it work."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from amqp import NotFound
 from celery import Celery, chain, group
 from celery.exceptions import TaskRevokedError
 from kombu import pools
@@ -28,22 +31,40 @@ class Worker:
     Args:
         url: of the broker.
         log: where its output goes.
+        careful: one thread that takes one task at a time, from a queue with priorities and dead letters.
 
     """
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, *, careful: bool = False) -> None:
         self.name = f"worker-{uuid.uuid4().hex[:8]}@localhost"
         self.queue = f"test.celery.{uuid.uuid4().hex[:12]}"
-        self.log = log
-        self.environment = os.environ | {"CELERY_TEST_URL": url, "CELERY_TEST_QUEUE": self.queue}
+        self.log, self.threads = log, 1 if careful else 2
+        self.variables = {"CELERY_TEST_URL": url, "CELERY_TEST_QUEUE": self.queue}
+        if careful:
+            self.variables["CELERY_TEST_DEAD"] = self.dead
         self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def dead(self) -> str:
+        """The queue of what a careful worker's queue discards."""
+        return f"{self.queue}.dead"
 
     def start(self) -> None:
         """Start it, without waiting."""
         command = [sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "--loglevel", "INFO"]
-        command += ["--pool", "threads", "--concurrency", "2", "-n", self.name, "--without-mingle"]
+        command += [
+            "--pool",
+            "threads",
+            "--concurrency",
+            str(self.threads),
+            "-n",
+            self.name,
+            "--without-mingle",
+        ]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=HERE, env=self.environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, cwd=HERE, env=os.environ | self.variables, stdout=log, stderr=log
+            )
 
     def kill(self) -> None:
         """End it without a chance to say goodbye."""
@@ -51,39 +72,58 @@ class Worker:
         self.process.wait()
 
 
-@pytest.fixture(scope="module")
-def worker(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A worker that ends well."""
-    worker = Worker(f"{amqp_url}//", tmp_path_factory.mktemp("celery") / "worker.log")
+@contextmanager
+def running(worker: Worker) -> Iterator[object]:
+    """A worker from its start to its end, which has to be a good one; the module of its tasks, set up for its queue."""
     worker.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        for name, value in worker.variables.items():
+            patch.setenv(name, value)
+        import celery_tasks
+
+        del sys.modules["celery_tasks"]  # the next worker's are made anew
+    celery_tasks.worker, app = worker, celery_tasks.app
     try:
-        yield worker
+        wait_for_worker(app, worker)
+        yield celery_tasks
         worker.process.terminate()
         code = worker.process.wait(SECONDS)
     finally:
         worker.kill()
+        with app.connection_for_write() as connection:
+            connection.default_channel.queue_delete(worker.queue)
+            connection.default_channel.queue_delete(worker.dead)
+        with suppress(AttributeError):  # it has no connection to close where nobody asked for a result
+            app.backend.result_consumer.stop()
+        app.close()
+        pools.reset()  # it keeps connections for the whole process
     log = worker.log.read_text(encoding="utf-8")
     assert 0 == code, log
     assert "onnection to broker lost" not in log
 
 
 @pytest.fixture(scope="module")
-def tasks(worker: Worker, amqp_url: str) -> Iterator[object]:
-    """The module of the tasks, set up for the worker's queue, when the worker answers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(HERE))
-        patch.setenv("CELERY_TEST_URL", f"{amqp_url}//")
-        patch.setenv("CELERY_TEST_QUEUE", worker.queue)
-        import celery_tasks
+def tasks(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """The tasks of a worker with two threads."""
+    with running(Worker(f"{amqp_url}//", tmp_path_factory.mktemp("celery") / "worker.log")) as tasks:
+        yield tasks
 
-        patch.delitem(sys.modules, "celery_tasks")
-        wait_for_worker(celery_tasks.app, worker)
-        yield celery_tasks
-        with celery_tasks.app.connection_for_write() as connection:
-            connection.default_channel.queue_delete(worker.queue)
-        celery_tasks.app.backend.result_consumer.stop()
-        celery_tasks.app.close()
-        pools.reset()  # it keeps connections for the whole process
+
+@pytest.fixture
+def worker(tasks: object) -> Worker:
+    """The worker with two threads."""
+    return tasks.worker
+
+
+@pytest.fixture(scope="module")
+def careful(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """The tasks of a worker that takes one at a time and acks it late."""
+    log = tmp_path_factory.mktemp("celery") / "careful.log"
+    with running(Worker(f"{amqp_url}//", log, careful=True)) as tasks:
+        with tasks.app.connection_for_write() as connection:
+            connection.default_channel.queue_declare(tasks.worker.dead, durable=True, auto_delete=False)
+        yield tasks
 
 
 def wait_for_worker(app: Celery, worker: Worker) -> None:
@@ -198,3 +238,98 @@ def test_acks_late(tasks, worker, tmp_path):
     worker.kill()
     worker.start()
     assert result.get(timeout=START_SECONDS)
+
+
+@contextmanager
+def busy(careful: object, path: Path) -> Iterator[None]:
+    """Keep the worker from taking the tasks that are given meanwhile."""
+    waiting = careful.wait_for.apply_async((str(path),), priority=9)
+    until(path.with_name(path.name + ".waiting").exists)
+    yield
+    path.touch()
+    waiting.get(timeout=SECONDS)
+
+
+def until(condition: Callable[[], object]) -> object:
+    """Wait for something; what it is."""
+    deadline = time.monotonic() + SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def ready(app: Celery, queue: str) -> int:
+    """How many messages a queue has to give."""
+    with app.connection_for_read() as connection:
+        return connection.default_channel.queue_declare(queue, passive=True).message_count
+
+
+def test_priorities(careful, tmp_path):
+    """Of the tasks that wait the most urgent is run first, and of equal ones the oldest."""
+    priorities = [0, 3, 9, 1, 5, 9, 0, 3]
+    with busy(careful, tmp_path / "go"):
+        results = [careful.stamp.apply_async(priority=priority) for priority in priorities]
+        until(lambda: ready(careful.app, careful.worker.queue) == len(priorities))
+    times = [result.get(timeout=SECONDS) for result in results]
+    expected = sorted(range(len(priorities)), key=lambda n: (-priorities[n], n))
+    assert expected == sorted(range(len(priorities)), key=times.__getitem__)
+
+
+def test_tasks_for_later_make_room(careful):
+    """Tasks for later, each of which keeps its delivery, raise the prefetch of a worker that takes one at a time."""
+    started = time.monotonic()
+    later = [careful.stamp.apply_async(countdown=0.5) for _ in range(5)]
+    assert started + 0.4 < min(result.get(timeout=SECONDS) for result in later)
+
+
+def dead_letters(careful: object, count: int) -> list[tuple[str, str]]:
+    """The next dead tasks: the name of each, and why it died."""
+    found = []
+    with careful.app.connection_for_read() as connection:
+        channel = connection.default_channel
+        for _ in range(count):
+            message = until(lambda: channel.basic_get(careful.worker.dead, no_ack=True))
+            found.append((message.headers["task"], message.headers["x-death"][0]["reason"]))
+    return found
+
+
+def test_rejected_tasks_are_dead_letters(careful):
+    """A task that its worker refuses goes where its queue's dead letters go."""
+    careful.refuse.delay()
+    assert [("celery_tasks.refuse", "rejected")] == dead_letters(careful, 1)
+
+
+def test_expired_tasks_are_dead_letters(careful, tmp_path):
+    """So does one whose message expires while the worker is busy; others of its queue stay."""
+    with busy(careful, tmp_path / "go"):
+        careful.stamp.apply_async(expiration=0.05)
+        kept = careful.stamp.apply_async(expiration=600)
+        assert [("celery_tasks.stamp", "expired")] == dead_letters(careful, 1)
+    assert kept.get(timeout=SECONDS)
+
+
+def test_result_queues(tasks, unique):
+    """Results reach hundreds of queues, one for each task, which go with their consumers."""
+    count = int(os.environ.get("LEVERET_TEST_RESULT_QUEUES", "200"))
+    with tasks.app.connection_for_read() as connection:
+        channel = connection.default_channel
+        queues = [unique(str(number)) for number in range(count)]
+        for number, name in enumerate(queues):
+            channel.queue_declare(name, durable=False, auto_delete=True, arguments={"x-expires": 600_000})
+            tasks.add.apply_async((number, 1), reply_to=name)
+        results = {}
+        for number, name in enumerate(queues):
+            tag = channel.basic_consume(
+                name,
+                callback=lambda message, number=number: results.update(
+                    {number: json.loads(message.body)["result"]}
+                ),
+                no_ack=True,
+            )
+            while number not in results:
+                connection.drain_events(timeout=SECONDS)
+            channel.basic_cancel(tag)
+    assert {number: number + 1 for number in range(count)} == results
+    with tasks.app.connection_for_read() as connection, pytest.raises(NotFound):
+        connection.default_channel.queue_declare(queues[-1], passive=True)

@@ -43,7 +43,6 @@ def _no_header_text(ours: Outcome) -> Outcome:
 
 _EXCHANGE_TYPE = {
     "foo": "invalid exchange type 'foo'",
-    "x-delayed-message": "unknown exchange type 'x-delayed-message'",
     "": "invalid exchange type ''",
 }
 
@@ -79,6 +78,13 @@ EXPLAINED = (
         _unnamed_permission,
         "3.13 begins the text with the permission that is missing (`configure access to ...`); we follow 3.13.",
         "rabbit_access_control.erl, check_resource_access, v3.13.7 and v3.10.8",
+    ),
+    Explanation(
+        ("39b",),
+        "Without its plugin this type is not known, and 3.10.8 closes the connection with 503",
+        lambda _: connection(503, "exchange.declare", "unknown exchange type 'x-delayed-message'"),
+        "Delayed messages are built in; what they ask of a declaration is what the plugin asks.",
+        "rabbitmq-delayed-message-exchange, rabbit_exchange_type_delayed_message.erl, validate",
     ),
     Explanation(
         ("39*", "exchange.nowait-error"),
@@ -231,6 +237,13 @@ EXPLAINED = (
         "RabbitMQ looks at the head when a message leaves or expires, and after a publish only into an empty queue; "
         "we look at every head.",
         "rabbit_amqqueue_process.erl, deliver_or_enqueue",
+    ),
+    Explanation(
+        ("redelivery.quorum-got",),
+        "A get from a quorum queue has `x-delivery-count` 0 where the message has never come back",
+        lambda _: ok([(0, False), (1, True), (2, True)]),
+        "Neither has a delivery to a consumer; the header comes with the first return, for gets too.",
+        "rabbit_fifo_client.erl, dequeue and add_delivery_count_header, v3.13.7",
     ),
 )
 

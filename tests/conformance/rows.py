@@ -10,16 +10,20 @@ from conformance import (
     rows_dead_letters,
     rows_delivery,
     rows_exchanges,
+    rows_expires,
     rows_frames,
     rows_handshake,
+    rows_limits,
     rows_priorities,
     rows_publish,
     rows_queue_life,
     rows_queues,
     rows_quorum,
+    rows_redelivery,
     rows_routing,
     rows_settle,
     rows_switched,
+    rows_ttl,
 )
 from conformance.cases import Case
 
@@ -42,6 +46,10 @@ CASES: list[Case] = [
     *rows_confirms.ROWS,
     *rows_priorities.ROWS,
     *rows_access.ROWS,
+    *rows_ttl.ROWS,
+    *rows_expires.ROWS,
+    *rows_limits.ROWS,
+    *rows_redelivery.ROWS,
     *rows_dead_letters.ROWS,
     *rows_switched.ROWS,
 ]

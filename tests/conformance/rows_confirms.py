@@ -60,7 +60,6 @@ def _(s: Session) -> None:
     "103",
     "a commit that a full queue refuses",
     channel(406, "tx.commit", "partial tx completion"),
-    later="queue length limits",
 )
 def _(s: Session) -> None:
     opened = s.channel()
@@ -160,7 +159,6 @@ def _(s: Session) -> tuple[int, int]:
     "confirm.nack-overflow",
     "a full queue that rejects publishes nacks them",
     ok(("basic.ack", "basic.nack")),
-    later="queue length limits",
 )
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()

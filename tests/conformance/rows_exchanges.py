@@ -16,8 +16,12 @@ def _(s: Session) -> None:
 
 @case(
     "39b",
-    "an exchange type that is another class's name",
-    channel(406, "exchange.declare", "unknown exchange type 'x-delayed-message'"),
+    "an exchange for delayed messages that does not say how it routes them",
+    channel(
+        406,
+        "exchange.declare",
+        "Invalid argument, 'x-delayed-type' must be an existing exchange type",
+    ),
 )
 def _(s: Session) -> None:
     s.channel().exchange(s.x, "x-delayed-message")

@@ -310,17 +310,39 @@ class Channel:
         self.call("exchange.declare", exchange=name, type=kind, **fields)
         return name
 
-    def ready(self, queue: str, expected: int = 0) -> int:
+    def ready(self, queue: str, expected: int = 0, *, within: float = 1) -> int:
         """How many ready messages a queue has, asked passively.
 
         RabbitMQ answers this before it handles publishes it has just received: up to a second is given to reach
-        `expected`. For what a message must not reach, use `drain`, which is answered in order.
+        `expected`, or `within` seconds. For what a message must not reach, use `drain`, which is answered in order.
         """
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + within
         while True:
             count = int(self.call("queue.declare", queue=queue, passive=True).message_count)
             if count == expected or time.monotonic() > deadline:
                 return count
+            time.sleep(0.003)
+
+    def put(self, key: str, *bodies: bytes, exchange: str = "", **properties: Any) -> list[str]:
+        """Publish bodies, one by one, and wait until the queues have each: a channel beside this one has them confirmed.
+
+        The names of the answers, "basic.ack" or "basic.nack".
+        """
+        beside = self.client.channel(self.number + 1000)
+        beside.call("confirm.select")
+        answers = []
+        for body in bodies:
+            beside.publish(exchange, key, body, **properties)
+            answers.append(beside.receive("basic.ack", "basic.nack").name)
+        beside.call("channel.close", reply_code=200)
+        return answers
+
+    def lapse(self, milliseconds: int) -> None:
+        """Wait until the broker's own clock has gone this far: a message sent now expires and is gone."""
+        name = self.queue(exclusive=True, arguments={"x-message-ttl": milliseconds})
+        self.put(name, b"")
+        while self.ready(name, within=10):
+            pass
 
     def drain(self, queue: str) -> int:
         """Take all messages out of a queue; how many there were."""

@@ -1,0 +1,338 @@
+"""Sentences about queues that expire (x-expires).
+
+Whether such a queue still exists is asked by mandatory publishes: unlike a passive declare they do not count as a use.
+"""
+
+import time
+from collections.abc import Callable
+
+from conformance.cases import Cases, Session, channel, ok
+from conformance.wire import Channel, ClosedError
+
+ROWS = Cases()
+case = ROWS.case
+
+SOON = 50
+PATIENCE = 10.0
+
+Touch = Callable[[Channel, str], object]
+
+
+def _alive(opened: Channel, queue: str) -> bool:
+    """Whether a message for the queue finds it."""
+    opened.publish("", queue, mandatory=True)
+    opened.sync()
+    return opened.quiet("basic.return", timeout=0.001)
+
+
+def _ends(opened: Channel, queue: str) -> bool:
+    """Whether the queue is gone in time."""
+    deadline = time.monotonic() + PATIENCE
+    while _alive(opened, queue):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(SOON / 4000)
+    return True
+
+
+def _outlives(s: Session, touch: Touch, **declare: object) -> bool:
+    """Whether a queue outlives its time twice while it is touched more often than that.
+
+    Where the machine was too slow to touch it in time the queue gets a longer one.
+    """
+    for expires in (2 * SOON, 10 * SOON, 50 * SOON):
+        opened, queue = s.channel(), f"{s.q}-{expires}"
+        last = start = time.monotonic()
+        longest = 0.0
+        opened.queue(queue, arguments={"x-expires": expires}, **declare)
+        try:
+            while last < start + 2.5 * expires / 1000:
+                time.sleep(expires / 6000)
+                touch(opened, queue)
+                now = time.monotonic()
+                longest, last = max(longest, now - last), now
+            if _alive(opened, queue):
+                return True
+        except ClosedError:
+            longest = max(longest, time.monotonic() - last)
+        if longest < expires / 1250:
+            return False
+    return False
+
+
+def _ends_under(s: Session, touch: Touch) -> bool:
+    """Whether a queue goes although this is done to it again and again."""
+    opened, side = s.channel(), s.channel()
+    opened.queue(s.q, arguments={"x-expires": 2 * SOON})
+    deadline = time.monotonic() + PATIENCE
+    while _alive(side, s.q):
+        try:
+            touch(opened, s.q)
+        except ClosedError as error:
+            return error.close is not None and error.close.reply_code == 404
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(SOON / 4000)
+    return True
+
+
+def _declare(**fields: object) -> Touch:
+    def touch(opened: Channel, queue: str) -> None:
+        expires = int(queue.rpartition("-")[2])
+        arguments = {} if fields.get("passive") else {"x-expires": expires}
+        if fields.get("nowait"):
+            opened.send("queue.declare", queue=queue, arguments=arguments, **fields)
+            opened.sync()
+        else:
+            opened.call("queue.declare", queue=queue, arguments=arguments, **fields)
+
+    return touch
+
+
+def _get(opened: Channel, queue: str) -> None:
+    opened.call("basic.get", queue=queue, no_ack=True)
+
+
+def _consume(opened: Channel, queue: str) -> None:
+    opened.consume(queue)
+    opened.call("basic.cancel", consumer_tag="ct")
+
+
+def _get_some(opened: Channel, queue: str) -> None:
+    opened.put(queue, b"x")
+    opened.call("basic.get", queue=queue, no_ack=True)
+
+
+for _letter, _what, _touch in (
+    ("declare", "declaring it again", _declare()),
+    ("passive", "declaring it passively", _declare(passive=True)),
+    ("get-empty", "a get that finds nothing", _get),
+    ("get", "a get that finds a message", _get_some),
+    ("consume", "a consumer that comes and goes", _consume),
+):
+
+    def _kept(s: Session, touch: Touch = _touch) -> bool:
+        return _outlives(s, touch)
+
+    case(f"expires.{_letter}", f"{_what} is a use: the queue's time begins anew", ok(True))(_kept)
+
+
+def _publish(opened: Channel, queue: str) -> None:
+    opened.put(queue, b"x")
+
+
+def _purge(opened: Channel, queue: str) -> None:
+    opened.call("queue.purge", queue=queue)
+
+
+def _bind(opened: Channel, queue: str) -> None:
+    opened.call("queue.bind", queue=queue, exchange="amq.direct", routing_key=queue)
+    opened.call("queue.unbind", queue=queue, exchange="amq.direct", routing_key=queue)
+
+
+for _letter, _what, _touch in (
+    ("publish", "publishing to it", _publish),
+    ("purge", "purging it", _purge),
+    ("bind", "binding and unbinding it", _bind),
+):
+
+    def _not_kept(s: Session, touch: Touch = _touch) -> bool:
+        return _ends_under(s, touch)
+
+    case(f"expires.{_letter}", f"{_what} is no use: the queue goes in its time", ok(True))(_not_kept)
+
+
+def _short(s: Session, **declare: object) -> Channel:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-expires": SOON}, **declare)
+    return opened
+
+
+@case(
+    "expires.unused",
+    "a queue that nobody uses goes",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = _short(s)
+    _ends(opened, s.q)
+    opened.queue(s.q, passive=True)
+
+
+@case("expires.durable", "a durable queue goes, with its persistent messages", ok((True, 0)))
+def _(s: Session) -> tuple[bool, int]:
+    opened = _short(s, durable=True)
+    opened.put(s.q, b"1", b"2", delivery_mode=2)
+    gone = _ends(opened, s.q)
+    return gone, opened.call("queue.declare", queue=s.q, durable=True).message_count
+
+
+@case("expires.server-named", "a queue with a generated name goes", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    return _ends(opened, opened.queue(arguments={"x-expires": SOON}))
+
+
+@case("expires.exclusive", "an exclusive queue goes though its connection lives", ok(True))
+def _(s: Session) -> bool:
+    return _ends(_short(s, exclusive=True), s.q)
+
+
+@case("expires.auto-delete", "an auto-delete queue goes without ever having had a consumer", ok(True))
+def _(s: Session) -> bool:
+    return _ends(_short(s, auto_delete=True), s.q)
+
+
+@case("expires.consumer", "a consumer keeps its queue alive, also when nothing comes", ok((True, True)))
+def _(s: Session) -> tuple[bool, bool]:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-expires": 6 * SOON})
+    opened.consume(s.q)
+    opened.lapse(9 * SOON)
+    before = _alive(opened, s.q)
+    opened.call("basic.cancel", consumer_tag="ct")
+    return before, _ends(opened, s.q)
+
+
+for _letter, _what in (("channel", "channel"), ("connection", "connection"), ("socket", "lost connection")):
+
+    def _left(s: Session, how: str = _letter) -> bool:
+        opened, other = s.channel(), s.channel()
+        opened.queue(s.q, arguments={"x-expires": 6 * SOON})
+        opened.consume(s.q)
+        other.sync()
+        if how == "socket":
+            opened.client.close_socket()
+        else:
+            opened.client.call(1 if how == "channel" else 0, f"{how}.close", reply_code=200)
+        return _ends(other, s.q)
+
+    case(
+        f"expires.consumer-{_letter}",
+        f"the time of a queue begins when its last consumer goes with its {_what}",
+        ok(True),
+    )(_left)
+
+
+@case("expires.consumer-one-of-two", "a queue stays while one of its consumers stays", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-expires": 6 * SOON})
+    opened.consume(s.q, "1")
+    opened.consume(s.q, "2")
+    opened.call("basic.cancel", consumer_tag="1")
+    opened.lapse(9 * SOON)
+    return _alive(opened, s.q)
+
+
+@case("expires.unacked", "a queue goes under unacked messages, whose acks are taken all the same", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-expires": 10 * SOON})
+    opened.put(s.q, b"1", b"2")
+    first = opened.call("basic.get", queue=s.q).delivery_tag
+    gone = _ends(opened, s.q)
+    opened.send("basic.ack", delivery_tag=first)
+    opened.sync()
+    return gone
+
+
+@case("expires.unacked-nack", "what comes back to a queue that is gone is gone", ok((True, 0)))
+def _(s: Session) -> tuple[bool, int]:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-expires": 10 * SOON})
+    opened.put(s.q, b"1")
+    tag = opened.call("basic.get", queue=s.q).delivery_tag
+    gone = _ends(opened, s.q)
+    opened.send("basic.nack", delivery_tag=tag, requeue=True)
+    opened.queue(s.q)
+    return gone, opened.drain(s.q)
+
+
+@case("expires.no-dead-letters", "the messages of a queue that expires are not dead-lettered", ok((True, 0)))
+def _(s: Session) -> tuple[bool, int]:
+    opened = s.channel()
+    opened.queue(s.q + "-dead")
+    arguments = {
+        "x-expires": SOON,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": s.q + "-dead",
+    }
+    opened.queue(s.q, arguments=arguments)
+    opened.put(s.q, b"1", b"2")
+    return _ends(opened, s.q), opened.drain(s.q + "-dead")
+
+
+@case("expires.bindings", "the bindings of a queue go with it", ok((True, "NO_ROUTE", "NO_ROUTE")))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.exchange(s.x)
+    opened.queue(s.q, arguments={"x-expires": 10 * SOON})
+    opened.call("queue.bind", queue=s.q, exchange=s.x, routing_key="k")
+    gone = _ends(opened, s.q)
+    opened.publish(s.x, "k", b"x", mandatory=True)
+    first = opened.receive("basic.return").reply_text
+    opened.queue(s.q)
+    opened.publish(s.x, "k", b"x", mandatory=True)
+    return gone, first, opened.receive("basic.return").reply_text
+
+
+@case(
+    "expires.auto-delete-exchange",
+    "an auto-delete exchange goes with its last queue when that expires",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.exchange(s.x, auto_delete=True)
+    opened.queue(s.q, arguments={"x-expires": 10 * SOON})
+    opened.call("queue.bind", queue=s.q, exchange=s.x, routing_key="k")
+    _ends(opened, s.q)
+    opened.exchange(s.x, passive=True)
+
+
+@case(
+    "expires.declared-anew",
+    "when it is gone its name may have other arguments, and no time any more",
+    ok((True, True)),
+)
+def _(s: Session) -> tuple[bool, bool]:
+    opened = _short(s, durable=True)
+    gone = _ends(opened, s.q)
+    opened.queue(s.q, arguments={"x-max-length": 5})
+    opened.lapse(2 * SOON)
+    return gone, _alive(opened, s.q)
+
+
+@case("expires.deleted", "a queue declared anew after its deletion has a time of its own", ok(True))
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-expires": 4 * SOON})
+    opened.call("queue.delete", queue=s.q)
+    opened.queue(s.q)
+    opened.lapse(6 * SOON)
+    return _alive(opened, s.q)
+
+
+@case("expires.ttl", "messages of a queue that expires may expire before it", ok((0, True)))
+def _(s: Session) -> tuple[int, bool]:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-expires": 8 * SOON, "x-message-ttl": SOON})
+    opened.put(s.q, b"1")
+    return opened.ready(s.q, within=PATIENCE), _ends(opened, s.q)
+
+
+@case("expires.confirmed", "messages to a queue that is about to go are confirmed", ok({"basic.ack"}))
+def _(s: Session) -> set[str]:
+    opened = _short(s, durable=True)
+    answers: set[str] = set()
+    while _alive(opened, s.q):
+        answers.update(opened.put(s.q, b"x", delivery_mode=2))
+    return answers or {"basic.ack"}
+
+
+@case("expires.many", "a hundred queues go, each in its time", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    names = [opened.queue(f"{s.q}-{n}", arguments={"x-expires": SOON + n % 3}) for n in range(100)]
+    return sum(not _ends(opened, name) for name in names)

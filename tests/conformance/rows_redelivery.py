@@ -1,0 +1,160 @@
+"""Sentences about how often a message may come back (x-delivery-limit), of quorum queues and, ours alone, of classic ones."""
+
+from conformance.cases import Cases, Session, ok
+from conformance.wire import Channel
+
+ROWS = Cases()
+case = ROWS.case
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def _queue(s: Session, kind: dict, limit: int | None, *, dead: bool = False) -> Channel:
+    opened = s.channel()
+    arguments = dict(kind) if limit is None else {**kind, "x-delivery-limit": limit}
+    if dead:
+        opened.queue(s.q + "-dead")
+        arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q + "-dead"}
+    opened.queue(s.q, durable=True, arguments=arguments)
+    return opened
+
+
+def _counts(opened: Channel, queue: str, times: int, how: str = "basic.reject") -> list[object]:
+    """The x-delivery-count of each of some deliveries, requeued in between."""
+    found: list[object] = []
+    for _ in range(times):
+        got = opened.deliver()
+        found.append(got.properties.get("headers", {}).get("x-delivery-count"))
+        opened.send(how, delivery_tag=got.delivery_tag, requeue=True)
+    return found
+
+
+for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True)):
+
+    def _counted(s: Session, kind: dict = _arguments) -> list[object]:
+        opened = _queue(s, kind, 5)
+        opened.put(s.q, b"1")
+        opened.consume(s.q)
+        return _counts(opened, s.q, 4)
+
+    case(
+        f"redelivery.{_kind}-count",
+        f"a {_kind} queue with a limit tells how often a message has come back",
+        ok([None, 1, 2, 3]),
+        ours_only=_ours,
+    )(_counted)
+
+    def _dropped(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
+        opened = _queue(s, kind, 2)
+        opened.put(s.q, b"1")
+        opened.consume(s.q)
+        return _counts(opened, s.q, 3), opened.deliveries(), opened.ready(s.q)
+
+    case(
+        f"redelivery.{_kind}-dropped",
+        f"a message of a {_kind} queue that has come back too often is gone",
+        ok(([None, 1, 2], 0, 0)),
+        ours_only=_ours,
+    )(_dropped)
+
+    def _dead(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
+        opened = _queue(s, kind, 1, dead=True)
+        opened.put(s.q, b"1")
+        opened.consume(s.q)
+        _counts(opened, s.q, 2)
+        opened.ready(s.q + "-dead", 1, within=10)
+        headers = opened.call("basic.get", queue=s.q + "-dead", no_ack=True).properties["headers"]
+        death = headers["x-death"][0]
+        return death["reason"], death["count"], death["queue"] == s.q, headers.get("x-delivery-count")
+
+    case(
+        f"redelivery.{_kind}-dead",
+        f"a message of a {_kind} queue that has come back too often is dead-lettered for its limit",
+        ok(("delivery_limit", 1, True, None)),
+        ours_only=_ours,
+    )(_dead)
+
+    def _zero(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
+        opened = _queue(s, kind, 0)
+        opened.put(s.q, b"1")
+        opened.consume(s.q)
+        return _counts(opened, s.q, 1), opened.deliveries()
+
+    case(
+        f"redelivery.{_kind}-zero",
+        f"with a limit of 0 a message of a {_kind} queue is delivered once",
+        ok(([None], 0)),
+        ours_only=_ours,
+    )(_zero)
+
+    def _nacked(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
+        opened = _queue(s, kind, 1)
+        opened.put(s.q, b"1")
+        opened.consume(s.q)
+        return _counts(opened, s.q, 2, "basic.nack"), opened.deliveries()
+
+    case(
+        f"redelivery.{_kind}-nacked",
+        f"nacks of a {_kind} queue count as rejects do",
+        ok(([None, 1], 0)),
+        ours_only=_ours,
+    )(_nacked)
+
+    def _closed(s: Session, kind: dict = _arguments) -> list[object]:
+        opened = _queue(s, kind, 5)
+        opened.put(s.q, b"1")
+        found: list[object] = []
+        for _ in range(3):
+            other = s.channel()
+            other.consume(s.q)
+            got = other.deliver()
+            found.append(got.properties.get("headers", {}).get("x-delivery-count"))
+            other.call("channel.close", reply_code=200)
+        return found
+
+    case(
+        f"redelivery.{_kind}-closed",
+        f"closing a channel counts for the messages of a {_kind} queue it had",
+        ok([None, 1, 2]),
+        ours_only=_ours,
+    )(_closed)
+
+    def _got(s: Session, kind: dict = _arguments) -> list[object]:
+        opened = _queue(s, kind, 5)
+        opened.put(s.q, b"1")
+        found: list[object] = []
+        for _ in range(3):
+            got = opened.call("basic.get", queue=s.q)
+            found.append((got.properties.get("headers", {}).get("x-delivery-count"), got.redelivered))
+            opened.send("basic.nack", delivery_tag=got.delivery_tag, requeue=True)
+            opened.ready(s.q, 1)
+        return found
+
+    case(
+        f"redelivery.{_kind}-got",
+        f"gets from a {_kind} queue tell the count too",
+        ok([(None, False), (1, True), (2, True)]),
+        ours_only=_ours,
+    )(_got)
+
+    def _others(s: Session, kind: dict = _arguments) -> list[object]:
+        opened = _queue(s, kind, 1)
+        opened.put(s.q, b"1", b"2", b"3")
+        opened.call("basic.qos", prefetch_count=1)
+        opened.consume(s.q)
+        found: list[object] = []
+        for _ in range(4):
+            got = opened.deliver()
+            found.append(got.body)
+            if got.body == b"1":
+                opened.send("basic.reject", delivery_tag=got.delivery_tag, requeue=True)
+            else:
+                opened.send("basic.ack", delivery_tag=got.delivery_tag)
+        return sorted(found)
+
+    case(
+        f"redelivery.{_kind}-others",
+        f"a message of a {_kind} queue that comes back too often leaves others alone",
+        ok([b"1", b"1", b"2", b"3"]),
+        ours_only=_ours,
+    )(_others)

@@ -1,0 +1,590 @@
+"""Sentences about messages that expire.
+
+What must have happened is waited for; how long something lives in these scripts is either some milliseconds, or so
+long that no machine is slow enough to see its end.
+"""
+
+from conformance.cases import Cases, Session, channel, fill, ok
+from conformance.codec import T
+from conformance.wire import Channel
+
+ROWS = Cases()
+case = ROWS.case
+
+SOON = 30
+LONG = 600_000
+PATIENCE = 10.0
+
+
+def _ttl(s: Session, milliseconds: int, **rest: object) -> Channel:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-message-ttl": milliseconds}, **rest)
+    return opened
+
+
+def _gone(opened: Channel, queue: str, left: int = 0) -> int:
+    """How many messages are ready when expiry has had its time."""
+    return opened.ready(queue, left, within=PATIENCE)
+
+
+def _put(opened: Channel, queue: str, *messages: tuple[bytes, int | None]) -> None:
+    """Publish bodies, each with its expiration, and wait until the queue has (or had) them."""
+    for body, expiration in messages:
+        opened.put(queue, body, **({} if expiration is None else {"expiration": str(expiration)}))
+
+
+for _letter, _arguments, _properties, _what in (
+    ("queue", {"x-message-ttl": SOON}, {}, "a message goes when the time of its queue is over"),
+    ("message", {}, {"expiration": str(SOON)}, "a message goes when its own time is over"),
+    ("smaller-own", {"x-message-ttl": LONG}, {"expiration": str(SOON)}, "its own time counts where it is the shorter one"),
+    ("smaller-queue", {"x-message-ttl": SOON}, {"expiration": str(LONG)}, "the queue's time counts where it is the shorter one"),
+    ("width-byte", {"x-message-ttl": T("b", SOON)}, {}, "the time of a queue may be an octet"),
+    ("width-short", {"x-message-ttl": T("s", SOON)}, {}, "the time of a queue may be a short integer"),
+    ("width-long", {"x-message-ttl": T("l", SOON)}, {}, "the time of a queue may be a long integer"),
+    ("lazy", {"x-message-ttl": SOON, "x-queue-mode": "lazy"}, {}, "messages of a lazy queue expire"),
+):  # fmt: skip
+
+    def _expires(
+        s: Session, arguments: dict = _arguments, properties: dict = _properties
+    ) -> tuple[int, object]:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        opened.put(s.q, b"1", b"2", **properties)
+        return _gone(opened, s.q), opened.get(s.q)
+
+    case(f"ttl.{_letter}", _what, ok((0, None)))(_expires)
+
+
+for _letter, _arguments, _properties, _what in (
+    ("long-queue", {"x-message-ttl": 315360000000}, {}, "the longest time a queue may have does not end"),
+    ("long-message", {}, {"expiration": "315360000000"}, "the longest expiration does not end"),
+    ("long-both", {"x-message-ttl": LONG}, {"expiration": str(LONG)}, "a message stays while both times run"),
+):  # fmt: skip
+
+    def _stays(
+        s: Session, arguments: dict = _arguments, properties: dict = _properties
+    ) -> tuple[object, object]:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        opened.put(s.q, b"1", **properties)
+        opened.lapse(SOON)
+        got = opened.call("basic.get", queue=s.q, no_ack=True)
+        return got.body, got.properties.get("expiration")
+
+    case(f"ttl.{_letter}", _what, ok((b"1", _properties.get("expiration"))))(_stays)
+
+
+@case("ttl.invalid-unrouted", "an expiration is looked at though the message goes nowhere",
+      channel(406, "basic.publish", "invalid expiration 'x': no_integer"))  # fmt: skip
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.publish("amq.fanout", "", b"x", expiration="x")
+    opened.sync()
+
+
+for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), ("message", {}, 0)):
+
+    def _zero(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        _put(opened, s.q, (b"1", expiration))
+        return opened.get(s.q)
+
+    case(f"ttl.zero-{_letter}", f"a time of 0 of the {_letter} ends at once where nobody waits", ok())(_zero)
+
+    def _zero_taken(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        opened.consume(s.q)
+        _put(opened, s.q, (b"1", expiration))
+        return opened.deliver().body
+
+    case(
+        f"ttl.zero-{_letter}-consumer",
+        f"with a time of 0 of the {_letter} a waiting consumer gets the message",
+        ok(b"1"),
+    )(_zero_taken)
+
+    def _zero_full(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        opened.call("basic.qos", prefetch_count=1)
+        opened.consume(s.q)
+        _put(opened, s.q, (b"1", expiration), (b"2", expiration), (b"3", expiration))
+        got = opened.deliver()
+        left = _gone(opened, s.q)
+        opened.send("basic.ack", delivery_tag=got.delivery_tag)
+        return got.body, left, opened.deliveries()
+
+    case(
+        f"ttl.zero-{_letter}-full",
+        f"with a time of 0 of the {_letter} what a full consumer cannot take is gone",
+        ok((b"1", 0, 0)),
+    )(_zero_full)
+
+    def _zero_requeued(
+        s: Session, arguments: dict = _arguments, expiration: int | None = _expiration
+    ) -> object:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        opened.consume(s.q)
+        _put(opened, s.q, (b"1", expiration))
+        opened.lapse(5)
+        opened.send("basic.reject", delivery_tag=opened.deliver().delivery_tag, requeue=True)
+        return opened.deliveries(), opened.drain(s.q)
+
+    case(
+        f"ttl.zero-{_letter}-requeued",
+        f"with a time of 0 of the {_letter} a message that comes back is gone, consumer or not",
+        ok((0, 0)),
+    )(_zero_requeued)
+
+    def _zero_confirmed(
+        s: Session, arguments: dict = _arguments, expiration: int | None = _expiration
+    ) -> str:
+        opened = s.channel()
+        opened.queue(s.q, durable=True, arguments=arguments)
+        opened.call("confirm.select")
+        properties = {} if expiration is None else {"expiration": str(expiration)}
+        opened.publish("", s.q, b"1", delivery_mode=2, mandatory=True, **properties)
+        return opened.receive().name
+
+    case(
+        f"ttl.zero-{_letter}-confirmed",
+        f"with a time of 0 of the {_letter} a message is confirmed, and not returned",
+        ok("basic.ack"),
+    )(_zero_confirmed)
+
+
+@case("ttl.head", "messages expire at the head only: behind one that stays they count on", ok((3, 2, None)))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
+    opened.lapse(2 * SOON)
+    before = opened.ready(s.q, 3)
+    opened.get(s.q, no_ack=False)
+    return before, before - 1 - opened.ready(s.q), opened.get(s.q)
+
+
+@case("ttl.head-longer", "a message behind one that lives longer waits for it", ok((2, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", LONG), (b"2", SOON))
+    opened.lapse(2 * SOON)
+    before = opened.ready(s.q, 2)
+    opened.get(s.q)
+    return before, opened.drain(s.q)
+
+
+@case("ttl.head-then", "what is behind an expired head comes next", ok((1, b"2")))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", SOON), (b"2", None))
+    return _gone(opened, s.q, 1), opened.get(s.q)
+
+
+@case("ttl.head-several", "each message goes in its time, while those before it are gone", ok((1, b"4")))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", SOON), (b"2", 2 * SOON), (b"3", SOON // 2), (b"4", None))
+    return _gone(opened, s.q, 1), opened.get(s.q)
+
+
+@case("ttl.get-count", "get-ok does not count what has expired behind its message", ok((b"1", 0)))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
+    opened.lapse(2 * SOON)
+    got = opened.call("basic.get", queue=s.q, no_ack=True)
+    return got.body, got.message_count
+
+
+@case("ttl.get-order", "gets skip what has expired and keep the order of the others", ok([b"1", b"3", b"5"]))
+def _(s: Session) -> list[bytes | None]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", None), (b"4", SOON), (b"5", LONG))
+    opened.lapse(2 * SOON)
+    return [opened.get(s.q) for _ in range(3)]
+
+
+@case("ttl.consumer-order", "consumers get what has not expired, in order", ok([b"1", b"3", b"5"]))
+def _(s: Session) -> list[bytes]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", None), (b"4", SOON), (b"5", LONG))
+    opened.lapse(2 * SOON)
+    opened.consume(s.q, no_ack=True)
+    return [opened.deliver().body for _ in range(3)]
+
+
+@case("ttl.consumer-late", "a consumer that comes when all has expired gets nothing", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", SOON), (b"2", SOON))
+    opened.lapse(2 * SOON)
+    opened.consume(s.q)
+    return opened.deliveries()
+
+
+@case(
+    "ttl.prefetch-behind",
+    "what expires behind a full consumer does not come when there is room",
+    ok(([b"1", b"4"], 0)),
+)
+def _(s: Session) -> tuple[list[bytes], int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON), (b"4", None))
+    bodies = []
+    for _ in range(2):
+        got = opened.deliver()
+        bodies.append(got.body)
+        opened.lapse(2 * SOON)
+        opened.send("basic.ack", delivery_tag=got.delivery_tag)
+    return bodies, opened.deliveries()
+
+
+@case("ttl.unacked", "a message does not expire while it is unacked", ok(0))
+def _(s: Session) -> int:
+    opened = _ttl(s, SOON)
+    opened.consume(s.q)
+    opened.put(s.q, b"1")
+    got = opened.deliver()
+    opened.lapse(2 * SOON)
+    opened.send("basic.ack", delivery_tag=got.delivery_tag)
+    opened.sync()
+    return opened.drain(s.q)
+
+
+for _letter, _arguments, _expiration in (
+    ("queue", {"x-message-ttl": 2 * SOON}, None),
+    ("message", {}, 2 * SOON),
+):
+
+    def _requeued(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        opened.consume(s.q)
+        _put(opened, s.q, (b"1", expiration))
+        got = opened.deliver()
+        opened.lapse(3 * SOON)
+        opened.send("basic.nack", delivery_tag=got.delivery_tag, requeue=True)
+        return opened.deliveries(), opened.ready(s.q)
+
+    case(
+        f"ttl.requeued-{_letter}",
+        f"a message that comes back keeps the end of its time ({_letter}): over, it is gone at once",
+        ok((0, 0)),
+    )(_requeued)
+
+
+@case(
+    "ttl.requeued-in-time",
+    "a message that comes back in time is there, with its expiration",
+    ok((True, "600000")),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = _ttl(s, LONG)
+    opened.put(s.q, b"1", expiration=str(LONG))
+    opened.send("basic.reject", delivery_tag=opened.call("basic.get", queue=s.q).delivery_tag, requeue=True)
+    got = opened.call("basic.get", queue=s.q, no_ack=True)
+    return got.redelivered, got.properties["expiration"]
+
+
+@case("ttl.requeued-counts-on", "a message that comes back in time goes when its time is over", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    _put(opened, s.q, (b"1", 2 * SOON))
+    got = opened.deliver()
+    opened.call("basic.cancel", consumer_tag="ct")
+    opened.send("basic.nack", delivery_tag=got.delivery_tag, requeue=True)
+    return _gone(opened, s.q)
+
+
+@case("ttl.requeued-before", "a message that comes back holds up what expires behind it", ok((2, b"1", None)))
+def _(s: Session) -> tuple[object, ...]:
+    opened, other = s.channel(), s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", None))
+    opened.call("tx.select")
+    got = opened.call("basic.get", queue=s.q)
+    opened.publish("", s.q, b"2", expiration=str(4 * SOON))
+    opened.send("basic.nack", delivery_tag=got.delivery_tag, requeue=True)
+    opened.call("tx.commit")
+    other.lapse(5 * SOON)
+    return other.ready(s.q, 2), other.get(s.q), other.get(s.q)
+
+
+@case("ttl.recover", "recover brings back what has not expired", ok([b"2"]))
+def _(s: Session) -> list[bytes]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    _put(opened, s.q, (b"1", SOON), (b"2", None))
+    opened.deliver()
+    opened.deliver()
+    opened.lapse(2 * SOON)
+    opened.call("basic.recover", requeue=True)
+    return [opened.deliver().body]
+
+
+@case("ttl.channel-closed", "what a closed channel gives back expires too", ok((0, None)))
+def _(s: Session) -> tuple[object, ...]:
+    opened, other = s.channel(), s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    _put(opened, s.q, (b"1", SOON), (b"2", SOON))
+    opened.deliver()
+    opened.deliver()
+    other.lapse(2 * SOON)
+    opened.call("channel.close", reply_code=200)
+    return _gone(other, s.q), other.get(s.q)
+
+
+@case("ttl.purge-count", "a purge counts what has expired behind the head", ok((3, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
+    opened.lapse(2 * SOON)
+    return opened.call("queue.purge", queue=s.q).message_count, opened.drain(s.q)
+
+
+@case("ttl.purge-none", "a purge when all has expired counts none", ok(0))
+def _(s: Session) -> int:
+    opened = _ttl(s, SOON)
+    _put(opened, s.q, (b"1", None), (b"2", None))
+    _gone(opened, s.q)
+    return int(opened.call("queue.purge", queue=s.q).message_count)
+
+
+@case(
+    "ttl.purged-timer", "a queue that was purged expires what comes later in its own time", ok((0, b"long"))
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", SOON))
+    opened.call("queue.purge", queue=s.q)
+    _put(opened, s.q, (b"2", SOON))
+    left = _gone(opened, s.q)
+    _put(opened, s.q, (b"long", LONG))
+    opened.lapse(SOON)
+    return left, opened.get(s.q)
+
+
+@case("ttl.delete-count", "delete-ok counts what has expired behind the head", ok(2))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", None), (b"2", SOON))
+    opened.lapse(2 * SOON)
+    return int(opened.call("queue.delete", queue=s.q).message_count)
+
+
+@case("ttl.if-empty", "a queue whose messages have expired is empty", ok(0))
+def _(s: Session) -> int:
+    opened = _ttl(s, SOON)
+    _put(opened, s.q, (b"1", None))
+    _gone(opened, s.q)
+    return int(opened.call("queue.delete", queue=s.q, if_empty=True).message_count)
+
+
+@case("ttl.persistent", "persistent messages of a durable queue expire", ok((0, None)))
+def _(s: Session) -> tuple[object, ...]:
+    opened = _ttl(s, SOON, durable=True)
+    opened.put(s.q, b"1", b"2", delivery_mode=2)
+    return _gone(opened, s.q), opened.get(s.q)
+
+
+@case("ttl.mixed", "persistent and transient messages expire in the order they came", ok([b"3", b"4"]))
+def _(s: Session) -> list[bytes | None]:
+    opened = s.channel()
+    opened.queue(s.q, durable=True)
+    for number, (mode, expiration) in enumerate(((2, SOON), (1, SOON), (2, LONG), (1, LONG)), 1):
+        opened.put(s.q, str(number).encode(), delivery_mode=mode, expiration=str(expiration))
+    _gone(opened, s.q, 2)
+    return [opened.get(s.q), opened.get(s.q)]
+
+
+@case("ttl.big", "messages of many frames expire", ok((0, True)))
+def _(s: Session) -> tuple[object, ...]:
+    opened = _ttl(s, SOON, durable=True)
+    opened.put(s.q, bytes(300_000), delivery_mode=2)
+    opened.put(s.q, bytes(300_000))
+    return _gone(opened, s.q), opened.get(s.q) is None
+
+
+@case("ttl.thousand", "a thousand messages expire, and one that comes later does in its own time", ok((0, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = _ttl(s, SOON)
+    for _ in range(999):
+        opened.publish("", s.q, b"x")
+    opened.sync()
+    opened.put(s.q, b"last")
+    first = _gone(opened, s.q)
+    opened.put(s.q, b"later")
+    return first, _gone(opened, s.q)
+
+
+@case("ttl.fanout", "each queue has its own time for a message", ok((0, 1)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.exchange(s.x, "fanout")
+    for number, time in enumerate((SOON, LONG)):
+        opened.queue(s.q + str(number), arguments={"x-message-ttl": time})
+        opened.call("queue.bind", queue=s.q + str(number), exchange=s.x)
+    opened.put("", b"x", exchange=s.x)
+    return _gone(opened, s.q + "0"), opened.ready(s.q + "1", 1)
+
+
+@case("ttl.fanout-message", "a message's expiration counts in each of its queues", ok((0, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    opened.exchange(s.x, "fanout")
+    for number in range(2):
+        opened.queue(s.q + str(number))
+        opened.call("queue.bind", queue=s.q + str(number), exchange=s.x)
+    opened.put("", b"x", exchange=s.x, expiration=str(SOON))
+    return _gone(opened, s.q + "0"), _gone(opened, s.q + "1")
+
+
+@case("ttl.property-kept", "the expiration arrives as it was sent", ok(["600000", "000600000"]))
+def _(s: Session) -> list[object]:
+    opened = _ttl(s, LONG)
+    opened.consume(s.q, no_ack=True)
+    opened.publish("", s.q, b"1", expiration="600000")
+    opened.publish("", s.q, b"2", expiration="000600000")
+    return [opened.deliver().properties["expiration"] for _ in range(2)]
+
+
+@case("ttl.transaction", "the time of a message runs from the commit of its transaction", ok((0, b"1")))
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    other = opened.client.channel(2)
+    opened.call("tx.select")
+    opened.publish("", s.q, b"1", expiration=str(SOON))
+    other.lapse(2 * SOON)
+    before = opened.deliveries()
+    opened.call("tx.commit")
+    return before, opened.deliver().body
+
+
+@case("ttl.transaction-ack", "what a transaction publishes expires while what it acks is gone", ok((0, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened, other = s.channel(), s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", LONG))
+    opened.call("tx.select")
+    got = opened.call("basic.get", queue=s.q)
+    opened.publish("", s.q, b"2", expiration=str(SOON))
+    opened.send("basic.ack", delivery_tag=got.delivery_tag)
+    opened.call("tx.commit")
+    first = _gone(other, s.q)
+    return first, other.drain(s.q)
+
+
+@case("ttl.confirmed", "messages that expire are confirmed as others", ok([1, 2, 3]))
+def _(s: Session) -> list[int]:
+    opened = _ttl(s, SOON, durable=True)
+    opened.call("confirm.select")
+    tags = []
+    for _ in range(3):
+        opened.publish("", s.q, b"x", delivery_mode=2)
+        tags.append(opened.receive("basic.ack", "basic.nack").delivery_tag)
+    return tags
+
+
+@case(
+    "ttl.redelivered-flag",
+    "a message that never was delivered is not marked though others expired before it",
+    ok(False),
+)
+def _(s: Session) -> bool:
+    opened = s.channel()
+    opened.queue(s.q)
+    _put(opened, s.q, (b"1", SOON), (b"2", None))
+    _gone(opened, s.q, 1)
+    return bool(opened.call("basic.get", queue=s.q, no_ack=True).redelivered)
+
+
+@case("ttl.passive-consumers", "expiry leaves consumers alone", ok((0, 1)))
+def _(s: Session) -> tuple[int, int]:
+    opened = _ttl(s, SOON)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.consume(s.q)
+    opened.put(s.q, b"1", b"2", b"3")
+    opened.deliver()
+    left = _gone(opened, s.q)
+    return left, opened.call("queue.declare", queue=s.q, passive=True).consumer_count
+
+
+@case("ttl.reply", "a direct reply with an expiration of 0 arrives", ok(b"answer"))
+def _(s: Session) -> bytes:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    server.consume(s.q, no_ack=True)
+    client.consume("amq.rabbitmq.reply-to", no_ack=True)
+    client.publish("", s.q, b"question", reply_to="amq.rabbitmq.reply-to", expiration="0")
+    server.publish("", server.deliver().properties["reply_to"], b"answer", expiration="0")
+    return client.deliver().body
+
+
+@case("ttl.exclusive", "messages of exclusive and of auto-delete queues expire", ok((0, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = _ttl(s, SOON, exclusive=True)
+    opened.queue(s.q + "2", auto_delete=True, arguments={"x-message-ttl": SOON})
+    opened.put(s.q, b"x")
+    opened.put(s.q + "2", b"x")
+    return _gone(opened, s.q), _gone(opened, s.q + "2")
+
+
+@case("ttl.redeclare", "a queue declared again keeps its time, and what is in it", ok((1, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = _ttl(s, LONG)
+    opened.put(s.q, b"1")
+    count = opened.call("queue.declare", queue=s.q, arguments={"x-message-ttl": LONG}).message_count
+    opened.get(s.q)
+    _put(opened, s.q, (b"2", SOON))
+    opened.call("queue.declare", queue=s.q, arguments={"x-message-ttl": LONG})
+    return count, _gone(opened, s.q)
+
+
+@case("ttl.cc", "a message by CC expires in each queue", ok((0, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = _ttl(s, LONG)
+    opened.queue(s.q + "2")
+    opened.put(s.q, b"x", headers={"CC": [s.q + "2"]}, expiration=str(SOON))
+    return _gone(opened, s.q), _gone(opened, s.q + "2")
+
+
+@case("ttl.no-ack-burst", "a consumer without acknowledgements takes all before it expires", ok(100))
+def _(s: Session) -> int:
+    opened = _ttl(s, 0)
+    opened.consume(s.q, no_ack=True)
+    for _ in range(100):
+        opened.publish("", s.q, b"x")
+    return sum(1 for _ in range(100) if opened.deliver())
+
+
+@case("ttl.fill", "what does not expire stays beside queues where all does", ok((3, 0)))
+def _(s: Session) -> tuple[int, int]:
+    opened = fill(s, s.channel())
+    opened.queue(s.q + "2", arguments={"x-message-ttl": SOON})
+    opened.put(s.q + "2", b"x")
+    gone = _gone(opened, s.q + "2")
+    return opened.ready(s.q, 3), gone
