@@ -105,7 +105,9 @@ def queue_settings(arguments: Table, definition: Mapping[str, Any] | None = None
 
     def smaller(key: str) -> int | None:
         field = arguments.get(f"x-{key}")
-        asked: list[int] = [value for value in (field and field[1], merged.get(key)) if value is not None]
+        asked: list[int] = [
+            value for value in (field and field[1], merged.get(key)) if isinstance(value, int)
+        ]
         return min(asked, default=None)
 
     def time(key: str) -> int | None:

@@ -128,6 +128,7 @@ def _queues(vhost: VHost) -> Iterator[QueueEntry]:
                 name=json_text(queue.name),
                 durable=queue.durable,
                 auto_delete=queue.auto_delete,
+                type=queue.type,
                 arguments=plain_arguments(queue.arguments),
             )
 

@@ -13,6 +13,7 @@ from broker.arguments import (
     check_alternate_exchange_type,
     check_dead_letter_exchange_type,
     check_queue_arguments,
+    check_queue_properties,
 )
 from broker.auth import InvalidPatternError, Users
 from broker.definitions_file import (
@@ -173,6 +174,14 @@ class Plan:
         arguments = table_of(entry.arguments)
         check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
         check_queue_arguments(entry.name, entry.vhost, arguments)
+        check_queue_properties(
+            entry.name,
+            entry.vhost,
+            durable=entry.durable,
+            exclusive=False,
+            auto_delete=entry.auto_delete,
+            arguments=arguments,
+        )
 
         def make() -> None:
             vhost = self._site.vhosts[entry.vhost]

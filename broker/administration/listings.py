@@ -143,7 +143,7 @@ class Listings:
         return {
             "name": queue.name,
             "vhost": vhost.name,
-            "type": "classic",
+            "type": queue.type,
             "durable": queue.durable,
             "auto_delete": queue.auto_delete,
             "exclusive": queue.exclusive_owner is not None,
@@ -153,6 +153,10 @@ class Listings:
             "messages_ready": queue.ready_count,
             "messages_unacknowledged": unacked,
             "consumers": queue.consumer_count,
+            "consumer_capacity": queue.consumer_capacity,
+            "single_active_consumer_tag": active.tag
+            if (active := queue.active_consumer) is not None
+            else None,
             "message_stats": {
                 "publish": queue.published,
                 "deliver_get": queue.delivered,
@@ -226,7 +230,6 @@ def shown_consumer(vhost: VHost, consumer: Consumer) -> dict[str, Any]:
     """A consumer under RabbitMQ's names."""
     channel: Any = consumer.channel
     queue: Any = consumer.queue
-    active = not queue.single_active or queue.active_consumer is consumer
     return {
         "consumer_tag": consumer.tag,
         "queue": {"name": queue.name, "vhost": vhost.name},
@@ -235,9 +238,15 @@ def shown_consumer(vhost: VHost, consumer: Consumer) -> dict[str, Any]:
         "exclusive": consumer.exclusive,
         "prefetch_count": consumer.prefetch_count,
         "arguments": plain_arguments(consumer.arguments),
-        "active": active,
-        "activity_status": ("single_active" if active else "waiting") if queue.single_active else "up",
+        "active": queue.is_active(consumer),
+        "activity_status": consumer.status,
         "messages_unacknowledged": consumer.unacked,
+        "message_stats": {
+            "deliver": consumer.delivered,
+            "redeliver": consumer.redelivered,
+            "ack": consumer.acked,
+            "returned": consumer.returned,
+        },
     }
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fakes import Client, Node
+from fakes import Client, Node, publish_frames
 
 from broker.administration import ForbiddenError, NotFoundError
 from broker.administration.listings import FLOW_SECONDS, IDLE_SECONDS
@@ -131,6 +131,29 @@ def test_what_is_shown_of_a_queue(node, listings):
     )
     assert (True, {"x-max-priority": 3}) == (shown["exclusive"], shown["arguments"])
     assert (2, 1) == (shown["message_stats"]["publish"], shown["message_stats"]["deliver_get"])
+
+
+def test_what_is_shown_of_consumers(node, listings):
+    """Each with what it was delivered, acked and gave back, and whether it is the one that is served."""
+    client = Client(node)
+    arguments = {"x-queue-type": ("longstr", "quorum"), "x-single-active-consumer": ("bool", True)}
+    client.declare("q", durable=True, arguments=arguments)
+    client.consume("q", "a")
+    client.consume("q", "b")
+    client.receive(publish_frames("q") * 3)
+    client.send(make(Basic.Ack, 1, False))
+    client.send(make(Basic.Nack, 2, False, True))
+    first, second = listings.consumers(None)
+    (queue,) = listings.queues(None)
+
+    assert ("single_active", "waiting") == (first["activity_status"], second["activity_status"])
+    assert (True, False) == (first["active"], second["active"])
+    assert {"deliver": 4, "redeliver": 1, "ack": 1, "returned": 1} == first["message_stats"]
+    assert ("quorum", 1.0, "a") == (
+        queue["type"],
+        queue["consumer_capacity"],
+        queue["single_active_consumer_tag"],
+    )
 
 
 def test_alarms(node, listings):
