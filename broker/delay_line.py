@@ -70,6 +70,10 @@ class DelayDisk(Protocol):
     def file_from(self) -> int:
         """Octets of content from which a queue has the body written to a file of its own, which no commit waits for."""
 
+    @property
+    def first_seq(self) -> int:
+        """A number that is far above all that an earlier run has counted from its own."""
+
     def next_id(self) -> int:
         """A number that was never given before, also not before a restart."""
 
@@ -122,7 +126,7 @@ class DelayLine:
         self._disk = disk
         self.number = 0
         self.window = Window(stored=disk is not None)
-        self._number = 0
+        self._number = 0 if disk is None else disk.first_seq
         """That of the last message; rises, also over restarts."""
         self._timer: Timer | None = None
         self._put: list[Due] = []
@@ -142,8 +146,8 @@ class DelayLine:
 
     @property
     def name(self) -> str:
-        """The exchange's."""
-        return self._exchange.name
+        """None that a queue can have: cycles of dead letters are found by names of queues."""
+        return ""
 
     @property
     def count(self) -> int:
@@ -200,8 +204,6 @@ class DelayLine:
         window, disk = self.window, self._disk
         if disk is not None and not self.number:
             self.number = disk.next_id()
-        if not self._number:  # rises over restarts, too: time does
-            self._number = now << 20
         inbox, self.inbox = self.inbox, []
         self.inbox_persistent = False
         for message in inbox:

@@ -97,7 +97,7 @@ class Disk:
         )
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
         self._ids = count((boot << 32) + 1)
-        self._first_seq = boot << 40
+        self.first_seq = boot << 40
         self._queue_class = CheckedQueue if config.check_invariants else VariableQueue
         self._host: StorageHost
         self.commits: CommitTask
@@ -125,7 +125,7 @@ class Disk:
                 self.pager,
                 level_qid(number, level),
                 durable=bool(qid),
-                next_seq=self._first_seq if qid else 0,
+                next_seq=self.first_seq if qid else 0,
             )
             levels.append(backing)
             for each in levels:  # until the monitor looks they share what one queue may have

@@ -79,6 +79,10 @@ class Line(Protocol):
     number: int
     """Its id on disk; 0 for none yet."""
 
+    @property
+    def count(self) -> int:
+        """Messages that wait."""
+
     def delete(self) -> None:
         """The exchange is gone, and so are its messages."""
 

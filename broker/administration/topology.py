@@ -192,7 +192,8 @@ def _table(arguments: Mapping[str, Any] | None) -> Table:
 
 
 def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
-    """An exchange under RabbitMQ's names."""
+    """An exchange under RabbitMQ's names; of one that delays also how many messages wait, as with the plugin."""
+    delayed = {} if exchange.line is None else {"messages_delayed": exchange.line.count}
     return {
         "name": exchange.name,
         "vhost": vhost.name,
@@ -201,7 +202,7 @@ def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
         "arguments": plain_arguments(exchange.arguments),
-    }
+    } | delayed
 
 
 def shown_bindings(vhost: VHost) -> Iterator[dict[str, Any]]:

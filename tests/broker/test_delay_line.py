@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fakes import Client, DiskNode, Node, publish_frames
 
+from broker.administration.topology import shown_exchange
 from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from broker.amqp.tables import Table
 from broker.config import StorageConfig
@@ -246,6 +247,57 @@ class TestDelay:
         assert [] == bodies(client)
         node.pass_time(1)
         assert [b"m"] == bodies(client)
+
+
+class TestQueues:
+    def test_a_message_begins_to_expire_when_it_is_released(self, node):
+        """Its expiration counts from when it comes into a queue."""
+        client = setup(node)
+        client.declare("slow")
+        bind(client, queue="slow", key="slow")
+        delayed(client, 500, key="slow", expiration="100")
+        node.pass_time(500)
+        queue = node.vhosts["/"].queues["slow"]
+        assert 1 == queue.ready_count
+        node.pass_time(101)
+        assert 0 == queue.ready_count
+
+    def test_dead_letters_may_be_delayed(self, node):
+        """Also through an exchange that has the queue's name, which is no cycle: it is another way, and takes time."""
+        client = setup(node)
+        declare_exchange(client, "work", "fanout")
+        client.send(make(Queue.Bind, 0, "q", "work", "", False, {}))
+        arguments = {"x-dead-letter-exchange": ("longstr", "work"), "x-message-ttl": ("signedint", 50)}
+        client.declare("work", arguments=arguments)
+        client.take()
+        delayed(client, 100, key="work", exchange="")
+        node.pass_time(51)
+        assert 1 == line_of(node, "work").count
+        node.pass_time(99)
+        assert [] == bodies(client)
+        node.pass_time(1)
+        assert [b"m"] == bodies(client)
+
+    def test_a_queue_that_refuses_a_released_message_has_nobody_to_tell(self, node):
+        """The message is gone then, as it is with the plugin."""
+        client = setup(node)
+        arguments = {"x-max-length": ("signedint", 1), "x-overflow": ("longstr", "reject-publish")}
+        client.declare("short", arguments=arguments)
+        bind(client, queue="short", key="short")
+        client.take()
+        delayed(client, 100, key="short")
+        delayed(client, 100, key="short")
+        node.pass_time(100)
+        assert (1, 0) == (node.vhosts["/"].queues["short"].ready_count, line_of(node).count)
+        assert [] == client.sent()
+
+    def test_the_service_layer_shows_how_many_wait(self, node):
+        """As with the plugin an exchange that delays has `messages_delayed`, and no other has."""
+        client = setup(node)
+        delayed(client, 100)
+        vhost = node.vhosts["/"]
+        assert 1 == shown_exchange(vhost, vhost.router.exchanges["d"])["messages_delayed"]
+        assert "messages_delayed" not in shown_exchange(vhost, vhost.router.exchanges["amq.fanout"])
 
 
 class TestTypes:

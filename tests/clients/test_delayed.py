@@ -69,15 +69,16 @@ def test_messages_come_in_time_beside_many_that_are_pending(tmp_path):
         channel.confirm_delivery()
         publish(channel, DAY, b"last")
         grown = anonymous_memory(broker) - before
+        channel = connection.channel()
         for number in range(100):
-            delay = 300 + number * 37 % 500
+            delay = 1000 + number * 37 % 500
             publish(channel, delay, str(time.time() * 1000 + delay).encode())
         found = received(channel, 100)
         connection.close()
         assert 100 == len(found)
         late = sorted(at - float(body) for body, _, at in found)
         assert late[0] > -1
-        assert median(late) < 100
+        assert median(late) < 250
         assert grown < 40 << 20
 
 
