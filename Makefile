@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
 	bench-store bench-backlog bench-delayed bench-stalls conformance definitions-roundtrip fuzz fuzz-long model \
-	crash powercut crash-points faults torn mutants disk-full clean
+	crash powercut crash-points faults torn mutants disk-full churn clean
 
 help:
 	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
@@ -31,6 +31,7 @@ help:
 	@echo "make model        the queue on disk beside a list, 50,000 times 100 operations"
 	@echo "make crash        1000 kills under load, N=10 for ten; also powercut, crash-points, faults, torn, mutants,"
 	@echo "                  disk-full"
+	@echo "make churn        half an hour of coming and going, SECONDS=60 for a minute"
 	@echo "make clean        remove the environment and what tools left behind"
 
 # Stamps make both installs idempotent: the second 'make run' needs no network.
@@ -146,6 +147,9 @@ mutants: $(VENV)/.installed-test
 
 disk-full: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/diskfull.py $(ARGS)
+
+churn: $(VENV)/.installed-test
+	$(BIN)/python tests/churn/run.py --seconds $(or $(SECONDS),1800) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -237,6 +237,7 @@ class Journeys:
         self._tokens: dict[Id, tuple[Token, ...]] = {}
         self._orders: dict[tuple[str, int, int, int], _Order] = {}
         self._falling: dict[str, int] = {}
+        self._disturbed: Counter[str] = Counter()
 
     def _violate(self, oracle: str, text: str, count: str = "") -> None:
         if count:
@@ -318,7 +319,7 @@ class Journeys:
         self._check_flag(token, station, redelivered=redelivered)
         self._check_deaths(token, station, deaths)
         due = token.not_before.get(station, 0.0)
-        self.counts["delayed"] += any(move.reason == DUE for move in token.way.moves)
+        self.counts["delayed"] += not deaths and any(move.reason == DUE for move in token.way.moves)
         if now + EARLY_SLACK < due:
             self._violate("O6", f"{station}: {token} comes {due - now:.3f} s early", "early")
         self._check_order(token, station)
@@ -350,7 +351,7 @@ class Journeys:
             must = None
         if must and not redelivered:
             self._violate("O2", f"{station}: {token} is delivered again without redelivered", "unmarked")
-        elif must is False and redelivered:
+        elif must is False and redelivered and not self._disturbed[station]:
             self._violate("O2", f"{station}: {token} is redelivered, but it was never delivered here")
 
     def _check_deaths(self, token: Token, station: str, deaths: Sequence[Death]) -> None:
@@ -364,11 +365,11 @@ class Journeys:
             return
         if not way.leads(deaths[0].queue, deaths[0].reason, station):
             self._violate("O5", f"{station}: {token} came from {deaths[0].queue}, {deaths[0].reason}")
-        elif deaths[0].reason == LIMIT and token.requeues + self.ledger.run - token.id.run < way.limit:
+        elif deaths[0].reason == LIMIT and self._returns(token, deaths[0].queue) < way.limit:
             self._violate("O6", f"{station}: {token} was given back {token.requeues} times only", "early")
 
     def _check_order(self, token: Token, station: str) -> None:
-        if station not in token.way.ordered:
+        if station not in token.way.ordered or token.stray:
             return
         key = (station, token.id.run, token.id.channel, token.group)
         order = self._orders.setdefault(key, _Order())
@@ -379,7 +380,7 @@ class Journeys:
             return  # it was requeued
         if seq < order.in_run:
             self._disorder(f"{station}: {token} after {order.in_run} in one run")
-        elif seq < order.ever and station not in token.seen and not token.large:
+        elif seq < order.ever and station not in token.seen:
             self._disorder(f"{station}: {token} for the first time after {order.ever}")
         order.in_run = max(order.in_run, seq)
         order.ever = max(order.ever, seq)
@@ -417,21 +418,25 @@ class Journeys:
             for token in delivery.tokens:
                 token.requeues += 1
                 token.held = False
-                places = {delivery.station}
-                if token.way.limit and token.requeues + self.ledger.run - token.id.run >= token.way.limit:
-                    places.add(token.way.after(delivery.station, LIMIT))
-                self._note(token, token.way.reach(places), self._event)
+                self._note(token, token.way.reach(self._back(token, delivery.station)), self._event)
 
     def disturbed(self, station: str) -> None:
-        """A connection that consumed there was cut, with deliveries on their way that nobody saw."""
+        """A connection that consumed there was cut: until all is drained, deliveries may have come to nobody."""
+        self._disturbed[station] += 1
         for tokens in self._tokens.values():
             for token in tokens:
-                if station in token.places and not token.held:
-                    token.requeues += bool(token.way.limit)
-                    if token.flag is False or token.flag_at != station:
-                        token.flag = None
-                    if token.way.limit and token.requeues >= token.way.limit:
-                        self._note(token, token.way.reach({*token.places, token.way.after(station, LIMIT)}))
+                if token.way.limit and station in token.places and not token.held:
+                    self._note(token, token.way.reach(self._back(token, station) | token.places))
+
+    def _returns(self, token: Token, station: str) -> int:
+        """How often it was given back there, at most."""
+        return token.requeues + self.ledger.run - token.id.run + self._disturbed[station]
+
+    def _back(self, token: Token, station: str) -> frozenset[str]:
+        """Where it goes when it is given back."""
+        limit = token.way.limit
+        over = limit and self._returns(token, station) >= limit
+        return frozenset({station, token.way.after(station, LIMIT)} if over else {station})
 
     def doubted(self, deliveries: Iterable[Delivery]) -> None:
         """Their consumer's connection was cut: the broker may have heard what it said last, or not."""
@@ -460,6 +465,7 @@ class Journeys:
     def finished(self) -> None:
         """All moves without a consumer are over and every station is empty: whatever is owed is lost."""
         self._falling = {}
+        self._disturbed.clear()
         for tokens in self._tokens.values():
             for token in tokens:
                 if token.owed and not token.held:

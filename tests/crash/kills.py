@@ -206,7 +206,7 @@ async def kills(
     disk: LoopDisk | None = None,
     enough: int = MANY,
     stall: float = STALL_SECONDS,
-    moving: Collection[str] = (),
+    moving: Collection[str] = moves.FEATURES,
     **options: Any,
 ) -> Totals:
     """Kill a broker `count` times; kills that do not count come on top, a tenth of them at most.

@@ -85,6 +85,11 @@ class Link(asyncio.Protocol):
         await link.call(commands.Connection.Open("/"), 0)
         return link
 
+    def check(self) -> None:
+        """Raise LostError if the connection is gone."""
+        if self.lost.done():
+            raise LostError(self.lost.result())
+
     def send(self, method: Any, channel: int = 1) -> None:
         """Write a method for which no reply comes."""
         self.transport.write(frame.marshal(method, channel))

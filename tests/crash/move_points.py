@@ -29,6 +29,8 @@ TAKEN = (
     "fan.one",
 )
 """Stations that steps take messages from."""
+LONGEST = 200
+"""Milliseconds that anything is delayed, or expires after."""
 FIRST_GETTER = 10
 """Its channel; the others follow."""
 
@@ -59,7 +61,9 @@ class Moves:
         try:
             await moves.declare(port, self.features)
             self.declared = True
-            self.mover = Mover(self.journeys, self.rng, choice=moves.lanes(self.features), large=0.03)
+            self.mover = Mover(
+                self.journeys, self.rng, choice=moves.lanes(self.features), large=0.03, longest=LONGEST
+            )
             await self.mover.open(port)
             names = {queue.name for queue in moves.queues(self.features)}
             for number, station in enumerate(TAKEN, FIRST_GETTER):
@@ -83,6 +87,7 @@ class Moves:
         self.getters[station] = getter
 
     async def _step(self) -> None:
+        self.mover.link.check()
         what = self.rng.choices(("publish", "wait", "take"), (5, 2, 5))[0]
         if what == "publish":
             mover = self.mover
@@ -90,8 +95,7 @@ class Moves:
             count = 50 if lane.key == "drop.short" else self.rng.randint(1, 8)
             mover.link.transport.write(b"".join([mover.one(lane) for _ in range(count)]))
             while mover.out:
-                if mover.link.lost.done():
-                    raise LostError(mover.link.lost.result())
+                mover.link.check()
                 await asyncio.sleep(0.001)
         elif what == "wait":
             await asyncio.sleep(self.rng.choice((0.01, 0.05, 0.12)))
@@ -124,6 +128,7 @@ class _Getter(Worker):
         """Get so many at most; ack them, reject them, or give them back, as the lot falls."""
         for _ in range(count):
             await self.link.call(commands.Basic.Get(queue=self.station), self.number)
+        self.link.check()
         if not self.held:
             return
         tags = list(self.held)

@@ -19,7 +19,7 @@ from typing import Any
 
 from crash.journeys import DUE, EXPIRED, LIMIT, MAXLEN, NOWHERE, REJECTED, Death, Delivery, Journeys, Way
 from crash.ledger import BodyError, Id, make_body, read_body
-from crash.link import Link, LostError, headers_of, property_octets, publish_frames
+from crash.link import Link, headers_of, property_octets, publish_frames
 from crash.load import fill
 from pamqp import commands
 
@@ -218,7 +218,7 @@ LANES = (
 RECEIPT = Way(RECEIPTS)
 DRAIN_FIRST = ("level.kept", "level.work", "level.short")
 """Where priorities fall while it is drained."""
-PASSING = tuple(queue.name for queue in QUEUES if "x-message-ttl" in queue.arguments)
+PASSING = ("each.work", *[queue.name for queue in QUEUES if "x-message-ttl" in queue.arguments])
 """Queues that become empty by themselves."""
 EXPIRING = tuple(lane.key for lane in LANES if lane.expirations != (None,))
 """Queues in which messages expire one by one, when nothing is before them."""
@@ -263,7 +263,17 @@ async def declare(port: int, features: Iterable[str] = FEATURES) -> None:
 
 
 class Mover:
-    """A publisher that takes all lanes, by lot."""
+    """A publisher that takes all lanes, by lot.
+
+    Args:
+        journeys: who is told.
+        rng: what decides.
+        window: messages that have no verdict yet, at most.
+        choice: its lanes.
+        large: the part of its messages that have 300 KB.
+        longest: delays and expirations that are longer, in milliseconds, are not chosen.
+
+    """
 
     def __init__(
         self,
@@ -272,10 +282,11 @@ class Mover:
         window: int = 60,
         choice: Sequence[Lane] = LANES,
         large: float = 0.003,
+        longest: int = LONGEST,
     ) -> None:
         self.journeys, self.ledger, self.rng, self.window = journeys, journeys.ledger, rng, window
         self.lanes, self.weights = choice, [lane.weight for lane in choice]
-        self.large = large
+        self.large, self.longest = large, longest
         self.channel = self.ledger.open_channel()
         self.link: Link
         self.going = False
@@ -318,7 +329,8 @@ class Mover:
         """The octets of one more message, which the books know from now on."""
         rng = self.rng
         expiration, priority, delay = (
-            rng.choice(lots) for lots in (lane.expirations, lane.priorities, lane.delays)
+            rng.choice([lot for lot in lots if (lot or 0) <= self.longest])
+            for lots in (lane.expirations, lane.priorities, lane.delays)
         )
         if persistent is None:
             persistent = rng.random() < 0.85
@@ -601,6 +613,15 @@ class Moving:
             publisher.stop()
         await asyncio.gather(*[each.link.lost for each in (*self.publishers, *self.workers)])
 
+    async def replace(self, at: int, port: int) -> None:
+        """Have a worker's connection cut, and another of its kind take its place."""
+        worker = self.workers[at]
+        worker.abort()
+        await worker.link.lost
+        self.workers[at] = type(worker)(self.journeys, worker.station, worker.rng)
+        self.workers[at].late = worker.late
+        await self.workers[at].open(port)
+
     async def quiet(self) -> None:
         """Stop publishing and close everything."""
         await asyncio.gather(*[publisher.quiet() for publisher in self.publishers])
@@ -704,6 +725,5 @@ async def _receipt(journeys: Journeys, port: int) -> None:
     sender.out = 1
     sender.link.transport.write(publish_frames(RECEIPTS, body))
     await sender.quiet()
-    if sender.link.lost.done():
-        raise LostError(sender.link.lost.result())
+    sender.link.check()
     await sender.link.close()

@@ -17,6 +17,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import uvloop  # noqa: E402
 from crash import faults, kills, loopdisk, points, powercuts, torn, tracer  # noqa: E402
 from crash.kills import Totals  # noqa: E402
+from crash.move_points import Moves  # noqa: E402
 from crash.mutants import run as mutants  # noqa: E402
 
 MEMORY = Path("/dev/shm")
@@ -57,21 +58,28 @@ def powercut(home: Path, count: int, seed: int, say: Callable[[str], object]) ->
 
 
 def crash_points(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Every flush and every write of `count` workloads, then every flush with the power cut."""
-    totals = uvloop.run(points.points(home, range(seed, seed + count), say=say))
-    print("\n".join(totals.lines()))
-    if loopdisk.why_no_power_cuts():
-        print(f"no power cuts: {loopdisk.why_no_power_cuts()}")
-        return totals
-    with loopdisk.LoopDisk(home) as disk:
-        cut = uvloop.run(
-            points.points(
-                disk.mount_point, range(seed, seed + count), say=say, calls=("fdatasync",), disk=disk
-            )
-        )
-    cut.counts.update(totals.counts)
-    cut.violations += totals.violations
-    return cut
+    """Every flush and every write of `count` workloads of each kind, then every flush with the power cut."""
+    numbers = range(seed, seed + count)
+    kinds = (points.Workload, Moves)
+    runs = [uvloop.run(points.points(home, numbers, say=say, kind=kind)) for kind in kinds]
+    if reason := loopdisk.why_no_power_cuts():
+        print(f"no power cuts: {reason}")
+    else:
+        for kind in kinds:
+            with loopdisk.LoopDisk(home) as disk:
+                runs.append(
+                    uvloop.run(
+                        points.points(
+                            disk.mount_point, numbers, say=say, calls=("fdatasync",), disk=disk, kind=kind
+                        )
+                    )
+                )
+    *others, last = runs
+    for totals in others:
+        print("\n".join(totals.lines()))
+        last.counts.update(totals.counts)
+        last.violations += totals.violations
+    return last
 
 
 def fail(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
@@ -112,7 +120,7 @@ def main() -> int:
     print(f"{arguments.campaign}: {count}, seed {arguments.seed}", flush=True)
     folder = arguments.home or (MEMORY if where == "memory" and MEMORY.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="leveret-crash-", dir=folder) as home:
-        lines = count * {"points": 2, "torn": 0}.get(arguments.campaign, 1) or 100
+        lines = count * {"points": 4, "torn": 0}.get(arguments.campaign, 1) or 100
         totals = campaign(Path(home), count, arguments.seed, Progress(lines))
     print("\n".join(totals.lines()))
     return 1 if totals.failed else 0

@@ -18,6 +18,8 @@ def test_ten_kills_lose_nothing(tmp_path):
     counts = passed(totals)
     assert 10 == totals.counted
     assert counts["recovered"] > 1000
+    assert totals.notes["moved"] > 100
+    assert totals.notes["delayed"] > 10
 
 
 @needs_power_cuts

@@ -4,6 +4,7 @@ import pytest
 import uvloop
 from crash.judged import needs_power_cuts, needs_strace, passed
 from crash.loopdisk import LoopDisk
+from crash.move_points import Moves
 from crash.points import points, purges
 
 pytestmark = pytest.mark.timeout(240)
@@ -19,6 +20,16 @@ def test_crash_points_of_one_workload(tmp_path):
     totals = uvloop.run(points(tmp_path, [2], say=str, calls=("pwrite64",), steps=STEPS, stride=12))
     passed(totals)
     assert totals.counted >= 2
+
+
+@needs_strace
+def test_crash_points_of_messages_that_move(tmp_path):
+    """Killed at every third flush, each message is where it was or where it went."""
+    totals = uvloop.run(
+        points(tmp_path, [1], say=str, calls=("fdatasync",), steps=STEPS, stride=3, kind=Moves)
+    )
+    passed(totals)
+    assert totals.counted >= 3
 
 
 @needs_strace

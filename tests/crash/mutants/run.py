@@ -13,6 +13,7 @@ import uvloop
 from crash.faults import faults
 from crash.kills import Totals, kills
 from crash.loopdisk import why_no_small_disks
+from crash.moves import FEATURES
 from crash.points import purges
 
 HERE = Path(__file__).parent
@@ -33,7 +34,33 @@ def program(mutant: str) -> tuple[str, ...]:
 
 def _killed(home: Path, mutant: str) -> Totals:
     return uvloop.run(
-        kills(home, KILLS, SEED, say=str, program=program(mutant), enough=1, stall=2.0, allowance=10.0)
+        kills(
+            home,
+            KILLS,
+            SEED,
+            say=str,
+            program=program(mutant),
+            enough=1,
+            stall=2.0,
+            allowance=10.0,
+            moving=(),
+        )
+    )
+
+
+def _moved(home: Path, mutant: str) -> Totals:
+    return uvloop.run(
+        kills(
+            home,
+            KILLS,
+            SEED,
+            say=str,
+            program=program(mutant),
+            enough=1,
+            stall=2.0,
+            allowance=10.0,
+            moving=FEATURES,
+        )
     )
 
 
@@ -55,6 +82,11 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "not_redelivered": (_killed, str),
     "ack_lost_on_close": (_killed, str),
     "purge_after_ok": (_purged, str),
+    "source_forgotten_early": (_moved, str),
+    "confirm_with_source": (_moved, str),
+    "delay_forgotten_early": (_moved, str),
+    "delay_cut_short": (_moved, str),
+    "expiry_forgotten": (_moved, str),
     "open_reader": (_filled, why_no_small_disks),
 }
 """What catches each, and why that cannot be run here."""

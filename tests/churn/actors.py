@@ -1,0 +1,431 @@
+"""What comes and goes while a broker churns: queues, exchanges, bindings, channels, consumers, connections.
+
+Each actor does one small thing again and again until it is told to stop, checks what it sees itself, and tells the
+ledger what an honest broker cannot do:
+
+    O1   what was confirmed, and nobody took, is there
+    O3   and in order
+    O6   a queue goes after its `x-expires`, not before
+    O9   counts are right; what was deleted is gone, with everything in it
+    O10  replies come, connections stay
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+from crash.ledger import Ledger
+from crash.link import Link, LostError, property_octets, publish_frames
+from pamqp import commands
+
+GONE_WITHIN = 5.0
+"""Seconds in which a queue goes that has no reason to stay; other work may be in its way."""
+STEADY = 20.0
+"""Seconds for anything else."""
+
+
+class Inbox:
+    """Takes in what comes on a channel."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[int, bytes, bool]] = []
+        """Delivery tags, bodies, redelivered."""
+        self.acked = self.nacked = 0
+        self.on_delivery: Callable[[int, bytes, bool], object] | None = None
+
+    def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
+        """A message."""
+        self.got.append((tag, body, redelivered))
+        if self.on_delivery is not None:
+            self.on_delivery(tag, body, redelivered)
+
+    def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
+        """A confirm; numbers are counted as far as they are told."""
+        if ack:
+            self.acked = max(self.acked, number) if multiple else self.acked + 1
+        else:
+            self.nacked += 1
+
+    def came_back(self, body: bytes) -> None:
+        """A return."""
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """In order."""
+        return [body for _, body, _ in self.got]
+
+
+class Actor:
+    """One of them.
+
+    Args:
+        ledger: who is told.
+        port: the broker's.
+        rng: what decides.
+        number: goes into the names of what it makes.
+
+    """
+
+    pause: ClassVar[float] = 0.05
+    """Seconds between two times, about."""
+
+    def __init__(self, ledger: Ledger, port: int, rng: random.Random, number: int) -> None:
+        self.ledger, self.port, self.rng, self.number = ledger, port, rng, number
+        self.link: Link
+        self.times = 0
+        self.going = True
+
+    async def run(self) -> None:
+        """Do it until `going` is false."""
+        try:
+            self.link = await Link.connect(self.port)
+            while self.going:
+                await asyncio.wait_for(self.once(), STEADY)
+                self.times += 1
+                await asyncio.sleep(self.rng.uniform(0, 2 * self.pause))
+            await self.link.close()
+        except (LostError, OSError, AssertionError, TimeoutError) as error:
+            self.wrong("O10", f"ended by {error!r}")
+
+    async def once(self) -> None:
+        """What it does."""
+        raise NotImplementedError
+
+    def wrong(self, oracle: str, text: str) -> None:
+        """Tell the ledger."""
+        self.ledger.broke(oracle, f"{type(self).__name__}, time {self.times}: {text}")
+
+    def name(self, what: str) -> str:
+        """A name that was not used before."""
+        return f"churn.{what}.{self.number}.{self.times}"
+
+    async def publish(
+        self, inbox: Inbox, bodies: list[bytes], key: str, exchange: str = "", **properties: Any
+    ) -> None:
+        """Publish on channel 1 of the actor's connection, which is in confirm mode, and wait for the confirms."""
+        inbox.acked = inbox.nacked = 0
+        await self.link.open(1, inbox)
+        await self.link.call(commands.Confirm.Select())
+        octets = property_octets(**properties)
+        self.link.transport.write(
+            b"".join([publish_frames(key, body, exchange=exchange, properties=octets) for body in bodies])
+        )
+        await self.until(lambda: inbox.acked + inbox.nacked >= len(bodies), "confirms")
+        await self.link.call(commands.Channel.Close(200, "", 0, 0))
+
+    async def until(self, condition: Callable[[], bool], what: str, seconds: float = STEADY) -> bool:
+        """Wait for something; tells the ledger if it does not come."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                self.wrong("O10", f"no {what} within {seconds} s")
+                return False
+            await asyncio.sleep(0.005)
+        return True
+
+    async def count(self, queue: str, channel: int = 900) -> int | None:
+        """How many messages are ready in a queue; None if there is no such queue."""
+        await self.link.open(channel)
+        try:
+            reply = await self.link.call(commands.Queue.Declare(queue=queue, passive=True), channel)
+        except LostError:
+            if self.link.lost.done():
+                raise
+            return None
+        await self.link.call(commands.Channel.Close(200, "", 0, 0), channel)
+        return int(reply.message_count)
+
+    async def goes(self, queue: str, why: str) -> None:
+        """Wait until a queue is gone."""
+        deadline = time.monotonic() + GONE_WITHIN
+        while await self.count(queue) is not None:
+            if time.monotonic() > deadline:
+                self.wrong("O9", f"{queue} is still there {GONE_WITHIN} s after {why}")
+                return
+            await asyncio.sleep(0.01)
+
+
+class Declaring(Actor):
+    """Declares, binds, publishes, gets everything back in order, unbinds, deletes."""
+
+    ARGUMENTS: ClassVar[tuple[dict[str, Any], ...]] = (
+        {},
+        {"x-max-priority": 3},
+        {"x-max-length": 1000},
+        {"x-message-ttl": 60_000},
+        {"x-queue-mode": "lazy"},
+        {"x-single-active-consumer": True},
+        {"x-expires": 60_000, "x-dead-letter-exchange": ""},
+        {"x-max-length-bytes": 10_000_000, "x-overflow": "reject-publish"},
+    )
+
+    async def once(self) -> None:
+        """One queue and one exchange."""
+        rng, link = self.rng, self.link
+        queue, exchange, inbox = self.name("declared"), self.name("exchange"), Inbox()
+        durable = rng.random() < 0.5
+        await link.open(2, inbox)
+        await link.call(
+            commands.Queue.Declare(queue=queue, durable=durable, arguments=rng.choice(self.ARGUMENTS)), 2
+        )
+        kind = rng.choice(("direct", "fanout", "topic", "headers"))
+        await link.call(
+            commands.Exchange.Declare(exchange=exchange, exchange_type=kind, durable=rng.random() < 0.5), 2
+        )
+        await link.call(commands.Queue.Bind(queue=queue, exchange=exchange, routing_key=queue), 2)
+        bodies = [b"%d of %s" % (number, queue.encode()) for number in range(rng.randint(1, 40))]
+        await self.publish(inbox, bodies, queue, exchange, persistent=rng.random() < 0.5)
+        if inbox.nacked:
+            self.wrong("O4", f"{inbox.nacked} of {len(bodies)} were refused")
+        taken = rng.randint(0, len(bodies))
+        for _ in range(taken):
+            await link.call(commands.Basic.Get(queue=queue, no_ack=True), 2)
+        if bodies[:taken] != inbox.bodies:
+            self.wrong("O3", f"{taken} gets brought {inbox.bodies}")
+        if rng.random() < 0.5:
+            await link.call(commands.Queue.Unbind(queue=queue, exchange=exchange, routing_key=queue), 2)
+        if rng.random() < 0.3:
+            purged = (await link.call(commands.Queue.Purge(queue=queue), 2)).message_count
+            if purged != len(bodies) - taken:
+                self.wrong("O9", f"{purged} purged of {len(bodies) - taken}")
+            taken = len(bodies)
+        await link.call(commands.Exchange.Delete(exchange=exchange), 2)
+        left = (await link.call(commands.Queue.Delete(queue=queue), 2)).message_count
+        if left != len(bodies) - taken:
+            self.wrong("O9", f"{left} were deleted with the queue, not {len(bodies) - taken}")
+        await link.call(commands.Channel.Close(200, "", 0, 0), 2)
+
+
+class Expiring(Actor):
+    """Declares queues that expire, uses some of them, and sees them go, not before their time."""
+
+    async def once(self) -> None:
+        """A few of them."""
+        queues = {self.name(f"expires-{number}"): self.rng.randint(50, 400) for number in range(4)}
+        for queue, after in queues.items():
+            await self.link.open(2)
+            await self.link.call(
+                commands.Queue.Declare(queue=queue, durable=True, arguments={"x-expires": after}), 2
+            )
+            await self.link.call(commands.Channel.Close(200, "", 0, 0), 2)
+        queue, first = next(iter(queues.items()))
+        used = time.monotonic()
+        if await self.count(queue) is not None:  # asking is use
+            await self.publish(Inbox(), [b"x"] * 10, queue)
+            count = await self.count(queue)
+            if count is None and time.monotonic() - used < first / 1000 - 0.01:
+                self.wrong("O6", f"{queue} is gone before its {first} ms are over")
+        await asyncio.sleep(max(queues.values()) / 1000)
+        for queue, after in queues.items():
+            await self.goes_unasked(queue, after / 1000)
+
+    async def goes_unasked(self, queue: str, after: float) -> None:
+        """Asking resets the time, so ask seldom, and ever less often."""
+        longer = 0.1
+        while await self.count(queue) is not None:
+            if longer > GONE_WITHIN:
+                self.wrong("O9", f"{queue} does not expire")
+                return
+            await asyncio.sleep(after + longer)
+            longer *= 2
+
+
+class Leaving(Actor):
+    """Exclusive queues go with their connection, queues that delete themselves with their last consumer."""
+
+    async def once(self) -> None:
+        """Both, ended by closing or by aborting."""
+        rng = self.rng
+        other = await Link.connect(self.port)
+        exclusive, automatic = self.name("exclusive"), self.name("auto-delete")
+        await other.open(1, Inbox())
+        await other.call(commands.Queue.Declare(queue=exclusive, exclusive=True))
+        await other.call(commands.Queue.Declare(queue=automatic, auto_delete=True))
+        await other.call(commands.Basic.Consume(queue=automatic, consumer_tag="it"))
+        await self.publish(Inbox(), [b"x" * rng.randint(0, 5000)] * 20, automatic)
+        other.transport.write(b"".join([publish_frames(exclusive, b"mine") for _ in range(20)]))
+        how = rng.random()
+        if how < 0.3:
+            other.cut()
+            await other.lost
+        elif how < 0.6:
+            await other.close()
+        else:
+            await other.call(commands.Basic.Cancel(consumer_tag="it"))
+            await self.goes(automatic, "its consumer was cancelled")
+            await other.close()
+        await self.goes(exclusive, "its connection")
+        await self.goes(automatic, "its consumer")
+
+
+class Channels(Actor):
+    """Opens channels and consumers, with and without priority, and closes them, some by errors."""
+
+    async def once(self) -> None:
+        """Twenty channels."""
+        link = self.link
+        queue = self.name("channels")
+        await link.open(1)
+        await link.call(commands.Queue.Declare(queue=queue, exclusive=True))
+        numbers = range(10, 30)
+        for number in numbers:
+            await link.open(number, Inbox())
+            await link.call(
+                commands.Basic.Consume(
+                    queue=queue,
+                    consumer_tag=f"c{number}",
+                    arguments={"x-priority": number % 3} if number % 2 else {},
+                ),
+                number,
+            )
+        link.transport.write(b"".join([publish_frames(queue, b"x") for _ in range(100)]))
+        for number in numbers:
+            if number % 5 == 0:
+                with contextlib.suppress(LostError):
+                    await link.call(commands.Queue.Declare(queue="no such queue", passive=True), number)
+                if link.lost.done():
+                    raise LostError(link.lost.result())
+            else:
+                await link.call(commands.Channel.Close(200, "", 0, 0), number)
+        count = await self.count(queue)
+        if count != 100:
+            self.wrong("O9", f"{count} of 100 are back after all consumers left")
+        await link.call(commands.Queue.Delete(queue=queue))
+        await link.call(commands.Channel.Close(200, "", 0, 0))
+
+
+class Storming(Actor):
+    """Thousands of messages that expire, at once or one by one, with dead letters or without."""
+
+    pause: ClassVar[float] = 0.5
+
+    async def once(self) -> None:
+        """One storm: everything is gone, or where dead letters go, soon after the last is due."""
+        rng, link = self.rng, self.link
+        queue, dead, count = self.name("storm"), self.name("dead"), rng.choice((200, 1000, 3000))
+        letters = rng.random() < 0.5
+        arguments: dict[str, Any] = {"x-message-ttl": rng.choice((0, 50, 300))}
+        if letters:
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+        await link.open(2)
+        durable = rng.random() < 0.6
+        await link.call(commands.Queue.Declare(queue=dead, durable=durable), 2)
+        await link.call(commands.Queue.Declare(queue=queue, durable=durable, arguments=arguments), 2)
+        await self.publish(
+            Inbox(),
+            [b"%d" % number * 20 for number in range(count)],
+            queue,
+            expiration=rng.choice((None, 100)),
+        )
+        deadline, found = time.monotonic() + GONE_WITHIN, None
+        wanted = count if letters else 0
+        while (left := await self.count(queue)) or (found := await self.count(dead)) != wanted:
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        if left or found != wanted:
+            self.wrong("O1", f"of {count} messages {left} have not expired and {found} are dead letters")
+        await link.call(commands.Queue.Delete(queue=queue), 2)
+        await link.call(commands.Queue.Delete(queue=dead), 2)
+        await link.call(commands.Channel.Close(200, "", 0, 0), 2)
+
+
+class Delaying(Actor):
+    """Declares delayed exchanges, leaves messages in them that are not due for long, deletes them."""
+
+    pause: ClassVar[float] = 0.3
+
+    async def once(self) -> None:
+        """One exchange: what is due comes in time and in order; the rest goes with it."""
+        link, rng = self.link, self.rng
+        exchange, queue = self.name("delayed"), self.name("due")
+        await link.open(2)
+        await link.call(
+            commands.Exchange.Declare(
+                exchange=exchange,
+                exchange_type="x-delayed-message",
+                durable=rng.random() < 0.7,
+                arguments={"x-delayed-type": rng.choice(("direct", "topic", "fanout"))},
+            ),
+            2,
+        )
+        await link.call(commands.Queue.Declare(queue=queue, durable=rng.random() < 0.7), 2)
+        await link.call(commands.Queue.Bind(queue=queue, exchange=exchange, routing_key=queue), 2)
+        await self.publish(Inbox(), [b"later"] * rng.choice((10, 500)), queue, exchange, delay=600_000)
+        await self.publish(Inbox(), [b"soon"] * 20, queue, exchange, delay=100)
+        await asyncio.sleep(0.1)
+        deadline = time.monotonic() + GONE_WITHIN
+        while (due := await self.count(queue)) != 20 and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        if due != 20:
+            self.wrong("O1", f"{due} of 20 delayed messages came within {GONE_WITHIN} s")
+        await link.call(commands.Exchange.Delete(exchange=exchange), 2)
+        await link.call(commands.Queue.Delete(queue=queue), 2)
+        await link.call(commands.Channel.Close(200, "", 0, 0), 2)
+
+
+class Alone(Actor):
+    """A queue with a single active consumer: three want to be it, and the active one dies again and again."""
+
+    pause: ClassVar[float] = 0.2
+    COUNT: ClassVar[int] = 300
+
+    async def once(self) -> None:
+        """All messages come, in order, to one consumer at a time."""
+        queue = self.name("alone")
+        await self.link.open(2)
+        await self.link.call(
+            commands.Queue.Declare(queue=queue, durable=True, arguments={"x-single-active-consumer": True}), 2
+        )
+        bodies = [b"%06d" % number for number in range(self.COUNT)]
+        await self.publish(Inbox(), bodies, queue)
+        seen: list[bytes] = []
+        links = [await Link.connect(self.port) for _ in range(3)]
+        inboxes = [Inbox() for _ in links]
+        for link, inbox in zip(links, inboxes, strict=True):
+            await link.open(1, inbox)
+            await link.call(commands.Basic.Qos(prefetch_count=20))
+            inbox.on_delivery = self._acking(link, seen)
+            await link.call(commands.Basic.Consume(queue=queue, consumer_tag="it"))
+        for at, link in enumerate(links[:2], 1):
+            await self.until(lambda at=at: len(seen) >= at * 60, "deliveries to the active consumer")  # type: ignore[misc]
+            if inboxes[at].got:
+                self.wrong("O3", "two consumers are active")
+            link.cut()
+            await link.lost
+        done = await self.until(lambda: len(set(seen)) >= self.COUNT, "deliveries to the last consumer")
+        if done and (sorted(set(seen)) != bodies or inboxes[2].bodies != sorted(inboxes[2].bodies)):
+            self.wrong("O3", "the last consumer got them out of order")
+        await links[2].close()
+        await self.link.call(commands.Queue.Delete(queue=queue), 2)
+        await self.link.call(commands.Channel.Close(200, "", 0, 0), 2)
+
+    @staticmethod
+    def _acking(link: Link, seen: list[bytes]) -> Callable[[int, bytes, bool], object]:
+        def ack(tag: int, body: bytes, _redelivered: bool) -> None:
+            seen.append(body)
+            if not link.lost.done() and not link.transport.is_closing():
+                link.settle(1, tag)
+
+        return ack
+
+
+ACTORS: tuple[type[Actor], ...] = (
+    Declaring,
+    Declaring,
+    Expiring,
+    Leaving,
+    Channels,
+    Storming,
+    Delaying,
+    Alone,
+)
+
+
+async def unless_lost(awaitable: Awaitable[object]) -> None:
+    """Wait for something that a cut connection may end."""
+    with contextlib.suppress(LostError, OSError):
+        await awaitable

@@ -1,0 +1,75 @@
+"""Memory of a process over time: sampling it, and whether it grows.
+
+Pure but for `sample`. The slope is Theil and Sen's, the median of the slopes between all pairs of samples: a few
+outliers, such as a round with many large messages, do not move it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+MEBI = 1 << 20
+MOST_PAIRS = 200_000
+ALLOWED_GROWTH = 4 * MEBI
+"""Octets that the fitted line may rise over the time that is judged, however long that is."""
+WARM_UP = 0.3
+"""The part of a run whose samples are not judged: caches fill, arenas find their size."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a process has at a moment.
+
+    Attributes:
+        seconds: since the start.
+        resident: VmRSS, octets; with the pages of the data file that are mapped.
+        anonymous: RssAnon, octets: what it has allocated.
+        files: open descriptors.
+
+    """
+
+    seconds: float
+    resident: int
+    anonymous: int
+    files: int
+
+
+def sample(pid: int, seconds: float) -> Sample:
+    """Look at a process now."""
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    )
+    resident, anonymous = (int(status[key].split()[0]) * 1024 for key in ("VmRSS", "RssAnon"))
+    return Sample(seconds, resident, anonymous, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The median of the slopes between pairs of points; 0 for fewer than two points."""
+    step = max(1, len(points) ** 2 // (2 * MOST_PAIRS))
+    slopes = [
+        (later[1] - earlier[1]) / (later[0] - earlier[0])
+        for at, earlier in enumerate(points)
+        for later in points[at + 1 :: step]
+        if later[0] > earlier[0]
+    ]
+    return median(slopes) if slopes else 0.0
+
+
+def judged(samples: Sequence[Sample], warm_up: float = WARM_UP) -> Sequence[Sample]:
+    """Those after the warm-up."""
+    if not samples:
+        return samples
+    end = samples[-1].seconds
+    return [each for each in samples if each.seconds >= end * warm_up]
+
+
+def growth(samples: Sequence[Sample]) -> tuple[float, float]:
+    """Octets that the fitted lines of RssAnon and of VmRSS rise from the first sample to the last."""
+    if not samples:
+        return 0.0, 0.0
+    span = samples[-1].seconds - samples[0].seconds
+    return (
+        span * slope([(each.seconds, each.anonymous) for each in samples]),
+        span * slope([(each.seconds, each.resident) for each in samples]),
+    )
