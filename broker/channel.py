@@ -34,7 +34,7 @@ from broker.errors import (
     resource,
 )
 from broker.queue import Queue
-from broker.route import Route, Special, durable_among
+from broker.route import Route, Special, saved_among
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
 from confirm.standard import StandardConfirms
@@ -293,8 +293,9 @@ class Channel:
         """
         is_taken = True
         if queues:
-            if persistent:
-                message = self._saved(queues, message)
+            durable = saved_among(queues, persistent=persistent)
+            if durable:
+                message = self._saved(message, len(durable))
             for queue in queues:
                 is_taken = queue.put(message) and is_taken
         elif mandatory:
@@ -303,18 +304,13 @@ class Channel:
             self._send_content(message)
         return is_taken
 
-    def _saved(self, queues: Sequence[Queue], message: Message) -> Message:
-        """A persistent message as those queues want it that keep it on disk."""
-        durable = durable_among(queues)
-        if not durable:
-            return message
+    def _saved(self, message: Message, copies: int) -> Message:
+        """A message as those queues want it that keep it on disk."""
         publisher, seq_no = None, 0
         if self.confirms is not None:
             publisher, seq_no = self, self.confirms.seq_no
             self.confirms.hold(seq_no)
-        return Persistent(
-            message.address, message.content, message.channel_id, publisher, seq_no, len(durable)
-        )
+        return Persistent(message.address, message.content, message.channel_id, publisher, seq_no, copies)
 
     def accepted(self, seq_no: int) -> None:
         """All queues have a persistent message on disk, or need it there no more."""

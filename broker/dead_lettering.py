@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from broker.amqp.properties import delivery_mode
 from broker.dead_letters import Cycles, DeadLetter, dead_letter
 from broker.queue import Queue
-from broker.route import PERSISTENT_MODE, durable_among
+from broker.route import PERSISTENT_MODE, saved_among
 from exchanges.base import Exchange
 from exchanges.router import Router
 from storage.message import Message, Persistent
@@ -99,8 +99,8 @@ class DeadLettering:
         """Put a dead letter into the line to its queues; false if the original has to stay until it is safe."""
         copy = Message(letter.address, letter.message_content, original.channel_id)
         waits = False
-        durable = durable_among(targets)
-        if durable and delivery_mode(copy.header) == PERSISTENT_MODE:
+        durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
+        if durable:
             waits = seq_id >= 0 and len(copy.content) >= self._file_from
             heir = _Heir(original, queue if waits else None)
             publisher = heir if heir.matters else None

@@ -17,7 +17,7 @@ from broker.amqp.errors import MalformedProperties
 from broker.amqp.fastpath import content_frames
 from broker.amqp.properties import Properties
 from broker.queue import Queue
-from broker.route import Special, durable_among
+from broker.route import Special, saved_among
 from broker.timers import Timer
 from broker.turn import Turn
 from exchanges.base import Exchange
@@ -96,6 +96,7 @@ class DelayLine:
     """
 
     durable = True
+    saves_all = False
     rules = None
 
     __slots__ = (
@@ -289,7 +290,7 @@ class DelayLine:
 
     def _spread(self, queues: Sequence[Queue], message: Message, due: Due, *, persistent: bool) -> bool:
         """Put a message into its queues; false if its row has to stay until its body is in a file."""
-        durable = durable_among(queues) if persistent else ()
+        durable = saved_among(queues, persistent=persistent)
         is_safe = True
         if durable:
             copies = len(durable)

@@ -326,7 +326,9 @@ class Inbound:
                                 and (special is None or special.plain_route)  # type: ignore[attr-defined]
                                 and body_size <= self.max_message_size
                             ):
-                                saved = special is not None and special.persistent and bool(way.durable)  # type: ignore[attr-defined]
+                                saved = (
+                                    special is not None and special.persistent and bool(way.durable)  # type: ignore[attr-defined]
+                                ) or way.saves_all
                                 self._enqueue(publishing, way, data[end:last], saved=saved)
                                 total = last - at
                                 if total <= _REPEAT_LIMIT:
@@ -561,7 +563,7 @@ class Inbound:
         if route.generation != self.vhost.router.generation:
             route = channel.find_route(route.address, route.bits)  # much may have changed since it began
         if route.plain and (special is None or special.plain_route):
-            saved = special is not None and special.persistent and bool(route.durable)
+            saved = (special is not None and special.persistent and bool(route.durable)) or route.saves_all
             self._enqueue(channel, route, content, saved=saved)
         else:
             channel.publish(route, special, content)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from broker.amqp.tables import Table
-from broker.arguments import queue_type
+from broker.arguments import QUORUM, queue_type
 from broker.consumer import Consumer
 from broker.rules import Keeper, Rules, may_expire
 from broker.settings import NO_SETTINGS, QueueSettings, queue_settings
@@ -87,6 +87,7 @@ class Queue:
         "redelivered",
         "rotation",
         "rules",
+        "saves_all",
         "settings",
         "settings",
         "single_active",
@@ -122,6 +123,8 @@ class Queue:
         self.auto_delete = auto_delete
         self.arguments = arguments or {}
         self.type = queue_type(self.arguments)
+        self.saves_all = self.type == QUORUM
+        """All its messages are kept on disk, persistent or not."""
         self.settings: QueueSettings = queue_settings(self.arguments)
         self.deleted = False
         self._keeper = keeper

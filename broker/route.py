@@ -52,6 +52,7 @@ class Route:
         "plain",
         "queues",
         "routing_key",
+        "saves_all",
     )
 
     def __init__(
@@ -70,8 +71,10 @@ class Route:
         self.exchange = exchange
         self.routing_key = routing_key
         self.queues = queues
-        self.durable = durable_among(queues)
+        self.durable = saved_among(queues, persistent=True)
         """Those of the queues that keep persistent messages on disk."""
+        self.saves_all = any(queue.saves_all for queue in queues)
+        """Whether some of them keep every message there."""
         self.bits = bits
         self.plain = plain
         self.generation = generation
@@ -146,9 +149,11 @@ PERSISTENT = Special(Properties(build(0, delivery_mode=PERSISTENT_MODE)))
 """What all messages share that ask for nothing but to be kept."""
 
 
-def durable_among(queues: Sequence[Queue]) -> tuple[Queue, ...]:
-    """The queues that keep persistent messages on disk."""
-    return tuple(queue for queue in queues if queue.durable)
+def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ...]:
+    """The queues that keep a message on disk: durable ones, if it is persistent or a quorum queue is among them."""
+    if persistent or any(queue.saves_all for queue in queues):
+        return tuple(queue for queue in queues if queue.durable)
+    return ()
 
 
 def inspect(payload: bytes) -> Special | None:

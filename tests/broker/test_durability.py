@@ -155,3 +155,28 @@ def test_a_queue_that_fails_refuses_what_it_was_about_to_take(client, node, monk
 
     assert ["1 basic.nack delivery_tag=1"] == client.sent()
     assert [] == list(node.disk.environment.rows("refs"))
+
+
+def test_a_quorum_queue_keeps_every_message(client, other, node):
+    """Whichever way a message takes into a quorum queue, it is confirmed when it is on disk, persistent or not."""
+    client.send(queue_declare("q", durable=True, arguments={"x-queue-type": ("longstr", "quorum")}))
+    dead = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "q")}
+    client.send(queue_declare("passing", arguments=dead))
+    node.commit()
+    client.ask(Confirm.Select())
+    for body in (b"1", b"2", b"3"):
+        client.publish("q", body)
+    client.publish("q", b"4", user_id="guest")
+    other.send(Tx.Select())
+    other.publish("q", b"5")
+    other.send(Tx.Commit())
+    client.publish("passing", b"6")
+    client.send(make(Basic.Get, 0, "passing", False))
+    client.send(make(Basic.Reject, 1, False))
+
+    assert not any(each.startswith("1 basic.ack delivery_tag=4") for each in client.sent())
+    node.commit()
+    assert ["1 basic.ack delivery_tag=4 multiple"] == client.sent()
+    after = node.killed()
+    assert 6 == after.vhosts["/"].queues["q"].ready_count
+    after.disk.close()

@@ -161,6 +161,13 @@ EXPLAINED = (
         "rabbit_classic_queue.erl, capabilities, v3.13.7",
     ),
     Explanation(
+        ("quorum.requeue-order",),
+        "RabbitMQ's quorum queues put what is given back behind what waits",
+        lambda ours: replace(ours, seen=[*ours.seen[2:], *ours.seen[:2]]),
+        "Its replicated log only grows at the end. Our quorum queues keep the order of classic ones.",
+        "observed; rabbit_fifo.erl, requeue",
+    ),
+    Explanation(
         ("102",),
         "The connection is closed with 504 if the method comes before the disk has answered",
         lambda _: connection(504, "queue.declare", "unexpected command while processing 'tx.commit'"),

@@ -295,6 +295,26 @@ def _(s: Session) -> tuple[object, ...]:
     return got.redelivered, got.body
 
 
+@case(
+    "quorum.requeue-order",
+    "messages that are given back return to their places",
+    ok([b"1", b"2", b"3", b"4"]),
+)
+def _(s: Session) -> list[bytes | None]:
+    opened = _quorum(s)
+    for number in range(1, 5):
+        opened.publish("", s.q, str(number).encode(), delivery_mode=2)
+    opened.ready(s.q, 4)
+    opened.call("basic.qos", prefetch_count=2)
+    opened.consume(s.q)
+    tags = [opened.deliver().delivery_tag for _ in range(2)]
+    opened.call("basic.cancel", consumer_tag="ct")
+    for tag in tags:
+        opened.send("basic.nack", delivery_tag=tag, requeue=True)
+    opened.ready(s.q, 4)
+    return [opened.get(s.q) for _ in range(4)]
+
+
 @case("quorum.purge", "a purge drops what is ready", ok((2, None)))
 def _(s: Session) -> tuple[object, ...]:
     opened = _quorum(s)
