@@ -1,0 +1,472 @@
+"""Which policy applies to what, and what a queue or exchange does from then on."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fakes import Client, Node, StoringNode
+from hypothesis import given, strategies as st
+
+from broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
+from broker.amqp.tables import Table
+from broker.auth import VHostLimits
+from broker.policies import NOTHING, Policies, Policy, PolicyError, queue_kind
+from broker.policy_keys import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES
+from broker.queue import Queue
+from broker.settings import NO_SETTINGS
+from broker.vhost import VHost
+
+QUORUM: Table = {"x-queue-type": ("longstr", "quorum")}
+
+
+def policies(*rows: tuple[str, str, Mapping[str, Any], float, str], operator: bool = False) -> Policies:
+    """Policies by name, pattern, definition, priority and what they apply to."""
+    made = Policies("/", lambda: None)
+    for row in rows:
+        made.set(*row, operator=operator)
+    return made
+
+
+def names(kept: Policies, kind: str, name: str) -> tuple[str | None, str | None]:
+    """The names of the policy and operator policy that apply."""
+    applied = kept.applied(kind, name)
+    found = (applied.policy, applied.operator_policy)
+    first, second = (None if policy is None else policy.name for policy in found)
+    return first, second
+
+
+# -- matching ----------------------------------------------------------------------------------------------------------
+
+# what RabbitMQ 3.10 said of a classic queue q0 and a quorum queue qq, after each of these
+STEPS: tuple[tuple[tuple[str, Mapping[str, Any], int, str] | str, str | None, str | None], ...] = (
+    (("^q", {"max-length": 5, "max-age": "1D"}, 0, "all"), None, None),
+    (("^q", {"max-length": 5, "dead-letter-strategy": "at-least-once"}, 0, "all"), None, "p"),
+    (("^q", {"max-length": 5, "queue-mode": "lazy"}, 0, "all"), "p", None),
+    (("^q", {"max-length": 5}, 0, "all"), "p", "p"),
+    (("^q", {"max-length": 5}, 0, "exchanges"), None, None),
+    (("(?i)Q0", {"max-length": 5}, 0, "queues"), "p", None),
+    (("Q0", {"max-length": 5}, 0, "queues"), None, None),
+    (("", {"max-length": 5}, 0, "all"), "p", "p"),
+    (("^$", {"max-length": 5}, 0, "all"), None, None),
+    (("0$", {"max-length": 5}, 0, "classic_queues"), "p", None),
+    (("", {"max-length": 5}, 0, "quorum_queues"), None, "p"),
+    (("", {"max-length": 5}, 0, "streams"), None, None),
+)
+
+
+@pytest.mark.parametrize(("policy", "classic", "quorum"), STEPS)
+def test_a_policy_applies_by_kind_keys_and_pattern(policy, classic, quorum):
+    """A key that the kind of queue cannot have keeps all of the policy away, as in RabbitMQ."""
+    kept = policies(("p", *policy))
+
+    assert classic == names(kept, CLASSIC_QUEUES, "q0")[0]
+    assert quorum == names(kept, QUORUM_QUEUES, "qq")[0]
+
+
+def test_delivery_limits_keep_no_policy_from_classic_queues():
+    """Classic queues have delivery limits here, unlike RabbitMQ's."""
+    assert ("p", None) == names(policies(("p", "", {"delivery-limit": 3}, 0, "all")), CLASSIC_QUEUES, "q")
+
+
+def test_the_highest_priority_applies():
+    """Of all that match one counts, and of equals the first by name; an exchange may have another one."""
+    kept = policies(
+        ("b", "^q", {"max-length": 1}, 0, "all"),
+        ("a", "^q", {"max-length": 2}, 0, "all"),
+        ("z", "^q1", {"max-length": 3}, 0.5, "all"),
+        ("y", "^q1", {"alternate-exchange": "ae"}, 7, "exchanges"),
+    )
+
+    assert ("a", None) == names(kept, CLASSIC_QUEUES, "q")
+    assert ("z", None) == names(kept, CLASSIC_QUEUES, "q1")
+    assert ("y", None) == names(kept, EXCHANGES, "q1")
+    assert (None, None) == names(kept, EXCHANGES, "x")
+
+
+def test_names_are_octets():
+    """A pattern is searched in the octets of a name, those that are no text included."""
+    kept = policies(("p", "^.$", {"max-length": 1}, 0, "all"), ("o", "\xe9", {"max-length": 1}, 1, "all"))
+
+    assert ("p", None) == names(kept, CLASSIC_QUEUES, "\udcff")
+    assert (None, None) == names(kept, CLASSIC_QUEUES, "\xe8")
+    assert ("o", None) == names(kept, CLASSIC_QUEUES, "caf\xe9")
+
+
+def test_the_kind_of_a_queue_is_in_its_arguments():
+    """Only a quorum queue is one."""
+    assert QUORUM_QUEUES == queue_kind(QUORUM)
+    assert [CLASSIC_QUEUES] * 2 == [queue_kind({}), queue_kind({"x-queue-type": ("longstr", "classic")})]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.sampled_from(("", "^q", "1", "x$", "^q1$", "[ab]")),
+        st.sampled_from(
+            (
+                {"max-length": 1},
+                {"alternate-exchange": "ae"},
+                {"queue-mode": "lazy", "max-length": 2},
+                {"dead-letter-strategy": "at-most-once"},
+            )
+        ),
+        st.integers(-1, 2),
+        st.sampled_from(("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")),
+    ),
+    max_size=6,
+)
+
+
+@given(
+    rows=ROWS,
+    kind=st.sampled_from((CLASSIC_QUEUES, QUORUM_QUEUES, EXCHANGES)),
+    name=st.text("q1xab", max_size=3),
+)
+def test_matching_is_that_of_a_model(rows, kind, name):
+    """Sorting all that match by priority and name gives the same as asking."""
+    kept = policies(*rows)
+    scopes = {"all", kind} | ({"queues"} if kind != EXCHANGES else set())
+    barred = {CLASSIC_QUEUES: "dead-letter-strategy", QUORUM_QUEUES: "queue-mode", EXCHANGES: None}[kind]
+    model = [
+        (-priority, policy, definition)
+        for policy, pattern, definition, priority, scope in {row[0]: row for row in rows}.values()
+        if scope in scopes and barred not in definition and re.search(pattern, name)
+    ]
+    applied = kept.applied(kind, name)
+
+    _, expected, definition = min(model, key=lambda row: row[:2]) if model else (0, None, {})
+    assert (expected, None) == names(kept, kind, name)
+    assert definition == applied.definition
+
+
+# -- merging -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "operator", "merged"),
+    [
+        (
+            {"max-length": 5, "queue-mode": "lazy"},
+            {"max-length": 3, "message-ttl": 100},
+            {"max-length": 3, "message-ttl": 100, "queue-mode": "lazy"},
+        ),
+        (
+            {"max-length": 2, "message-ttl": 5000},
+            {"max-length": 3, "message-ttl": 100},
+            {"max-length": 2, "message-ttl": 100},
+        ),
+        ({"max-length": 1}, {"expires": 50000}, {"expires": 50000, "max-length": 1}),
+        ({"overflow": "drop-head"}, {"overflow": "reject-publish"}, {"overflow": "reject-publish"}),
+        ({"queue-version": 1}, {"queue-version": 2}, {"queue-version": 2}),
+    ],
+)
+def test_an_operator_policy_limits_what_a_policy_allows(policy, operator, merged):
+    """Of numbers the smaller one counts and of anything else the operator's, as RabbitMQ merges them."""
+    kept = policies(("p", "", policy, 0, "all"))
+    kept.set("o", "", operator, operator=True)
+    applied = kept.applied(CLASSIC_QUEUES, "q")
+
+    assert ("p", "o") == names(kept, CLASSIC_QUEUES, "q")
+    assert list(merged.items()) == list(applied.definition.items())
+
+
+# -- setting and clearing ----------------------------------------------------------------------------------------------
+
+
+def test_policies_are_listed_and_replaced_by_name():
+    """A policy replaces the one of its name, and is not an operator policy of that name."""
+    kept = policies(("p", "a", {"max-length": 1}, 0, "all"), ("n", "b", {"max-length": 2}, 1, "queues"))
+    kept.set("p", "c", {"max-length": 3})
+    kept.set("p", "d", {"max-length": 4}, operator=True)
+
+    assert [
+        Policy("/", "n", "b", {"max-length": 2}, 1, "queues"),
+        Policy("/", "p", "c", {"max-length": 3}),
+    ] == kept.list()
+    assert [Policy("/", "p", "d", {"max-length": 4})] == kept.list(operator=True)
+    assert kept.get("p") == kept.list()[1]
+    assert kept.get("o") is None
+    expected = {"pattern": "b", "definition": {"max-length": 2}, "priority": 1, "apply-to": "queues"}
+    assert expected == kept.terms()["n"]
+
+
+def test_a_policy_that_is_not_there_cannot_be_cleared():
+    """The text is that of RabbitMQ's parameters."""
+    kept = policies(("p", "", {"max-length": 1}, 0, "all"))
+    with pytest.raises(PolicyError, match=r"^Parameter does not exist$"):
+        kept.clear("p", operator=True)
+    kept.clear("p")
+    with pytest.raises(PolicyError, match=r"^Parameter does not exist$"):
+        kept.clear("p")
+    assert not kept
+    assert NOTHING is kept.applied(CLASSIC_QUEUES, "q")
+
+
+# -- in effect ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+def queue(client: Client, name: str, **arguments: Any) -> Queue:
+    """A new durable queue."""
+    client.declare(
+        name,
+        durable=True,
+        arguments={f"x-{key.replace('_', '-')}": value for key, value in arguments.items()},
+    )
+    return client.node.vhosts["/"].queues[name]
+
+
+def exchange(
+    client: Client, name: str, kind: str, *, durable: bool = False, arguments: Table | None = None
+) -> None:
+    """Declare an exchange."""
+    client.ask(make(Exchange.Declare, 0, name, kind, False, durable, False, False, False, arguments or {}))
+
+
+def of(client: Client) -> Policies:
+    return client.node.vhosts["/"].policies
+
+
+def test_a_queue_that_is_there_follows_at_once(client):
+    """What is too much goes with the policy that says so, and later messages as long as it is there."""
+    found = queue(client, "q")
+    for number in range(10):
+        client.publish("q", b"%d" % number)
+    of(client).set("p", "^q$", {"max-length": 4})
+    client.node.run_turn()
+
+    assert 4 == found.ready_count
+    of(client).set("o", "", {"max-length": 2}, operator=True)
+    client.node.run_turn()
+    assert 2 == found.ready_count
+    of(client).clear("o", operator=True)
+    of(client).clear("p")
+    for number in range(10):
+        client.publish("q", b"%d" % number)
+    assert 12 == found.ready_count
+    assert NO_SETTINGS == found.settings
+
+
+def test_messages_that_are_there_expire_by_a_new_policy(client):
+    """A time to live counts for what is published from then on; what was there before has none."""
+    found = queue(client, "q")
+    of(client).set("p", "", {"message-ttl": 50})
+    client.publish("q", b"new")
+    client.node.pass_time(49)
+    assert 1 == found.ready_count
+    client.node.pass_time(1)
+
+    assert 0 == found.ready_count
+
+
+def test_a_new_queue_has_its_policies_from_the_start(client):
+    """So has one that no policy was made for by name; what does not match is as plain as ever."""
+    of(client).set("p", "^q", {"max-length": 1, "overflow": "reject-publish", "dead-letter-exchange": "d"})
+    of(client).set("t", "^t", {"message-ttl": 10**30, "expires": 10**30})
+    settings = queue(client, "q").settings
+
+    assert (1, "reject-publish", "d") == (
+        settings.max_length,
+        settings.overflow,
+        settings.dead_letter_exchange,
+    )
+    assert NO_SETTINGS == queue(client, "r").settings
+    assert (315_360_000_000,) * 2 == (
+        queue(client, "t").settings.message_ttl,
+        queue(client, "t2").settings.expires,
+    )
+
+
+def test_arguments_and_policies_come_together(client):
+    """Of numbers the smaller one counts, of anything else the argument does."""
+    of(client).set(
+        "p",
+        "",
+        {
+            "max-length": 5,
+            "max-length-bytes": 5,
+            "dead-letter-exchange": "policy",
+            "dead-letter-routing-key": "policy",
+            "overflow": "drop-head",
+            "queue-mode": "lazy",
+        },
+    )
+    settings = queue(
+        client,
+        "q",
+        max_length=("long", 9),
+        max_length_bytes=("byte", 4),
+        dead_letter_exchange=("longstr", "argument"),
+        overflow=("longstr", "reject-publish"),
+        queue_mode=("longstr", "default"),
+    ).settings
+
+    assert (5, 4) == (settings.max_length, settings.max_octets)
+    assert ("argument", "policy") == (settings.dead_letter_exchange, settings.dead_letter_routing_key)
+    assert ("reject-publish", False) == (settings.overflow, settings.lazy)
+
+
+def test_publishers_are_refused_from_the_next_message_on(client):
+    """Routes that a connection remembers do not outlive a policy that has the queue refuse."""
+    found = queue(client, "q")
+    client.ask(make(Confirm.Select, False))
+    for _ in range(3):
+        client.publish("q", b"x")
+    client.sent()
+    of(client).set("p", "", {"max-length": 3, "overflow": "reject-publish"})
+    client.publish("q", b"x")
+
+    assert ["1 basic.nack delivery_tag=4"] == client.sent()
+    of(client).clear("p")
+    client.publish("q", b"x")
+    assert ["1 basic.ack delivery_tag=5"] == client.sent()
+    assert 4 == found.ready_count
+
+
+def test_a_queue_becomes_lazy_and_plain_again(client, monkeypatch):
+    """The mode of a policy reaches what keeps the messages, of queues that are there too."""
+    found = queue(client, "q")
+    said = []
+    monkeypatch.setattr(type(found.backing), "set_lazy", lambda _self, *, lazy: said.append(lazy))
+    of(client).set("p", "", {"queue-mode": "lazy"})
+    of(client).set("p", "", {"queue-mode": "lazy", "max-length": 5})
+    of(client).clear("p")
+
+    assert [True, False] == said
+
+
+def test_an_exchange_gets_its_alternate_at_once(client):
+    """What finds no queue goes on to the exchange that a policy names, until the policy goes."""
+    found = queue(client, "unrouted")
+    exchange(client, "ae", "fanout")
+    exchange(client, "x", "direct")
+    client.ask(make(Wire.Bind, 0, "unrouted", "ae", "", False, {}))
+    client.publish("nowhere", b"lost", exchange="x")
+    of(client).set("p", "^x$", {"alternate-exchange": "ae"}, apply_to="exchanges")
+    client.publish("nowhere", b"found", exchange="x")
+
+    assert 1 == found.ready_count
+    of(client).clear("p")
+    client.publish("nowhere", b"lost", exchange="x")
+    assert 1 == found.ready_count
+
+
+def test_an_argument_names_the_alternate_before_any_policy(client):
+    """A policy has no say where the exchange was declared with one, and none about the default exchange."""
+    of(client).set("p", "", {"alternate-exchange": "policy"})
+    exchange(client, "x", "direct", arguments={"alternate-exchange": ("longstr", "argument")})
+    exchange(client, "y", "direct")
+    router = client.node.vhosts["/"].router
+
+    assert ["argument", "policy", None] == [router.exchanges[name].alternate for name in ("x", "y", "")]
+    of(client).clear("p")
+    assert ["argument", None, None] == [router.exchanges[name].alternate for name in ("x", "y", "")]
+
+
+def test_what_applies_can_be_asked(client):
+    """Names and the definition that is in effect are there for listings, without anything being kept."""
+    vhost = client.node.vhosts["/"]
+    found = queue(client, "q")
+    assert {} == vhost.queue_policies(found).definition
+    of(client).set("p", "", {"max-length": 5, "alternate-exchange": "ae"})
+    of(client).set("o", "", {"max-length": 3}, operator=True)
+    applied = vhost.queue_policies(found)
+
+    assert applied.policy is not None
+    assert applied.operator_policy is not None
+    assert ("p", "o") == (applied.policy.name, applied.operator_policy.name)
+    assert {"alternate-exchange": "ae", "max-length": 3} == applied.definition
+    assert applied == vhost.exchange_policies(vhost.exchange("amq.topic"))
+
+
+def test_a_vhosts_limit_counts_as_soon_as_it_is_set():
+    """There is one place for limits, and the vhost asks there each time."""
+    node = Node()
+    client = Client(node)
+    client.declare("one")
+    node.users.set_vhost_limits("/", VHostLimits(max_queues=1))
+    (refused,) = client.declare("two")
+    node.users.set_vhost_limits("/", VHostLimits(max_queues=2))
+    client = Client(node)
+
+    assert "cannot declare queue 'two': queue limit in vhost '/' (1) is reached" in refused
+    assert ["1 queue.declare-ok queue=two"] == client.declare("two")
+
+
+# -- after a restart ---------------------------------------------------------------------------------------------------
+
+
+def vhost(node: StoringNode) -> VHost:
+    return node.vhosts["/"]
+
+
+def test_policies_survive_a_restart():
+    """Policies of both kinds are there again, in effect for the queues and exchanges of before, and changes go on."""
+    node = StoringNode()
+    client = Client(node)
+    found = queue(client, "q")
+    node.commit()
+    exchange(client, "x", "direct", durable=True)
+    set_ = vhost(node).policies.set
+    set_("p", "^q\udcff?", {"max-length": 5, "queue-mode": "lazy"}, 1.5, "queues")
+    set_("gone", "", {"max-length": 1})
+    set_("a", "x", {"alternate-exchange": "ae"}, -3)
+    set_("p", "", {"expires": 10**21, "message-ttl": 7}, operator=True)
+    vhost(node).policies.clear("gone")
+    node.commit()
+    again = node.restarted()
+
+    kept, expected = vhost(again).policies, vhost(node).policies
+    assert expected.list() == kept.list()
+    assert expected.list(operator=True) == kept.list(operator=True)
+    assert found.settings == vhost(again).queues["q"].settings
+    assert "ae" == vhost(again).router.exchanges["x"].alternate
+    kept.clear("p")
+    kept.set("p", "", {"max-length": 9}, operator=True)
+    again.commit()
+    third = vhost(again.restarted())
+    assert ["a"] == [policy.name for policy in third.policies.list()]
+    assert 9 == third.queues["q"].settings.max_length
+
+
+def test_what_was_not_committed_is_not_there():
+    """A policy is written down with the next commit, not before."""
+    node = StoringNode()
+    vhost(node).policies.set("p", "", {"max-length": 5})
+
+    assert not vhost(node.restarted()).policies
+
+
+def test_policies_go_with_their_vhost():
+    """Nothing of them is left for a vhost that gets the name later."""
+    node = StoringNode()
+    rows = set(node.store.rows)
+    made = node.add_vhost("v")
+    made.policies.set("p", "", {"max-length": 5})
+    made.policies.set("p", "", {"max-length": 5}, operator=True)
+    node.commit()
+    node.definitions.remove_vhost(node.vhosts.pop("v"))
+    node.users.remove_vhost("v")
+    node.commit()
+
+    assert rows == set(node.store.rows)
+    assert "v" not in node.restarted().vhosts
+
+
+def test_consumers_are_left_alone(client):
+    """A policy that comes and goes does not disturb a consumer, nor what it has not acked."""
+    found = queue(client, "q")
+    client.publish("q", b"1")
+    client.send(make(Basic.Consume, 0, "q", "c", False, False, False, False, None))
+    client.sent()
+    of(client).set("p", "", {"max-length": 0})
+    client.publish("q", b"2")
+    client.node.run_turn()
+
+    assert 2 == found.unacked_count
+    assert 1 == len(found.consumers)
