@@ -465,6 +465,18 @@ def test_there_may_be_no_timeout(queue, consumer):
     assert [] == wait(client, 100)
 
 
+def test_a_policy_holds_for_what_was_delivered_before(client):
+    """A timeout that a policy sets counts for deliveries that wait already, from their delivery on."""
+    client.consume("q")
+    client.publish("q")
+    client.sent()
+    assert [] == wait(client, 20)
+    client.node.vhosts["/"].policies.set("patience", "^q$", {"consumer-timeout": 25_000})
+
+    assert [] == wait(client, 4)
+    assert [overdue(25_000)] == wait(client, 4)
+
+
 def test_what_was_got_must_be_acked_in_time_too():
     """The timeout holds for basic.get, by the queue's argument as well."""
     client = Client()

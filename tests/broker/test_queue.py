@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.commands import Basic, Queue as Wire, make
+from broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, make
 from broker.amqp.fastpath import content_frames, shortstr
 from broker.amqp.properties import build
 from broker.channel import Channel
@@ -641,3 +641,63 @@ def test_capacity_is_the_share_of_time_in_which_consumers_have_room():
     assert 0.0 == after(0)
     client.consume("q", "b")
     assert 1.0 == after(0)
+
+
+@settings(max_examples=150)
+@given(
+    script=st.lists(
+        st.one_of(
+            st.tuples(st.just("consume"), st.integers(1, 3), st.integers(-1, 2)),
+            st.tuples(st.just("cancel"), st.integers(0, 9), st.just(0)),
+            st.tuples(st.just("close"), st.integers(1, 3), st.just(0)),
+            st.tuples(st.just("publish"), st.integers(1, 3), st.just(0)),
+            st.tuples(st.sampled_from(("ack", "nack")), st.integers(1, 3), st.just(0)),
+        ),
+        max_size=40,
+    )
+)
+def test_one_consumer_is_served_whoever_comes_and_goes(script):
+    """The active consumer stays until it leaves, its heir is the first of the highest priority; it alone is served."""
+    publisher = Client()
+    clients = [Client(publisher.node, port=50001 + number) for number in range(3)]
+    for client in clients:
+        client.send(make(Basic.Qos, 0, 2, False))
+    queue = single(publisher)
+    present: list[tuple[str, int, int]] = []  # tag, channel, priority; in the order of their coming
+    active = ""
+    published = acked = 0
+    for at, (kind, number, priority) in enumerate((*script, ("publish", 1, 0))):
+        client = clients[number % 3]
+        if kind == "consume":
+            arguments = {"x-priority": ("signedint", priority)}
+            client.consume("q", f"c{at}", arguments=arguments)
+            present.append((f"c{at}", number % 3, priority))
+        elif kind == "cancel" and present:
+            tag, channel, _ = present.pop(number % len(present))
+            clients[channel].send(make(Basic.Cancel, tag, False))
+        elif kind == "close":
+            client.send(make(ChannelMethods.Close, 200, "", 0, 0))
+            client.send(ChannelMethods.Open())
+            client.send(make(Basic.Qos, 0, 2, False))
+            present = [each for each in present if each[1] != number % 3]
+        elif kind == "publish":
+            publisher.receive(publish_frames("q") * number)
+            published += number
+        elif kind in ("ack", "nack"):
+            unacked = client.connection.channels[1].unacked
+            if kind == "ack":
+                acked += len(unacked)
+                client.send(make(Basic.Ack, 0, True))
+            else:
+                client.send(make(Basic.Nack, 0, True, True))
+        if active not in [tag for tag, _, _ in present]:
+            heirs = sorted(present, key=lambda each: -each[2])
+            active = heirs[0][0] if heirs else ""
+        publisher.node.run_turn()
+
+        consumer = queue.active_consumer
+        assert active == ("" if consumer is None else consumer.tag)
+        assert len(present) == queue.consumer_count
+        assert published == acked + queue.ready_count + queue.unacked_count
+        assert {consumer} >= {each for each in queue.rotation if not each.cancelled}
+        assert consumer is None or not queue.ready_count or consumer.unacked == 2
