@@ -34,7 +34,7 @@ Hot path: see docs/performance.md.
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from itertools import chain, islice
 from operator import itemgetter
 
@@ -48,6 +48,8 @@ from storage.sub_queues import NO_ENTRIES, NOTHING, OVERHEAD, Item, never
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their octets."""
+SORTED = 64
+"""Requeued messages that are worth being looked at in order; of more only the first is."""
 FRAMING = 64
 """About what a content has beside its body: two frames, and a few properties."""
 _NONE_FETCHED = Batch((), [], redelivered=False)
@@ -390,7 +392,10 @@ class VariableQueue(Reading):
         if item is None:
             return 0, False
         if self.returned:
-            return 1, 0 < item.expires <= now
+            first = (
+                nsmallest(limit, self.returned, key=_seq_id) if len(self.returned) <= SORTED else [(0, item)]
+            )
+            return leading((each for _, each in first), now)
         return leading(islice(self.q4 or self.q3, limit), now)
 
     def ready_octets(self) -> int:
