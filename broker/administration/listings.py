@@ -122,7 +122,7 @@ class Listings:
     def queues(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
         """The queues of one vhost or of all that the actor may see, with their counts and state."""
         now = self._site.now()
-        places = self._vhosts(actor, vhost)
+        places = list(self._vhosts(actor, vhost))
         seen: dict[tuple[str, str], _Seen] = {}
         shown = [
             self._shown_queue(place, queue, now, seen) for place in places for queue in place.queues.values()

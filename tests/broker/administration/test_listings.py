@@ -7,7 +7,7 @@ from fakes import Client, Node, publish_frames
 
 from broker.administration import ForbiddenError, NotFoundError
 from broker.administration.listings import FLOW_SECONDS, IDLE_SECONDS
-from broker.amqp.commands import Basic, Confirm, Tx, make
+from broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 from broker.auth import User
 from broker.flow import Pause
 
@@ -115,6 +115,18 @@ def test_states_of_a_queue(node, listings):
     seen.append(state())
 
     assert ["running", "idle", "running", "idle", "flow", "flow", "idle"] == seen
+
+
+def test_a_queue_that_is_gone_is_not_remembered(node, listings):
+    """Queues come and go, and the listing keeps nothing of them."""
+    client = Client(node)
+    for number in range(3):
+        client.declare(f"q{number}")
+        listings.queues(None)
+        client.ask(make(Queue.Delete, 0, f"q{number}", False, False, False))
+
+    assert [] == listings.queues(None)
+    assert {} == listings._seen
 
 
 def test_what_is_shown_of_a_queue(node, listings):
