@@ -15,8 +15,10 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
+from churn.governed import Door
 from crash.ledger import Ledger
 from crash.link import Link, LostError, property_octets, publish_frames
 from pamqp import commands
@@ -66,13 +68,15 @@ class Actor:
         port: the broker's.
         rng: what decides.
         number: goes into the names of what it makes.
+        home: the folder that the broker runs in.
 
     """
 
     pause: ClassVar[float] = 0.05
     """Seconds between two times, about."""
 
-    def __init__(self, ledger: Ledger, port: int, rng: random.Random, number: int) -> None:
+    def __init__(self, ledger: Ledger, port: int, rng: random.Random, number: int, home: Path) -> None:
+        del home
         self.ledger, self.port, self.rng, self.number = ledger, port, rng, number
         self.link: Link
         self.times = 0
@@ -146,6 +150,16 @@ class Actor:
                 self.wrong("O9", f"{queue} is still there {GONE_WITHIN} s after {why}")
                 return
             await asyncio.sleep(0.01)
+
+    async def goes_unasked(self, queue: str, after: float) -> None:
+        """Asking resets the time, so ask seldom, and ever less often."""
+        longer = 0.1
+        while await self.count(queue) is not None:
+            if longer > GONE_WITHIN:
+                self.wrong("O9", f"{queue} does not expire")
+                return
+            await asyncio.sleep(after + longer)
+            longer *= 2
 
 
 class Declaring(Actor):
@@ -221,16 +235,6 @@ class Expiring(Actor):
         await asyncio.sleep(max(queues.values()) / 1000)
         for queue, after in queues.items():
             await self.goes_unasked(queue, after / 1000)
-
-    async def goes_unasked(self, queue: str, after: float) -> None:
-        """Asking resets the time, so ask seldom, and ever less often."""
-        longer = 0.1
-        while await self.count(queue) is not None:
-            if longer > GONE_WITHIN:
-                self.wrong("O9", f"{queue} does not expire")
-                return
-            await asyncio.sleep(after + longer)
-            longer *= 2
 
 
 class Leaving(Actor):
@@ -413,6 +417,102 @@ class Alone(Actor):
         return ack
 
 
+class Governing(Actor):
+    """Sets and clears policies and limits, adds and deletes vhosts and users, lists and exports."""
+
+    pause: ClassVar[float] = 0.1
+
+    def __init__(self, ledger: Ledger, port: int, rng: random.Random, number: int, home: Path) -> None:
+        super().__init__(ledger, port, rng, number, home)
+        self.door = Door(home)
+
+    async def run(self) -> None:
+        """As the others, with the administrator's door."""
+        await self.door.open()
+        await super().run()
+        await self.door.close()
+
+    async def once(self) -> None:
+        """One policy, and one of the rest."""
+        await self._policy()
+        await self.rng.choice((self._tenant, self._limits, self._look))()
+
+    async def _policy(self) -> None:
+        """It is in effect at once on a queue that exists, and without effect when it is gone."""
+        queue, dead, inbox = self.name("governed"), self.name("governed.dead"), Inbox()
+        for name in (queue, dead):
+            await self._declare(name)
+        await self.publish(inbox, [b"x"] * 20, queue)
+        operator = self.rng.random() < 0.3
+        length = {"max-length": 5} if operator else {"max-length": 5, "dead-letter-exchange": "", **_to(dead)}
+        await self._set(queue, length, operator=operator)
+        await self.counts("shortened", {queue: 5, dead: 0 if operator else 15})
+        await self._set(queue, {"message-ttl": 30}, operator=operator)
+        await self.publish(inbox, [b"x"] * 10, queue)
+        await self.door.order("policies", "clear", queue, operator=operator)
+        await self.publish(inbox, [b"x"] * 3, queue)
+        count = await self.count(queue)
+        if (
+            count is None or not 8 <= count <= 18
+        ):  # what was there before stays, and perhaps those ten behind it
+            self.wrong("O9", f"{count} messages are ready where 8 to 18 should be")
+        await self._set(queue, {"expires": 100}, operator=operator)
+        await self.goes_unasked(queue, 0.1)
+        await self.door.order("policies", "clear", queue, operator=operator)
+        await self.link.open(2)
+        await self.link.call(commands.Queue.Delete(queue=dead), 2)
+        await self.link.call(commands.Channel.Close(200, "", 0, 0), 2)
+
+    async def _declare(self, queue: str) -> None:
+        await self.link.open(2)
+        await self.link.call(commands.Queue.Declare(queue=queue, durable=self.rng.random() < 0.6), 2)
+        await self.link.call(commands.Channel.Close(200, "", 0, 0), 2)
+
+    async def _set(self, queue: str, definition: dict[str, Any], *, operator: bool) -> None:
+        pattern = f"^{queue.replace('.', '[.]')}$"
+        await self.door.order("policies", "set", queue, pattern, definition, 1, "queues", operator=operator)
+
+    async def counts(self, what: str, wanted: dict[str, int]) -> None:
+        """Tell the ledger if queues do not come to have so many messages."""
+        deadline = time.monotonic() + GONE_WITHIN
+        while (found := {queue: await self.count(queue) for queue in wanted}) != wanted:
+            if time.monotonic() > deadline:
+                self.wrong("O9", f"{what}: {found} instead of {wanted}")
+                return
+            await asyncio.sleep(0.01)
+
+    async def _tenant(self) -> None:
+        """A vhost with a user of its own, a queue and limits."""
+        name, door = self.name("tenant"), self.door
+        await door.order("vhosts", "put", name, description="churn")
+        await door.order("users", "put", name, tags=["management"], password=name)
+        await door.order("users", "set_permissions", name, name, configure=".*", write=".*", read=".*")
+        await door.order("users", "set_topic_permissions", name, name, "amq.topic", write="^a", read="^b")
+        await door.order("vhosts", "set_limits", name, {"max-queues": 10})
+        await door.order("topology", "declare_queue", name, "q", durable=True)
+        await door.order("topology", "bind", name, "amq.topic", "q", routing_key="a.#")
+        await door.order("vhosts", "delete", name)
+        await door.order("users", "delete", name)
+
+    async def _limits(self) -> None:
+        """Of users and vhosts."""
+        await self.door.order("vhosts", "set_limits", "/", {"max-connections": 10_000, "max-queues": 100_000})
+        await self.door.order("users", "set_limits", "guest", {"max-connections": 10_000})
+        await self.door.order("users", "clear_limits", "guest")
+        await self.door.order("vhosts", "set_limits", "/", {})
+
+    async def _look(self) -> None:
+        """List everything, and export it."""
+        for listing in ("connections", "channels", "consumers", "queues"):
+            if not await self.door.order("listings", listing):
+                self.wrong("O9", f"there are no {listing}")
+        await self.door.order("definitions", "export_file")
+
+
+def _to(queue: str) -> dict[str, str]:
+    return {"dead-letter-routing-key": queue}
+
+
 ACTORS: tuple[type[Actor], ...] = (
     Declaring,
     Declaring,
@@ -422,6 +522,7 @@ ACTORS: tuple[type[Actor], ...] = (
     Storming,
     Delaying,
     Alone,
+    Governing,
 )
 
 

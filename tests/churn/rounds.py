@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Thread
 
 from churn.actors import ACTORS, Actor, Delaying
+from churn.governed import PROGRAM
 from churn.memory import ALLOWED_GROWTH, MEBI, Sample, growth, judged, sample
 from crash import load as plain, moves
 from crash.journeys import Journeys
@@ -174,7 +175,7 @@ class Churn:
 
     def _actors(self) -> Sequence[Actor]:
         return [
-            actor(self.ledger, self.port, random.Random(self.rng.random()), number)
+            actor(self.ledger, self.port, random.Random(self.rng.random()), number, self.site.home)
             for number, actor in enumerate(ACTORS)
             if moves.DELAYED in self.features or actor is not Delaying
         ]
@@ -240,7 +241,7 @@ async def churn(
         allowance: seconds that its start may take.
 
     """
-    site = Site(home, *settings, allowance=allowance)
+    site = Site(home, *settings, program=PROGRAM, allowance=allowance)
     ledger: Ledger = site.ledger
     campaign = Churn(site, random.Random(seed), features, allowed)
     try:
