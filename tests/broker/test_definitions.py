@@ -14,7 +14,16 @@ from broker.credentials import Password, check_password
 from broker.definitions import Definitions, NullJournal
 from broker.server import Server
 from broker.vhost import VHost
-from storage.definitions import BindingRow, ExchangeRow, QueueRow, VHostRow, decode, encode
+from storage.definitions import (
+    BindingRow,
+    ExchangeRow,
+    GlobalParameterRow,
+    PolicyRow,
+    QueueRow,
+    VHostRow,
+    decode,
+    encode,
+)
 from storage.errors import DamagedError, UnknownFormatError
 from storage.memory import MemoryQueue
 
@@ -382,6 +391,29 @@ def test_damage_stops_the_start(client, node):
 
     with pytest.raises(DamagedError, match="checksum"):
         node.restarted()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        PolicyRow(1, False, b"p", b"", b"{", 0, b"all"),
+        PolicyRow(1, True, b"p", b"", b"\xff", 0, b"all"),
+        GlobalParameterRow(b"n", b""),
+    ],
+)
+def test_what_is_no_json_stops_the_start(row):
+    """It is damage as any other, although the checksum is right."""
+    with pytest.raises(DamagedError, match=f"definition {row.key().hex()} is damaged"):
+        StoringNode(written(VHostRow(1, b"/"), row))
+
+
+def test_a_policy_without_its_vhost_is_dropped(caplog):
+    """It is told in the log, and its row goes."""
+    node = StoringNode(written(VHostRow(1, b"/"), PolicyRow(9, False, b"p", b"", b"{}", 0, b"all")))
+    node.commit()
+
+    assert "dropping a stored definition: 'p': its vhost is gone" in caplog.text
+    assert 0 == kinds(node)["Y"]
 
 
 NO_TABLES = (b"", b"\0\0\0\1", EMPTY + b"?", b"\0\0\0\3\1a?")

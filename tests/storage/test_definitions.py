@@ -8,7 +8,9 @@ from hypothesis import given, strategies as st
 from storage.definitions import (
     BindingRow,
     ExchangeRow,
+    GlobalParameterRow,
     PermissionRow,
+    PolicyRow,
     QueueRow,
     Row,
     TopicPermissionRow,
@@ -25,7 +27,7 @@ from storage.errors import DamagedError
 
 KINDS = (
     VHostRow, VHostLimitsRow, UserRow, UserLimitsRow, PermissionRow, TopicPermissionRow, ExchangeRow, QueueRow,
-    BindingRow,
+    BindingRow, PolicyRow, GlobalParameterRow,
 )  # fmt: skip
 MAX_KEY = 511
 """What LMDB takes."""
@@ -34,6 +36,7 @@ _FIELDS = {
     int: st.integers(0, (1 << 64) - 1),
     bytes: st.binary(max_size=300),
     bool: st.booleans(),
+    int | float: st.integers(-(1 << 63), (1 << 64) - 1) | st.floats(allow_nan=False),
     int | None: st.none() | st.integers(0, 1 << 40),
     list[bytes]: st.lists(st.binary(max_size=20), max_size=4),
 }

@@ -1,0 +1,131 @@
+"""Parameters of vhosts and global ones: where they lead, and what RabbitMQ says of those that cannot be."""
+
+from typing import Any
+
+import pytest
+from fakes import StoringNode
+
+from broker.auth import VHostLimits
+from broker.parameters import Parameter, ParameterError
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    return StoringNode()
+
+
+def fault(node: StoringNode, component: str, name: str, value: Any) -> str:
+    """What is said of a parameter that cannot be set."""
+    with pytest.raises(ParameterError) as error:
+        node.parameters.set("/", component, name, value)
+    return str(error.value).removeprefix("Validation failed\n\n").removesuffix("\n")
+
+
+def test_a_vhosts_limits_are_a_parameter(node):
+    """They are those that the server goes by; a negative one is none, and clearing lifts them."""
+    node.parameters.set("/", "vhost-limits", "limits", {"max-connections": 5, "max-queues": -1})
+    assert VHostLimits(5, None) == node.users.vhost_limits("/")
+    assert [Parameter("/", "vhost-limits", "limits", {"max-connections": 5})] == node.parameters.list("/")
+    node.parameters.clear("/", "vhost-limits", "limits")
+
+    assert VHostLimits() == node.users.vhost_limits("/")
+    assert [] == node.parameters.list()
+
+
+def test_an_empty_list_sets_no_limits(node):
+    """Erlang's lists of pairs are empty lists, and so RabbitMQ's limits are."""
+    node.users.set_vhost_limits("/", VHostLimits(1, 2))
+    node.parameters.set("/", "vhost-limits", "limits", [])
+
+    assert VHostLimits() == node.users.vhost_limits("/")
+
+
+def test_operator_policies_are_parameters(node):
+    """RabbitMQ lists and exports them so; policies are none."""
+    term = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
+    node.parameters.set("/", "operator_policy", "o", term)
+    node.vhosts["/"].policies.set("p", "", {"max-length": 1})
+    expected = Parameter("/", "operator_policy", "o", term)
+
+    assert [expected] == node.parameters.list()
+    assert [expected] == node.parameters.list("/", "operator_policy")
+    assert [] == node.parameters.list("/", "vhost-limits")
+    assert ["o"] == [policy.name for policy in node.vhosts["/"].policies.list(operator=True)]
+    node.parameters.clear("/", "operator_policy", "o")
+    assert [] == node.parameters.list()
+
+
+@pytest.mark.parametrize(
+    ("component", "value", "text"),
+    [
+        ("shovel", {"a": 1}, "component shovel not found"),
+        ("policy", {}, "policies may not be set using this method"),
+        ("vhost-limits", {"foo": 1}, 'Unrecognised terms [{<<"foo">>,1}] in limits'),
+        ("vhost-limits", [1], "Unrecognised terms [1] in limits"),
+        ("vhost-limits", "x", 'limits not a list <<"x">>'),
+        (
+            "vhost-limits",
+            {"max-connections": "a"},
+            'max-connections should be a number, actually was <<"a">>',
+        ),
+        ("vhost-limits", {"max-queues": 1.5}, "max-queues should be a number, actually was 1.5"),
+        ("vhost-limits", {"max-queues": True}, "max-queues should be a number, actually was true"),
+        (
+            "operator_policy",
+            {"pattern": "a", "priority": 0},
+            'Key "definition" not found in limits',
+        ),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_refused(node, component, value, text):
+    """The texts are RabbitMQ's, and nothing has changed."""
+    assert text == fault(node, component, "limits", value)
+    assert [] == node.parameters.list()
+
+
+def test_limits_have_one_name(node):
+    """RabbitMQ stores others and crashes over them."""
+    assert "the parameter of component vhost-limits is named 'limits'" == fault(
+        node, "vhost-limits", "other", {"max-queues": 1}
+    )
+
+
+@pytest.mark.parametrize(
+    ("component", "name", "text"),
+    [
+        ("vhost-limits", "limits", "Parameter does not exist"),
+        ("operator_policy", "o", "Parameter does not exist"),
+        ("shovel", "s", "Parameter does not exist"),
+        ("policy", "p", "policies may not be cleared using this method"),
+    ],
+)
+def test_what_is_not_there_cannot_be_cleared(node, component, name, text):
+    """The texts are RabbitMQ's."""
+    with pytest.raises(ParameterError, match=f"^{text}$"):
+        node.parameters.clear("/", component, name)
+
+
+def test_global_parameters_are_kept(node):
+    """Any name has any value, whatever JSON has, and has it after a restart too."""
+    value = {"a": [1, 2.5, None, True, 10**30, "\xe9\ud800"]}
+    node.global_parameters.set("cluster_name", "first")
+    node.global_parameters.set("cluster_name", value)
+    node.global_parameters.set("n\udcff", 1)
+    node.global_parameters.set("gone", 1)
+    node.global_parameters.clear("gone")
+    node.commit()
+
+    assert {"cluster_name": value, "n\udcff": 1} == node.restarted().global_parameters.list()
+    with pytest.raises(ParameterError, match=r"^Parameter does not exist$"):
+        node.global_parameters.clear("gone")
+
+
+def test_parameters_of_vhosts_are_kept(node):
+    """They are limits and operator policies, which are."""
+    node.parameters.set("/", "vhost-limits", "limits", {"max-queues": 3})
+    term = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1}
+    node.parameters.set("/", "operator_policy", "o", term)
+    node.commit()
+
+    assert node.parameters.list() == node.restarted().parameters.list()
+    assert {**term, "apply-to": "all"} == node.parameters.list()[1].value
