@@ -218,6 +218,21 @@ def queue_type(arguments: Table) -> str:
     return QUORUM if arguments.get("x-queue-type") == ("longstr", QUORUM) else CLASSIC
 
 
+def with_default_type(
+    arguments: Table, default: str, *, durable: bool, exclusive: bool, auto_delete: bool
+) -> Table:
+    """The arguments of a `queue.declare` in a vhost whose `default_queue_type` is `default` ('' for none).
+
+    Where no type is given it is the default, if a queue with these properties (as declared) may be of it, and
+    otherwise classic.
+    """
+    if not default or "x-queue-type" in arguments:
+        return arguments
+    is_fit = default == CLASSIC or (durable and not exclusive and not auto_delete)
+    field: Field = ("longstr", default if is_fit else CLASSIC)
+    return dict(sorted({**arguments, "x-queue-type": field}.items()))
+
+
 def check_may_be_generated(arguments: Table) -> None:
     """Check that the server may choose the name of a queue with these arguments; before everything else.
 

@@ -58,7 +58,7 @@ class VHost:
     Attributes:
         record: is told of durable queues; None for nobody, and no queue has a qid then.
         policies: what applies to its queues and exchanges, without having been declared with them.
-        description, tags, default_queue_type: for whoever administers it; they change nothing here.
+        description, tags: for whoever administers it; they change nothing here.
 
     """
 
@@ -76,7 +76,7 @@ class VHost:
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""
-        """What RabbitMQ would make of a queue that is declared without a type; kept, and of no effect."""
+        """The type of queues that clients declare without one; '' for classic, and nothing is added to arguments."""
         self.record: VHostRecord | None = None
         self.policies = Policies(name, self.reconfigure)
         self.router = router = Router()

@@ -1,13 +1,13 @@
 """The queue class: declare, bind, unbind, purge, delete."""
 
 from broker.amqp.commands import Queue as Wire, make
-from broker.amqp.tables import Table
 from broker.arguments import (
     check_dead_letter_exchange_type,
     check_may_be_generated,
     check_queue_arguments,
     check_queue_equivalence,
     check_queue_properties,
+    with_default_type,
 )
 from broker.channel import Channel
 from broker.errors import access_refused, not_found, precondition_failed, resource
@@ -44,14 +44,20 @@ def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
 
 def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     vhost, host = channel.vhost, channel.host
-    arguments: Table = method.arguments or {}  # type: ignore[assignment]
+    auto_delete = bool(method.auto_delete)
+    arguments = with_default_type(
+        method.arguments or {},  # type: ignore[arg-type]
+        vhost.default_queue_type,
+        durable=bool(method.durable),
+        exclusive=bool(method.exclusive),
+        auto_delete=auto_delete,
+    )
     if name:
         check_name("queue", name)
     else:
         check_may_be_generated(arguments)
         name = vhost.generated_name()
     durable = bool(method.durable and not method.exclusive)
-    auto_delete = bool(method.auto_delete)
     owner = host if method.exclusive else None
     channel.check_permission("configure", "queue", name)
     queue = vhost.queues.get(name)

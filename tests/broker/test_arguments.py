@@ -16,6 +16,7 @@ from broker.arguments import (
     check_queue_arguments,
     check_queue_equivalence,
     check_queue_properties,
+    with_default_type,
 )
 from broker.errors import AMQPError, ReplyCode
 
@@ -382,6 +383,27 @@ def test_a_quorum_queue_is_durable_and_belongs_to_nobody(properties, fault):
     assert f"invalid property '{fault}' for queue 'q' in vhost '/'" == refusal(
         check_queue_properties, "q", "/", **declared, arguments={"x-queue-type": text("quorum")}
     )
+
+
+def test_a_vhosts_default_type_is_added_where_none_is_given():
+    """It is added where a queue with these properties may be of it, and classic otherwise."""
+
+    def typed(default, arguments=None, *, durable=True, exclusive=False, auto_delete=False):
+        table = with_default_type(
+            arguments or {}, default, durable=durable, exclusive=exclusive, auto_delete=auto_delete
+        )
+        return table.get("x-queue-type", ("", ""))[1]
+
+    assert ["", "quorum", "classic"] == [typed(default) for default in ("", "quorum", "classic")]
+    assert "classic" == typed("quorum", durable=False)
+    assert "classic" == typed("quorum", exclusive=True)
+    assert "classic" == typed("quorum", auto_delete=True)
+    assert "classic" == typed("quorum", {"x-queue-type": text("classic")})
+    assert "quorum" == typed("classic", {"x-queue-type": text("quorum")})
+    table = with_default_type(
+        {"x-z": number(1), "x-a": number(2)}, "quorum", durable=True, exclusive=False, auto_delete=False
+    )
+    assert ["x-a", "x-queue-type", "x-z"] == list(table)
 
 
 def test_the_server_chooses_names_of_classic_queues_only():

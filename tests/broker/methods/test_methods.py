@@ -199,3 +199,16 @@ def test_a_dead_letter_exchange_takes_its_permissions():
             "ACCESS_REFUSED - write access to exchange 'theirs' in vhost '/' refused for user 'me'"
             in (client.ask(method)[0])
         )
+
+
+def test_a_vhosts_default_type_is_that_of_its_queues(client):
+    """A queue declared without a type gets the default, may be declared again without, and keeps it when that changes."""
+    vhost = client.node.vhosts["/"]
+    vhost.default_queue_type = "quorum"
+    client.declare("durable", durable=True)
+    client.declare("passing")
+
+    assert ("quorum", "classic") == (vhost.queues["durable"].type, vhost.queues["passing"].type)
+    assert ["1 queue.declare-ok queue=durable"] == client.declare("durable", durable=True)
+    vhost.default_queue_type = ""
+    assert "inequivalent arg 'x-queue-type'" in client.declare("durable", durable=True)[0]
