@@ -10,6 +10,7 @@ Without a disk everything stays in memory, and ends with the broker.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
 from typing import Protocol
 
@@ -230,17 +231,25 @@ class DelayLine:
         taken, self._taken = self._taken, []
         waiting, self._waiting = self._waiting, []
 
-        def done(stored: bool) -> None:
-            if stored:
-                self.window.committed(put, taken)
-                for message in waiting:
-                    message.accepted()
-                return
-            for message in waiting:  # it stays here, and goes to disk when there is room
-                message.refused()
-            journal.when_safe(done)
+        journal.when_safe(partial(self._noted, journal, put, taken, waiting))
 
-        journal.when_safe(done)
+    def _noted(
+        self,
+        journal: Journal,
+        put: Sequence[Due],
+        taken: Sequence[Due],
+        waiting: Sequence[Persistent],
+        stored: bool,
+    ) -> None:
+        """What a turn has noted is on disk, or there was no room for it."""
+        if stored:
+            self.window.committed(put, taken)
+            for message in waiting:
+                message.accepted()
+            return
+        for message in waiting:  # it stays here, and goes to disk when there is room
+            message.refused()
+        journal.when_safe(partial(self._noted, journal, put, taken, waiting))
 
     # -- out --------------------------------------------------------------------------------------------------------
 

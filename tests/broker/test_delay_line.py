@@ -1,5 +1,6 @@
 """Delayed messages: exchanges that delay, their lines, and what becomes of them when the broker ends."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, m
 from broker.amqp.tables import Table
 from broker.config import StorageConfig
 from storage.check import Check, Finding
+from storage.message import Persistent
 
 
 def declare_exchange(
@@ -566,6 +568,20 @@ class TestOnDisk:
         assert sorted(out[:2000]) == out[:2000]
         assert 0 == line_of(following).count
         following.disk.close()
+
+    def test_nothing_of_a_message_that_is_on_disk_alone_stays_in_memory(self, disk_node):
+        """No cycle keeps it until somebody collects them: what is committed and not due soon is gone from memory."""
+        client = setup(disk_node)
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(8):
+                delayed(client, 10_000 - number, bytes(400_000))
+                disk_node.commit()
+            assert 8 > len(line_of(disk_node).window)
+            assert 0 == sum(type(each) is Persistent for each in gc.get_objects())
+        finally:
+            gc.enable()
 
     def test_the_check_reads_delayed_messages(self, disk_node, tmp_path):
         """A healthy table has no finding; a damaged row, a wrong count and an exchange that is gone are told."""
