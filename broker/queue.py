@@ -17,7 +17,7 @@ from broker.amqp.tables import Table
 from broker.arguments import QUORUM, queue_type
 from broker.consumer import Consumer
 from broker.rules import Keeper, Rules, may_expire
-from broker.settings import NO_SETTINGS, QueueSettings, queue_settings
+from broker.settings import NO_SETTINGS, QueueSettings
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch
 from storage.message import Message
@@ -89,7 +89,6 @@ class Queue:
         "rules",
         "saves_all",
         "settings",
-        "settings",
         "single_active",
         "touched",
         "turn",
@@ -125,7 +124,6 @@ class Queue:
         self.type = queue_type(self.arguments)
         self.saves_all = self.type == QUORUM
         """All its messages are kept on disk, persistent or not."""
-        self.settings: QueueSettings = queue_settings(self.arguments)
         self.deleted = False
         self._keeper = keeper
         self.settings = NO_SETTINGS
