@@ -30,6 +30,13 @@ class PolicyError(ParameterError):
     """A policy cannot be set or cleared; the text is RabbitMQ's."""
 
 
+_SCOPES = {
+    "all": {EXCHANGES, CLASSIC_QUEUES, QUORUM_QUEUES},
+    "queues": {CLASSIC_QUEUES, QUORUM_QUEUES},
+}
+"""What else than one kind a policy may be for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A policy or operator policy.
@@ -53,19 +60,16 @@ class Policy:
     definition: Mapping[str, Any]
     priority: float = 0
     apply_to: str = "all"
-    _search: Matcher = field(init=False, repr=False, compare=False)
+    kinds: frozenset[str] = field(init=False, repr=False, compare=False)
+    """`EXCHANGES` and what `queue_kind` returns, as far as it is for them."""
+    search: Matcher = field(init=False, repr=False, compare=False)
+    """Whether the octets of a name match."""
 
     def __post_init__(self) -> None:
+        kinds = (kind for kind, barred in IMPOSSIBLE.items() if barred.isdisjoint(self.definition))
+        object.__setattr__(self, "kinds", frozenset(kinds) & _SCOPES.get(self.apply_to, {self.apply_to}))
         # unlike a permission's, an empty pattern matches all names
-        object.__setattr__(self, "_search", compile_pattern(self.pattern or ".*"))
-
-    def matches(self, kind: str, name: str) -> bool:
-        """Whether it applies to things of that kind (`EXCHANGES` or what `queue_kind` returns) and name."""
-        if self.apply_to not in {kind, "all"} and not (self.apply_to == "queues" and kind != EXCHANGES):
-            return False
-        if not IMPOSSIBLE[kind].isdisjoint(self.definition):
-            return False
-        return bool(self._search(name.encode("utf-8", "surrogateescape")))
+        object.__setattr__(self, "search", compile_pattern(self.pattern or ".*"))
 
     def term(self) -> dict[str, Any]:
         """It as keys and values, as parameters have it."""
@@ -87,10 +91,9 @@ class Applied:
     @property
     def definition(self) -> dict[str, Any]:
         """Both definitions in one, sorted by key; empty if nothing applies."""
-        return merged_definition(
-            self.policy.definition if self.policy else {},
-            self.operator_policy.definition if self.operator_policy else {},
-        )
+        policy = {} if self.policy is None else self.policy.definition
+        operator = {} if self.operator_policy is None else self.operator_policy.definition
+        return merged_definition(policy, operator)
 
 
 NOTHING = Applied()
@@ -116,13 +119,15 @@ class Policies:
     `record` is told of changes; None for nobody.
     """
 
-    __slots__ = ("_changed", "_kept", "_vhost", "record")
+    __slots__ = ("_changed", "_kept", "_ranked", "_vhost", "record")
 
     def __init__(self, vhost: str, changed: Callable[[], object]) -> None:
         self.record: PolicyRecord | None = None
         self._vhost = vhost
         self._changed = changed
         self._kept: tuple[dict[str, Policy], dict[str, Policy]] = ({}, {})
+        self._ranked: list[list[Policy]] = [[], []]
+        """The same, and the first that matches is the one that applies."""
 
     def __bool__(self) -> bool:
         return any(self._kept)
@@ -169,7 +174,7 @@ class Policies:
         self._kept[operator][policy.name] = policy
         if self.record is not None:
             self.record.policy_set(policy, operator=operator)
-        self._changed()
+        self._rank(operator=operator)
 
     def clear(self, name: str, *, operator: bool = False) -> None:
         """Remove a policy or operator policy; it is without effect at once. The caller runs a turn afterwards.
@@ -183,6 +188,12 @@ class Policies:
         del self._kept[operator][name]
         if self.record is not None:
             self.record.policy_cleared(name, operator=operator)
+        self._rank(operator=operator)
+
+    def _rank(self, *, operator: bool) -> None:
+        self._ranked[operator] = sorted(
+            self._kept[operator].values(), key=lambda policy: (-policy.priority, policy.name)
+        )
         self._changed()
 
     def get(self, name: str, *, operator: bool = False) -> Policy | None:
@@ -201,12 +212,15 @@ class Policies:
         """What applies to a thing of that kind (`EXCHANGES` or what `queue_kind` returns) and name."""
         if not self:
             return NOTHING
-        return Applied(*(_best(kept.values(), kind, name) for kept in self._kept))
+        octets = name.encode("utf-8", "surrogateescape")
+        policy, operator_policy = (_first(ranked, kind, octets) for ranked in self._ranked)
+        if policy is None is operator_policy:
+            return NOTHING
+        return Applied(policy, operator_policy)
 
 
-def _best(policies: Iterable[Policy], kind: str, name: str) -> Policy | None:
-    matching = (policy for policy in policies if policy.matches(kind, name))
-    return min(matching, key=lambda policy: (-policy.priority, policy.name), default=None)
+def _first(ranked: Iterable[Policy], kind: str, name: bytes) -> Policy | None:
+    return next((policy for policy in ranked if kind in policy.kinds and policy.search(name)), None)
 
 
 def queue_kind(arguments: Table) -> str:

@@ -78,7 +78,9 @@ _LIMITS = frozenset(
 
 
 def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) -> dict[str, Any]:
-    """What a policy and an operator policy say together, sorted by key."""
+    """What a policy and an operator policy say together, sorted by key as each of them is."""
+    if not policy or not operator:
+        return dict(policy or operator)
     return {
         key: min(policy[key], operator[key])
         if key in _LIMITS and key in policy and key in operator

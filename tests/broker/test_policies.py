@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fakes import Client, Node, StoringNode
+from fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, strategies as st
 
 from broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
@@ -401,7 +401,7 @@ def test_a_vhosts_limit_counts_as_soon_as_it_is_set():
 # -- after a restart ---------------------------------------------------------------------------------------------------
 
 
-def vhost(node: StoringNode) -> VHost:
+def vhost(node: Node) -> VHost:
     return node.vhosts["/"]
 
 
@@ -470,3 +470,27 @@ def test_consumers_are_left_alone(client):
 
     assert 2 == found.unacked_count
     assert 1 == len(found.consumers)
+
+
+def test_what_a_policy_limits_is_limited_after_a_restart(tmp_path):
+    """Messages of an earlier run count for the limits and times of a policy from the start."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    client.declare("q", durable=True)
+    client.declare("ttl", durable=True)
+    node.commit()
+    vhost(node).policies.set("p", "^q$", {"max-length": 3})
+    vhost(node).policies.set("t", "^ttl$", {"message-ttl": 1000})
+    for number in range(3):
+        client.publish("q", b"%d" % number, delivery_mode=2)
+        client.publish("ttl", b"%d" % number, delivery_mode=2)
+    node.commit()
+    node = node.restarted()
+    found = vhost(node).queues
+    Client(node).publish("q", b"4")
+    node.read()
+
+    assert (3, 3) == (found["q"].ready_count, found["ttl"].ready_count)
+    node.pass_time(1000)
+    assert (3, 0) == (found["q"].ready_count, found["ttl"].ready_count)
+    node.disk.close()
