@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from conformance.cases import Case, Outcome
 from conformance.explained import EXPLAINED, explanation
+from conformance.features import FEATURES
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
@@ -79,6 +80,16 @@ def _generated() -> str:
             [(f"`{c.id}`", _cell(c.statement), _expected(c.expect), _status(c)) for c in by_row[0]],
         )
     )
+    parts.append("### Queues, messages, consumers: which cases ask\n")
+    for heading, features in FEATURES.items():
+        rows = []
+        for feature in features:
+            cases = feature.covered(CASES)
+            statuses = dict.fromkeys(_status(case) for case in cases)
+            asked = ", ".join(_code(pattern) for pattern in feature.cases)
+            told = f"{len(cases)}: " + ", ".join(statuses) if cases else ""
+            rows.append((feature.name, asked, told, feature.note))
+        parts.append(_table((heading.lower(), "cases", "beside RabbitMQ", ""), rows))
     parts.append("### Explained differences from RabbitMQ 3.10.8\n")
     parts.append(
         _table(

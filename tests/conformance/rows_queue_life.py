@@ -319,3 +319,25 @@ def _(s: Session) -> int:
     opened.call("queue.bind", queue="", exchange=s.x, routing_key="")
     opened.publish(s.x, s.q, b"x")
     return opened.drain(s.q)
+
+
+@case("queue.names", "a name may have 255 octets, of any letters", ok(b"x"))
+def _(s: Session) -> bytes | None:
+    opened = s.channel()
+    name = s.q + "ä\N{GREEK SMALL LETTER OMEGA}\N{RABBIT} /%#*."
+    name += "x" * (255 - len(name.encode()))
+    opened.queue(name)
+    opened.publish("", name, b"x")
+    return opened.get(name)
+
+
+@case("queue.version", "the version of a queue makes no difference to its clients", ok([b"2", b"3"]))
+def _(s: Session) -> list[bytes | None]:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-queue-version": 1})
+    opened.queue(s.q + "2", arguments={"x-queue-version": 2, "x-max-length": 2})
+    opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
+    for body in (b"1", b"2", b"3"):
+        opened.publish("", s.q + "2", body, headers={"CC": [s.q]})
+    assert opened.drain(s.q) == 3, "version 1 lacks some"
+    return [opened.get(s.q + "2"), opened.get(s.q + "2")]

@@ -1,7 +1,9 @@
 """Every case against our broker, and the tables about the cases against each other."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from conformance import report
 from conformance.brokers import SET_UPS, Broker, start_ours
 from conformance.cases import Case, run
 from conformance.explained import EXPLAINED
+from conformance.features import FEATURES
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
@@ -68,6 +71,14 @@ def test_every_explanation_explains() -> None:
 
         assert covered, explanation.cases
         assert any(explanation.theirs(case.expect) != case.expect for case in covered), explanation.cases
+
+
+def test_every_feature_is_asked_about() -> None:
+    """Each pattern of a feature covers a case, and a feature without cases says why."""
+    for feature in itertools.chain(*FEATURES.values()):
+        assert feature.cases or feature.note, feature.name
+        for pattern in feature.cases:
+            assert any(fnmatchcase(case.id, pattern) for case in CASES), (feature.name, pattern)
 
 
 def test_document_agrees() -> None:
