@@ -99,7 +99,7 @@ class PolicyEntry(Entry, kw_only=True):
     name: str
     pattern: str
     definition: dict[str, Any] | list[tuple[str, Any]]
-    priority: int = 0
+    priority: int | float = 0
     apply_to: str = msgspec.field(default="all", name="apply-to")
 
 

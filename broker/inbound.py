@@ -223,6 +223,7 @@ class Inbound:
         touched = self.node.turn.queues
         prefix, total, head, channel, route, saved = self._repeat
         latest: Route | None = None
+        begun = False
         while True:
             if startswith(prefix, at) and not channel.missing:  # type: ignore[union-attr]
                 # The same publish as the last but for its body: method, header and the body frame's head are equal.
@@ -346,6 +347,7 @@ class Inbound:
                             continue
                     publishing.route = way
                     publishing.missing = -1
+                    begun = True
                     at = end
                     continue
                 if ids == BASIC_ACK and length == 13:
@@ -417,6 +419,7 @@ class Inbound:
                 if assembling is None or assembling.missing >= 0:
                     self._stray_content(number, data, at, end, kind)
                 else:
+                    self.published = True
                     self._header(assembling, data, at, end)
             else:
                 self._resume_at = end
@@ -424,7 +427,8 @@ class Inbound:
                 self._other_frame(kind, number, data, at, end)
             at = end
         if latest is not None:
-            self.published = True
+            if not begun:  # or it counts with its header, as in RabbitMQ
+                self.published = True
             self.published_to = latest.queues
         self._repeat = prefix, total, head, channel, route, saved
         return at

@@ -90,20 +90,14 @@ class Parameters:
             ParameterError: no such component, or no such value; nothing has changed then.
 
         """
-        if component == "policy":
-            raise ParameterError("policies may not be set using this method")
         if component == OPERATOR_POLICY:
             self._host.vhosts[vhost].policies.set_term(name, value, operator=True)
-        elif component == LIMITS:
-            refuse(check_keys(name, _LIMIT_KEYS, value))
-            if name != _LIMITS_NAME:
-                raise ParameterError(f"the parameter of component {LIMITS} is named '{_LIMITS_NAME}'")
-            limits = value or {}
-            self._host.users.set_vhost_limits(
-                vhost, VHostLimits(limits.get("max-connections"), limits.get("max-queues"))
-            )
-        else:
-            refuse([f"component {component} not found"])
+            return
+        check_parameter(component, name, value)
+        limits = value or {}
+        self._host.users.set_vhost_limits(
+            vhost, VHostLimits(limits.get("max-connections"), limits.get("max-queues"))
+        )
 
     def clear(self, vhost: str, component: str, name: str) -> None:
         """Remove a parameter of a vhost that exists; the caller runs a turn afterwards.
@@ -203,18 +197,30 @@ def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> 
     return faults
 
 
+def check_parameter(component: str, name: str, value: Any) -> None:
+    """Raise ParameterError for a parameter that cannot be set; operator policies know themselves."""
+    if component == "policy":
+        raise ParameterError("policies may not be set using this method")
+    if component != LIMITS:
+        refuse([f"component {component} not found"])
+    refuse(check_keys(name, _LIMIT_KEYS, value))
+    if name != _LIMITS_NAME:
+        raise ParameterError(f"the parameter of component {LIMITS} is named '{_LIMITS_NAME}'")
+
+
 def check_number(key: str, value: Any) -> Iterable[str]:
     """An integer or a float."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         yield f"{key} should be a number, actually was {term_text(value)}"
 
 
-def _check_integer(key: str, value: Any) -> Iterable[str]:
+def check_integer(key: str, value: Any) -> Iterable[str]:
+    """An integer."""
     if not isinstance(value, int) or isinstance(value, bool):
         yield f"{key} should be a number, actually was {term_text(value)}"
 
 
-_LIMIT_KEYS = {"max-connections": (_check_integer, False), "max-queues": (_check_integer, False)}
+_LIMIT_KEYS = {"max-connections": (check_integer, False), "max-queues": (check_integer, False)}
 
 
 def pairs_text(pairs: Mapping[str, Any]) -> str:

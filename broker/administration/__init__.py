@@ -18,6 +18,7 @@ from broker.administration.access import (
 )
 from broker.administration.definitions import DefinitionsAdministration
 from broker.administration.listings import Listings
+from broker.administration.policies import PolicyAdministration
 from broker.administration.topology import TopologyAdministration
 from broker.administration.users import UserAdministration
 from broker.administration.vhosts import VHostAdministration
@@ -38,6 +39,7 @@ class Administration:
     def __init__(self, site: Site) -> None:
         self.users = UserAdministration(site)
         self.vhosts = VHostAdministration(site)
+        self.policies = PolicyAdministration(site)
         self.topology = TopologyAdministration(site)
         self.listings = Listings(site)
         self.definitions = DefinitionsAdministration(site)

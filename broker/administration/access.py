@@ -1,6 +1,5 @@
 """Who may administer what, and what an operation raises."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -8,6 +7,7 @@ from broker.alarms import DiskAlarm, MemoryAlarm
 from broker.auth import User, Users
 from broker.connection import Connection
 from broker.errors import AMQPError, ReplyCode
+from broker.parameters import GlobalParameters, Parameters, check_integer, check_keys
 from broker.turn import Turn
 from broker.vhost import VHost
 
@@ -46,8 +46,13 @@ class Site(Protocol):
     turn: Turn
     users: Users
     vhosts: dict[str, VHost]
+    parameters: Parameters
     connections: set[Connection]
     alarm: str
+
+    @property
+    def global_parameters(self) -> GlobalParameters:
+        """Those of no vhost."""
 
     @property
     def watch(self) -> Alarms:
@@ -164,13 +169,9 @@ def checked_limits(value: Any, allowed: tuple[str, str], term: str) -> dict[str,
         BadRequestError: unknown names, or values that are no integers.
 
     """
-    if not isinstance(value, Mapping):
-        raise BadRequestError(f"{term} not a list {value}")
-    for name, number in value.items():
-        if name not in allowed:
-            raise BadRequestError(f'Unrecognised terms [{{<<"{name}">>,{number}}}] in {term}')
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise BadRequestError(f"{name} should be a number, actually was {number}")
+    faults = check_keys(term, dict.fromkeys(allowed, (check_integer, False)), value)
+    if faults:
+        raise BadRequestError("\n".join(faults))
     return dict(value)
 
 

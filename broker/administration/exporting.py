@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from broker import COMPATIBLE_VERSION, __version__
-from broker.administration.importing import LIMITS, RESERVED
+from broker.administration.importing import RESERVED
 from broker.administration.users import shown_user_limits
 from broker.administration.vhosts import shown_vhost_limits
 from broker.auth import User, Users
@@ -14,8 +14,10 @@ from broker.definitions_file import (
     BindingEntry,
     Document,
     ExchangeEntry,
+    GlobalParameterEntry,
     ParameterEntry,
     PermissionEntry,
+    PolicyEntry,
     QueueEntry,
     TopicPermissionEntry,
     UserEntry,
@@ -23,6 +25,7 @@ from broker.definitions_file import (
     json_text,
     plain_arguments,
 )
+from broker.parameters import GlobalParameters, Parameters
 from broker.queue import Queue
 from broker.vhost import VHost
 
@@ -32,6 +35,10 @@ class Defined(Protocol):
 
     users: Users
     vhosts: dict[str, VHost]
+
+    @property
+    def global_parameters(self) -> GlobalParameters:
+        """Those of no vhost."""
 
 
 def exported(defined: Defined) -> Document:
@@ -51,6 +58,8 @@ def exported(defined: Defined) -> Document:
         permissions=list(_permissions(defined.users)),
         topic_permissions=list(_topic_permissions(defined.users)),
         parameters=list(_parameters(defined)),
+        global_parameters=list(_global_parameters(defined.global_parameters)),
+        policies=[entry for vhost in vhosts for entry in _policies(vhost)],
         exchanges=[entry for vhost in vhosts for entry in _exchanges(vhost)],
         queues=[entry for vhost in vhosts for entry in _queues(vhost)],
         bindings=[entry for vhost in vhosts for entry in _bindings(vhost)],
@@ -100,10 +109,30 @@ def _topic_permissions(users: Users) -> Iterator[TopicPermissionEntry]:
 
 
 def _parameters(defined: Defined) -> Iterator[ParameterEntry]:
-    for name in defined.vhosts:
-        limits = shown_vhost_limits(defined.users.vhost_limits(name))
-        if limits:
-            yield ParameterEntry(vhost=json_text(name), component=LIMITS, name="limits", value=limits)
+    for each in Parameters(defined).list():
+        yield ParameterEntry(
+            vhost=json_text(each.vhost),
+            component=each.component,
+            name=json_text(each.name),
+            value=each.value,
+        )
+
+
+def _global_parameters(parameters: GlobalParameters) -> Iterator[GlobalParameterEntry]:
+    for name, value in parameters.list().items():
+        yield GlobalParameterEntry(name=json_text(name), value=value)
+
+
+def _policies(vhost: VHost) -> Iterator[PolicyEntry]:
+    for policy in vhost.policies.list():
+        yield PolicyEntry(
+            vhost=json_text(vhost.name),
+            name=json_text(policy.name),
+            pattern=json_text(policy.pattern),
+            definition=dict(policy.definition),
+            priority=policy.priority,
+            apply_to=policy.apply_to,
+        )
 
 
 def _exchanges(vhost: VHost) -> Iterator[ExchangeEntry]:

@@ -21,8 +21,10 @@ from broker.definitions_file import (
     DefinitionsError,
     Document,
     ExchangeEntry,
+    GlobalParameterEntry,
     ParameterEntry,
     PermissionEntry,
+    PolicyEntry,
     QueueEntry,
     TopicPermissionEntry,
     UserEntry,
@@ -33,13 +35,13 @@ from broker.definitions_file import (
     where,
 )
 from broker.errors import AMQPError, resource
+from broker.parameters import OPERATOR_POLICY, ParameterError, check_keys, check_parameter, refuse
+from broker.policy_keys import OPERATOR_POLICY_KEYS, POLICY_KEYS
 from exchanges.errors import ExchangeError
 from exchanges.router import EXCHANGE_TYPES, Router
 
 log = logging.getLogger("leveret.definitions")
 
-LIMITS = "vhost-limits"
-"""The component under which RabbitMQ keeps the limits of a vhost among its parameters."""
 RESERVED = "amq."
 _SHORT = 255
 """Octets of a name or key, on the wire and in the store."""
@@ -69,6 +71,8 @@ class Plan:
             ("permissions", self._permission),
             ("topic_permissions", self._topic_permission),
             ("parameters", self._parameter),
+            ("global_parameters", self._global_parameter),
+            ("policies", self._policy),
             ("exchanges", self._exchange),
             ("queues", self._queue),
             ("bindings", self._binding),
@@ -80,8 +84,15 @@ class Plan:
                     steps.append(plan(entry))
                 except AMQPError as error:
                     raise BadRequestError(f"{where(section, at, entry)}: {error.explanation}") from None
-                except (AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError) as error:
-                    raise BadRequestError(f"{where(section, at, entry)}: {error}") from None
+                except (
+                    AdministrationError,
+                    DefinitionsError,
+                    ExchangeError,
+                    InvalidPatternError,
+                    ParameterError,
+                ) as error:
+                    text = str(error).removeprefix("Validation failed").strip()
+                    raise BadRequestError(f"{where(section, at, entry)}: {text}") from None
         return steps
 
     def _vhost(self, entry: VHostEntry) -> Step:
@@ -142,10 +153,29 @@ class Plan:
 
     def _parameter(self, entry: ParameterEntry) -> Step:
         self._check_vhost(entry.vhost)
-        if entry.component == LIMITS:
-            limits = checked_limits(as_object(entry.value) or {}, VHOST_LIMITS, "limits")
-            return lambda: set_vhost_limits(self._site, entry.vhost, limits)
-        raise BadRequestError(f"component {entry.component} not found")
+        value = as_object(entry.value)
+        if entry.component == OPERATOR_POLICY:
+            if isinstance(value, dict):
+                value = value | {"definition": as_object(value.get("definition"))}
+            refuse(check_keys(entry.name, OPERATOR_POLICY_KEYS, value))
+        else:
+            check_parameter(entry.component, entry.name, value)
+        return lambda: self._site.parameters.set(entry.vhost, entry.component, entry.name, value)
+
+    def _global_parameter(self, entry: GlobalParameterEntry) -> Step:
+        value = as_object(entry.value)
+        return lambda: self._site.global_parameters.set(entry.name, value)
+
+    def _policy(self, entry: PolicyEntry) -> Step:
+        self._check_vhost(entry.vhost)
+        term = {
+            "pattern": entry.pattern,
+            "definition": as_object(entry.definition),
+            "priority": entry.priority,
+            "apply-to": entry.apply_to,
+        }
+        refuse(check_keys(entry.name, POLICY_KEYS, term))
+        return lambda: self._site.vhosts[entry.vhost].policies.set_term(entry.name, term)
 
     def _exchange(self, entry: ExchangeEntry) -> Step:
         self._check_vhost(entry.vhost)
@@ -157,14 +187,20 @@ class Plan:
             raise BadRequestError(f"unknown exchange type '{entry.type}'")
         check_alternate_exchange_type(entry.name, entry.vhost, arguments)
         self._scratch.declare(_scratch_name(entry.vhost, entry.name), entry.type, arguments=arguments)
-        return lambda: self._site.vhosts[entry.vhost].router.declare(
-            entry.name,
-            entry.type,
-            durable=entry.durable,
-            auto_delete=entry.auto_delete,
-            internal=entry.internal,
-            arguments=arguments,
-        )
+
+        def make() -> None:
+            vhost = self._site.vhosts[entry.vhost]
+            if vhost.router.get(entry.name) is None:
+                vhost.declare_exchange(
+                    entry.name,
+                    entry.type,
+                    durable=entry.durable,
+                    auto_delete=entry.auto_delete,
+                    internal=entry.internal,
+                    arguments=arguments,
+                )
+
+        return make
 
     def _queue(self, entry: QueueEntry) -> Step:
         self._check_vhost(entry.vhost)

@@ -12,6 +12,7 @@ from broker.connection import Connection
 from broker.consumer import Consumer
 from broker.definitions_file import plain_arguments
 from broker.flow import Pause
+from broker.policies import Applied
 from broker.queue import Queue
 from broker.vhost import VHost
 
@@ -153,6 +154,7 @@ class Listings:
             "messages_ready": queue.ready_count,
             "messages_unacknowledged": unacked,
             "consumers": queue.consumer_count,
+            **shown_policies(vhost.queue_policies(queue)),
             "consumer_capacity": queue.consumer_capacity,
             "single_active_consumer_tag": active.tag
             if (active := queue.active_consumer) is not None
@@ -187,6 +189,16 @@ class Listings:
         if disk.raised:
             found.append({"resource": "disk", "free": disk.free, "limit": disk.limit, "full": disk.full})
         return found
+
+
+def shown_policies(applied: Applied) -> dict[str, Any]:
+    """Which policies apply, and what they say together."""
+    policy, operator = applied.policy, applied.operator_policy
+    return {
+        "policy": None if policy is None else policy.name,
+        "operator_policy": None if operator is None else operator.name,
+        "effective_policy_definition": applied.definition,
+    }
 
 
 def connection_state(connection: Connection, alarm: str, now: float) -> str:

@@ -193,6 +193,7 @@ def _table(arguments: Mapping[str, Any] | None) -> Table:
 
 def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
     """An exchange under RabbitMQ's names; of one that delays also how many messages wait, as with the plugin."""
+    policy = vhost.exchange_policies(exchange).policy
     delayed = {} if exchange.line is None else {"messages_delayed": exchange.line.count}
     return {
         "name": exchange.name,
@@ -202,6 +203,7 @@ def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
         "arguments": plain_arguments(exchange.arguments),
+        "policy": None if policy is None else policy.name,
     } | delayed
 
 

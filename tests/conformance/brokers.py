@@ -116,6 +116,7 @@ SET_UPS = {
             ),
         ),
         SetUp("ending"),
+        SetUp("short"),
     )
 }
 
@@ -156,6 +157,38 @@ class Broker:
     def log(self) -> str:
         """Everything the process wrote."""
         return (self.home / "output.log").read_text(errors="replace")
+
+    def short_of(self, *resources: str) -> None:
+        """Have memory or disk, or both, be short from now on, and nothing else; set-up "short" only.
+
+        RabbitMQ knows when this returns; ours within a fraction of a second.
+        """
+        if self.kind == "ours":
+            for name in ("memory", "disk"):
+                path = self.home / name
+                path.touch() if name in resources else path.unlink(missing_ok=True)
+            return
+        watermark = ("absolute", "1") if "memory" in resources else ("0.9",)
+        self.control("set_vm_memory_high_watermark", *watermark)
+        self.control("set_disk_free_limit", "1000000GB" if "disk" in resources else "1MB")
+
+    def control(self, *words: str) -> str:
+        """Run rabbitmqctl against a RabbitMQ node; what it printed."""
+        server = rabbitmq_server()
+        assert server is not None
+        command = [str(Path(server).with_name("rabbitmqctl")), "--quiet", "--node"]
+        done = subprocess.run(
+            [*command, self.environment["RABBITMQ_NODENAME"], *words],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            check=False,
+            timeout=60,
+        )
+        if done.returncode:
+            message = f"rabbitmqctl {words[0]}: {done.stdout}{done.stderr}"
+            raise StartError(message)
+        return done.stdout
 
     def stop(self) -> None:
         """End the process and remove its data."""
@@ -219,7 +252,10 @@ def our_settings(setup: SetUp) -> list[str]:
 def start_ours(setup: SetUp) -> Broker:
     """Start this project's broker on an ephemeral port and wait until clients may connect."""
     home = Path(tempfile.mkdtemp(prefix="conformance-ours-"))
-    command = [sys.executable, "-m", "broker", "serve", "--data-dir", str(home / "data")]
+    program = ["-m", "broker"]
+    if setup.name == "short":
+        program = [str(Path(__file__).with_name("short_of.py")), str(home)]
+    command = [sys.executable, *program, "serve", "--data-dir", str(home / "data")]
     for value in our_settings(setup):
         command += ["--set", value]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}

@@ -8,7 +8,6 @@ Exit code 0: everything is equal. 1: something is not. 2: a broker did not start
 
 import asyncio
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +19,6 @@ from conformance.brokers import (  # noqa: E402
     Broker,
     SetUp,
     StartError,
-    rabbitmq_server,
     start_ours,
     start_rabbitmq,
 )
@@ -38,25 +36,6 @@ ARGUMENTS = {
     "table": {"x": T("l", 1), "y": "z", "inside": {}}, "array": T("A", [T("l", 1), "s", {"k": False}, T("A", [])]),
     "no fields": {}, "no items": T("A", []),
 }  # fmt: skip
-
-
-def control(broker: Broker, *words: str) -> str:
-    """Run rabbitmqctl against a node; what it printed."""
-    server = rabbitmq_server()
-    assert server is not None
-    command = [str(Path(server).with_name("rabbitmqctl")), "--quiet", "--node"]
-    done = subprocess.run(
-        [*command, broker.environment["RABBITMQ_NODENAME"], *words],
-        capture_output=True,
-        text=True,
-        env=broker.environment,
-        check=False,
-        timeout=60,
-    )
-    if done.returncode:
-        message = f"rabbitmqctl {words[0]}: {done.stdout}{done.stderr}"
-        raise StartError(message)
-    return done.stdout
 
 
 def set_up(broker: Broker) -> None:
@@ -80,7 +59,7 @@ def set_up(broker: Broker) -> None:
         ("set_global_parameter", "number", "12"),
         ("set_global_parameter", "object", '{"a": {"b": [1, "two"]}, "c": false}'),
     ):  # fmt: skip
-        control(broker, *words)
+        broker.control(*words)
     channel = broker.client().login("guest", "guest", "/").channel(1)
     _declare(channel)
     channel.client.send(0, "connection.close", reply_code=200)
@@ -214,7 +193,7 @@ async def through_ours(file: Path) -> bytes:
 
 def exported(broker: Broker, file: Path) -> dict[str, Any]:
     """The export of a RabbitMQ node."""
-    control(broker, "export_definitions", str(file))
+    broker.control("export_definitions", str(file))
     document: dict[str, Any] = json.loads(file.read_bytes())
     return document
 
@@ -262,7 +241,7 @@ def main() -> int:
             found += logins(theirs)
             node = start_rabbitmq(SetUp("two"))
             try:
-                control(node, "import_definitions", str(ours))
+                node.control("import_definitions", str(ours))
                 second = differences(json.loads(ours.read_bytes()), exported(node, again))
             finally:
                 node.stop()

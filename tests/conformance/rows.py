@@ -2,6 +2,7 @@
 
 from conformance import (
     rows_access,
+    rows_alarms,
     rows_bindings,
     rows_confirms,
     rows_connection,
@@ -31,6 +32,7 @@ LAST_ROW = 111
 CASES: list[Case] = [
     *rows_handshake.ROWS,
     *rows_connection.ROWS,
+    *rows_alarms.ROWS,
     *rows_frames.ROWS,
     *rows_exchanges.ROWS,
     *rows_bindings.ROWS,

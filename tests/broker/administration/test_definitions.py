@@ -192,7 +192,35 @@ WRONG = [
                 {"vhost": "v", "component": "vhost-limits", "name": "limits", "value": {"max-queues": "1"}}
             ]
         },
-        "max-queues should be a number, actually was 1",
+        'max-queues should be a number, actually was <<"1">>',
+    ),
+    (
+        {"parameters": [{"vhost": "v", "component": "shovel", "name": "s", "value": {}}]},
+        "parameters[0] (name 's', component 'shovel', vhost 'v'): component shovel not found",
+    ),
+    (
+        {
+            "parameters": [
+                {"vhost": "v", "component": "operator_policy", "name": "o", "value": {"pattern": ""}}
+            ]
+        },
+        "definition",
+    ),
+    (
+        {"policies": [{"vhost": "v", "name": "p", "pattern": "", "definition": {"bunnies": 1}}]},
+        "policies[0] (name 'p', vhost 'v'): [{<<\"bunnies\">>,1}] are not recognised policy settings",
+    ),
+    (
+        {"policies": [{"vhost": "v", "name": "p", "pattern": "(", "definition": {"max-length": 1}}]},
+        "pattern should be regular expression",
+    ),
+    (
+        {"policies": [{"vhost": "w", "name": "p", "pattern": "", "definition": {"max-length": 1}}]},
+        "Virtual host 'w'",
+    ),
+    (
+        {"global_parameters": [{"name": "g"}]},
+        "global_parameters[0] (name 'g'): Object missing required field `value`",
     ),
 ]
 

@@ -54,6 +54,7 @@ def test_what_is_declared_survives(node, topology):
         "auto_delete": False,
         "internal": False,
         "arguments": {"alternate-exchange": "amq.fanout"},
+        "policy": None,
     } in topology.exchanges(None, "/")
 
 

@@ -1,0 +1,146 @@
+"""Policies, operator policies and parameters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.administration.access import (
+    BadRequestError,
+    NotFoundError,
+    Right,
+    Site,
+    authorize,
+    found_vhost,
+    may_see,
+)
+from broker.auth import User
+from broker.parameters import LIMITS, OPERATOR_POLICY, ParameterError
+from broker.policies import Policy
+
+
+class PolicyAdministration:
+    """Policies and parameters. Every method takes who asks first (`access.authorize`).
+
+    A policymaker has the policies of vhosts it may connect to, and global parameters. What limits users, operator
+    policies and the limits of vhosts, is an administrator's to change.
+
+    Args:
+        site: the broker.
+
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    # -- policies ---------------------------------------------------------------------------------------------------
+
+    def all(
+        self, actor: User | None, vhost: str | None = None, *, operator: bool = False
+    ) -> list[dict[str, Any]]:
+        """The policies or operator policies of one vhost or of all that the actor may see."""
+        site = self._site
+        authorize(site.users, actor, Right.MANAGEMENT, vhost)
+        names = (
+            [name for name in site.vhosts if may_see(site.users, actor, name)] if vhost is None else [vhost]
+        )
+        return [
+            shown_policy(policy)
+            for name in names
+            for policy in found_vhost(site, name).policies.list(operator=operator)
+        ]
+
+    def get(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> dict[str, Any]:
+        """One policy; raises NotFoundError."""
+        authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
+        policy = found_vhost(self._site, vhost).policies.get(name, operator=operator)
+        if policy is None:
+            raise NotFoundError(f"policy '{name}' in vhost '{vhost}' does not exist")
+        return shown_policy(policy)
+
+    def set(
+        self, actor: User | None, vhost: str, name: str, term: Mapping[str, Any], *, operator: bool = False
+    ) -> None:
+        """Set a policy from RabbitMQ's keys: pattern, definition, priority (0), apply-to (all).
+
+        It is in effect at once. Raises NotFoundError, and BadRequestError with RabbitMQ's text.
+        """
+        self._authorize_change(actor, vhost, operator=operator)
+        if not name:
+            raise BadRequestError("a policy needs a name")
+        try:
+            found_vhost(self._site, vhost).policies.set_term(name, {"priority": 0, **term}, operator=operator)
+        except ParameterError as error:
+            raise BadRequestError(str(error)) from None
+
+    def clear(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> None:
+        """Remove a policy; it is without effect at once. Raises NotFoundError."""
+        self._authorize_change(actor, vhost, operator=operator)
+        try:
+            found_vhost(self._site, vhost).policies.clear(name, operator=operator)
+        except ParameterError as error:
+            raise NotFoundError(str(error)) from None
+
+    def _authorize_change(self, actor: User | None, vhost: str, *, operator: bool) -> None:
+        right = Right.ADMINISTRATOR if operator else Right.POLICYMAKER
+        authorize(self._site.users, actor, right, vhost)
+
+    # -- parameters -------------------------------------------------------------------------------------------------
+
+    def parameters(
+        self, actor: User | None, vhost: str | None = None, component: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The parameters of one vhost or of all that the actor may see, of one component or all."""
+        site = self._site
+        authorize(site.users, actor, Right.POLICYMAKER, vhost)
+        if vhost is not None:
+            found_vhost(site, vhost)
+        return [
+            {"vhost": each.vhost, "component": each.component, "name": each.name, "value": each.value}
+            for each in site.parameters.list(vhost, component)
+            if may_see(site.users, actor, each.vhost)
+        ]
+
+    def set_parameter(self, actor: User | None, vhost: str, component: str, name: str, value: Any) -> None:
+        """Set a parameter; raises NotFoundError, and BadRequestError with RabbitMQ's text."""
+        self._authorize_parameter(actor, vhost, component)
+        found_vhost(self._site, vhost)
+        try:
+            self._site.parameters.set(vhost, component, name, value)
+        except ParameterError as error:
+            raise BadRequestError(str(error)) from None
+
+    def clear_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> None:
+        """Remove a parameter; raises NotFoundError."""
+        self._authorize_parameter(actor, vhost, component)
+        found_vhost(self._site, vhost)
+        try:
+            self._site.parameters.clear(vhost, component, name)
+        except ParameterError as error:
+            raise NotFoundError(str(error)) from None
+
+    def _authorize_parameter(self, actor: User | None, vhost: str, component: str) -> None:
+        limiting = component in {LIMITS, OPERATOR_POLICY}
+        authorize(self._site.users, actor, Right.ADMINISTRATOR if limiting else Right.POLICYMAKER, vhost)
+
+    def global_parameters(self, actor: User | None) -> list[dict[str, Any]]:
+        """The global parameters."""
+        authorize(self._site.users, actor, Right.POLICYMAKER)
+        values = self._site.global_parameters.list()
+        return [{"name": name, "value": value} for name, value in values.items()]
+
+    def set_global_parameter(self, actor: User | None, name: str, value: Any) -> None:
+        """Set a global parameter, whatever its value."""
+        authorize(self._site.users, actor, Right.POLICYMAKER)
+        self._site.global_parameters.set(name, value)
+
+    def clear_global_parameter(self, actor: User | None, name: str) -> None:
+        """Remove a global parameter; raises NotFoundError."""
+        authorize(self._site.users, actor, Right.POLICYMAKER)
+        try:
+            self._site.global_parameters.clear(name)
+        except ParameterError as error:
+            raise NotFoundError(str(error)) from None
+
+
+def shown_policy(policy: Policy) -> dict[str, Any]:
+    """A policy under RabbitMQ's names."""
+    return {"vhost": policy.vhost, "name": policy.name, **policy.term()}

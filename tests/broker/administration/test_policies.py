@@ -1,0 +1,132 @@
+"""Administering policies and parameters."""
+
+import pytest
+from fakes import Client, StoringNode
+
+from broker.administration import BadRequestError, ForbiddenError, NotFoundError
+from broker.auth import User
+
+MAKER = User("maker", "", frozenset({"policymaker"}))
+TERM = {"pattern": "^q", "definition": {"max-length": 5}, "apply-to": "queues"}
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    return StoringNode()
+
+
+@pytest.fixture
+def policies(node):
+    return node.administration.policies
+
+
+def test_a_policy_shows_on_what_it_applies_to(node, policies):
+    """Setting one is in effect at once and survives; clearing it is too."""
+    Client(node).declare("q", durable=True)
+    policies.set(None, "/", "p", {**TERM, "priority": 2})
+    policies.set(None, "/", "o", {"pattern": "", "definition": {"expires": 1000000}}, operator=True)
+    policies.set(None, "/", "x", {"pattern": "^amq.t", "definition": {"alternate-exchange": "amq.fanout"}})
+    node.commit()
+    node = node.restarted()
+    policies = node.administration.policies
+    (shown,) = node.administration.listings.queues(None)
+    exchanges = {each["name"]: each["policy"] for each in node.administration.topology.exchanges(None)}
+    before = node.vhosts["/"].queues["q"].settings.max_length
+    policies.clear(None, "/", "p")
+
+    assert ("p", "o", {"expires": 1000000, "max-length": 5}) == tuple(
+        shown[name] for name in ("policy", "operator_policy", "effective_policy_definition")
+    )
+    assert ("x", None) == (exchanges["amq.topic"], exchanges["amq.direct"])
+    assert {"vhost": "/", "name": "x", "apply-to": "all", "priority": 0} == {
+        key: value
+        for key, value in policies.get(None, "/", "x").items()
+        if key not in {"pattern", "definition"}
+    }
+    assert (5, None) == (before, node.vhosts["/"].queues["q"].settings.max_length)
+    assert (["x"], ["o"]) == tuple(
+        [each["name"] for each in policies.all(None, operator=operator)] for operator in (False, True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "term", "text"),
+    [
+        ("", TERM, "a policy needs a name"),
+        ("p", {**TERM, "pattern": "("}, "pattern should be regular expression"),
+        ("p", {**TERM, "definition": {"bunnies": 1}}, "are not recognised policy settings"),
+        ("p", {}, 'Key "pattern" not found'),
+    ],
+)
+def test_impossible_policies(policies, name, term, text):
+    """What is wrong with a policy is told as RabbitMQ tells it."""
+    with pytest.raises(BadRequestError, match=text):
+        policies.set(None, "/", name, term)
+
+
+def test_parameters(node, policies):
+    """Limits and operator policies are parameters too; a component that nobody knows is refused."""
+    policies.set_parameter(None, "/", "vhost-limits", "limits", {"max-queues": 5})
+    policies.set_parameter(
+        None, "/", "operator_policy", "o", {"pattern": "", "definition": {"expires": 1}, "priority": 0}
+    )
+    names = [(each["component"], each["name"]) for each in policies.parameters(None, "/")]
+    limits = node.administration.vhosts.limits(None)
+    policies.clear_parameter(None, "/", "vhost-limits", "limits")
+    with pytest.raises(BadRequestError, match="component shovel not found"):
+        policies.set_parameter(None, "/", "shovel", "s", {})
+    with pytest.raises(NotFoundError, match="Parameter does not exist"):
+        policies.clear_parameter(None, "/", "vhost-limits", "limits")
+
+    assert [("vhost-limits", "limits"), ("operator_policy", "o")] == names
+    assert ([{"vhost": "/", "value": {"max-queues": 5}}], ["o"]) == (
+        limits,
+        [each["name"] for each in policies.parameters(None)],
+    )
+
+
+def test_global_parameters(node, policies):
+    """They have any name and value, and survive."""
+    policies.set_global_parameter(None, "one", {"a": [1, None]})
+    policies.set_global_parameter(None, "two", 2)
+    node.commit()
+    policies = node.restarted().administration.policies
+    policies.clear_global_parameter(None, "two")
+    with pytest.raises(NotFoundError, match="Parameter does not exist"):
+        policies.clear_global_parameter(None, "two")
+
+    assert [{"name": "one", "value": {"a": [1, None]}}] == policies.global_parameters(None)
+
+
+def test_what_is_not_there(policies):
+    """Nor can it be looked at or cleared."""
+    for error, ask in (
+        (NotFoundError, lambda: policies.get(None, "/", "p")),
+        (NotFoundError, lambda: policies.clear(None, "/", "p")),
+        (NotFoundError, lambda: policies.all(None, "v")),
+        (NotFoundError, lambda: policies.set(None, "v", "p", TERM)),
+        (NotFoundError, lambda: policies.parameters(None, "v")),
+    ):
+        with pytest.raises(error):
+            ask()
+
+
+def test_what_a_policymaker_may(node, policies):
+    """Policies of vhosts it may enter; what limits others is an administrator's."""
+    node.add_vhost("v")
+    node.users.set_permissions("maker", "v", "", "", "")
+    policies.set(MAKER, "v", "p", TERM)
+    policies.clear(MAKER, "v", "p")
+    policies.set_global_parameter(MAKER, "g", 1)
+    for ask in (
+        lambda: policies.set(MAKER, "/", "p", TERM),
+        lambda: policies.set(MAKER, "v", "p", TERM, operator=True),
+        lambda: policies.clear(MAKER, "v", "p", operator=True),
+        lambda: policies.set_parameter(MAKER, "v", "vhost-limits", "limits", {}),
+        lambda: policies.set_parameter(MAKER, "v", "operator_policy", "p", TERM),
+        lambda: policies.parameters(MAKER, "/"),
+    ):
+        with pytest.raises(ForbiddenError):
+            ask()
+
+    assert [] == policies.all(MAKER)

@@ -1,0 +1,333 @@
+"""Alarms that come and go while clients are connected: who is told what, and when."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from conformance.cases import Cases, Session, ok
+from conformance.codec import encode_header
+from conformance.wire import Channel, QuietError
+
+ROWS = Cases()
+case = ROWS.case
+
+WAIT = 3.0
+"""Seconds within which either broker has noticed."""
+BLOCKED = ("connection.blocked", "connection.unblocked")
+
+
+@contextmanager
+def short_of(s: Session, *resources: str) -> Iterator[None]:
+    """Have these be short inside."""
+    s.broker.short_of(*resources)
+    try:
+        yield
+    finally:
+        s.broker.short_of()
+
+
+def told(opened: Channel, timeout: float = WAIT) -> str:
+    """The next that the client is told of blocking; nothing if nothing comes."""
+    try:
+        message = opened.client.receive(0, *BLOCKED, timeout=timeout)
+    except QuietError:
+        return "nothing"
+    return str(message.reason) if message.name == "connection.blocked" else "unblocked"
+
+
+def noticed(s: Session) -> None:
+    """Wait until the broker blocks whoever publishes."""
+    publishing(s)
+
+
+def publishing(s: Session) -> Channel:
+    """A client that has just been blocked because it published."""
+    opened = s.channel()
+    for _ in range(30):
+        opened.publish("amq.direct", "nowhere", b"x")
+        if not opened.client.quiet(0, "connection.blocked", timeout=0.1):
+            return opened
+    raise QuietError
+
+
+def free(s: Session) -> None:
+    """Wait until the broker lets publishers publish."""
+    opened = s.channel()
+    opened.publish("amq.direct", "nowhere", b"x")
+    if not opened.client.quiet(0, "connection.blocked", timeout=0.3):
+        opened.client.receive(0, "connection.unblocked", timeout=WAIT)
+
+
+def blocked(s: Session) -> Channel:
+    """A client that is blocked now, inside of `short_of`, and has been told so."""
+    opened = s.channel()
+    noticed(s)
+    opened.publish("amq.direct", "nowhere", b"x")
+    opened.client.receive(0, "connection.blocked", timeout=WAIT)
+    return opened
+
+
+def published(s: Session) -> Channel:
+    """A client that has published while nothing was short."""
+    free(s)
+    opened = s.channel()
+    opened.publish("amq.direct", "nowhere", b"x")
+    opened.sync()
+    return opened
+
+
+@case(
+    "alarm.earlier",
+    "whoever published before an alarm is told nothing as long as it does not publish again",
+    ok("nothing"),
+    setup="short",
+)
+def _(s: Session) -> str:
+    opened = published(s)
+    with short_of(s, "memory"):
+        noticed(s)
+        return told(opened, 0.5)
+
+
+@case(
+    "alarm.never",
+    "whoever has never published is told when it does",
+    ok(("nothing", "low on memory")),
+    setup="short",
+)
+def _(s: Session) -> tuple[str, str]:
+    free(s)
+    opened = s.channel()
+    with short_of(s, "memory"):
+        noticed(s)
+        before = told(opened, 0.5)
+        opened.publish("amq.direct", "nowhere", b"x")
+        return before, told(opened)
+
+
+@case(
+    "alarm.cleared",
+    "who was blocked is told when it may go on, and what it sent is done",
+    ok(("unblocked", 6)),
+    setup="short",
+)
+def _(s: Session) -> tuple[str, int]:
+    opened = s.channel()
+    opened.call("confirm.select")
+    with short_of(s, "memory"):
+        noticed(s)
+        opened.publish("amq.direct", "nowhere", b"x")
+        opened.client.receive(0, "connection.blocked", timeout=WAIT)
+        for _ in range(5):
+            opened.publish("amq.direct", "nowhere", b"x")
+    last = 0
+    said = told(opened)
+    while last < 6:
+        last = opened.receive("basic.ack", timeout=WAIT).delivery_tag
+    return said, last
+
+
+@case(
+    "alarm.again",
+    "who was blocked before is told of the next alarm once it publishes again",
+    ok(("nothing", "nothing", "nothing", "low on memory", "unblocked")),
+    setup="short",
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = published(s)
+    said = []
+    with short_of(s, "memory"):
+        noticed(s)
+        said.append(told(opened, 0.3))
+    free(s)
+    said.append(told(opened, 0.3))
+    with short_of(s, "memory"):
+        noticed(s)
+        said.append(told(opened, 0.3))
+        opened.publish("amq.direct", "nowhere", b"x")
+        said.append(told(opened))
+    said.append(told(opened))
+    return tuple(said)
+
+
+@case(
+    "alarm.second",
+    "a second alarm is nothing new to who is blocked already",
+    ok(("nothing", "nothing", "unblocked")),
+    setup="short",
+)
+def _(s: Session) -> tuple[str, ...]:
+    free(s)
+    said = []
+    with short_of(s, "memory"):
+        opened = blocked(s)
+        s.broker.short_of("memory", "disk")
+        said.append(told(opened, 1.0))
+        s.broker.short_of("disk")
+        said.append(told(opened, 1.0))
+    said.append(told(opened))
+    return tuple(said)
+
+
+@case("alarm.order", "both alarms are named, the disk first", ok("low on disk & memory"), setup="short")
+def _(s: Session) -> str:
+    free(s)
+    opened = s.channel()
+    with short_of(s, "disk", "memory"):
+        noticed(s)
+        opened.client.quiet(0, timeout=1.0)
+        opened.publish("amq.direct", "nowhere", b"x")
+        return told(opened)
+
+
+@case(
+    "alarm.disk",
+    "a disk alarm tells nobody who does not publish, either",
+    ok(("nothing", "nothing")),
+    setup="short",
+)
+def _(s: Session) -> tuple[str, str]:
+    opened = published(s)
+    with short_of(s, "disk"):
+        noticed(s)
+        said = told(opened, 0.3)
+    free(s)
+    return said, told(opened, 0.3)
+
+
+@case(
+    "alarm.untold",
+    "a client without the capability is only not read, and goes on afterwards",
+    ok((True, True)),
+    setup="short",
+)
+def _(s: Session) -> tuple[bool, bool]:
+    free(s)
+    opened = s.channel(capabilities={})
+    with short_of(s, "memory"):
+        noticed(s)
+        opened.publish("amq.direct", "nowhere", b"x")
+        opened.client.quiet(timeout=0.3)
+        opened.send("exchange.declare", exchange="amq.direct", type="direct", passive=True)
+        quiet = opened.client.quiet(timeout=0.7)
+    return quiet, opened.receive("exchange.declare-ok", timeout=WAIT).name == "exchange.declare-ok"
+
+
+@case(
+    "alarm.consumes",
+    "a blocked publisher's consumers get deliveries, and its acks wait",
+    ok((b"1", True, b"2")),
+    setup="short",
+)
+def _(s: Session) -> tuple[bytes, bool, bytes]:
+    free(s)
+    opened, other = s.channel(), s.channel()
+    opened.queue(s.q)
+    opened.call("basic.qos", prefetch_count=1)
+    opened.call("basic.consume", queue=s.q)
+    other.publish("", s.q, b"1")
+    other.publish("", s.q, b"2")
+    other.sync()
+    delivered = opened.receive("basic.deliver")
+    with short_of(s, "memory"):
+        noticed(s)
+        opened.publish("amq.direct", "nowhere", b"x")
+        opened.client.receive(0, "connection.blocked", timeout=WAIT)
+        opened.send("basic.ack", delivery_tag=delivered.delivery_tag)
+        waits = opened.quiet("basic.deliver", timeout=0.7)
+    return delivered.body, waits, opened.receive("basic.deliver", timeout=WAIT).body
+
+
+@case(
+    "alarm.heartbeats",
+    "a blocked client gets heartbeats, and its own are not missed",
+    ok((True, "unblocked")),
+    setup="short",
+)
+def _(s: Session) -> tuple[bool, str]:
+    free(s)
+    opened = s.channel(heartbeat=1)
+    with short_of(s, "memory"):
+        opened.client.frame(8, 0, b"")
+        noticed(s)
+        opened.publish("amq.direct", "nowhere", b"x")
+        opened.client.receive(0, "connection.blocked", timeout=WAIT)
+        beats = [opened.client.read_frame(timeout=3)[0] for _ in range(4)]
+    return beats == [8] * 4, told(opened)
+
+
+@case(
+    "alarm.parts",
+    "a publish blocks once its header has come, and not before",
+    ok(["nothing", "low on memory", "nothing", "nothing", "unblocked"]),
+    setup="short",
+)
+def _(s: Session) -> list[str]:
+    free(s)
+    opened = s.channel()
+    said = []
+    with short_of(s, "memory"):
+        noticed(s)
+        opened.send("basic.publish", exchange="amq.direct", routing_key="nowhere")
+        said.append(told(opened, 0.5))
+        opened.client.frame(2, 1, encode_header(4))
+        said.append(told(opened, 0.5))
+        opened.client.frame(3, 1, b"ab")
+        said.append(told(opened, 0.5))
+        opened.client.frame(3, 1, b"cd")
+        said.append(told(opened, 0.5))
+    said.append(told(opened, 0.5))
+    return said
+
+
+@case(
+    "alarm.close",
+    "a blocked client's close is answered when it may go on",
+    ok((True, "connection.close-ok")),
+    setup="short",
+)
+def _(s: Session) -> tuple[bool, str]:
+    free(s)
+    with short_of(s, "memory"):
+        opened = blocked(s)
+        opened.client.send(0, "connection.close", reply_code=200)
+        quiet = opened.client.quiet(0, timeout=0.7)
+    return quiet, opened.client.receive(0, "connection.close-ok", timeout=WAIT).name
+
+
+@case(
+    "alarm.newcomer",
+    "who connects meanwhile may declare, consume and be blocked",
+    ok(("nothing", "low on memory", "unblocked", 1)),
+    setup="short",
+)
+def _(s: Session) -> tuple[str, str, str, int]:
+    free(s)
+    with short_of(s, "memory"):
+        noticed(s)
+        opened = s.channel()
+        opened.queue(s.q)
+        before = told(opened, 0.3)
+        opened.publish("", s.q, b"x")
+        said = told(opened)
+    return before, said, told(opened), opened.ready(s.q, 1)
+
+
+@case(
+    "alarm.transaction",
+    "a transaction that published is committed when it may go on",
+    ok((True, 1)),
+    setup="short",
+)
+def _(s: Session) -> tuple[bool, int]:
+    free(s)
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("tx.select")
+    with short_of(s, "memory"):
+        noticed(s)
+        opened.publish("", s.q, b"x")
+        opened.client.receive(0, "connection.blocked", timeout=WAIT)
+        opened.send("tx.commit")
+        quiet = opened.client.quiet(1, timeout=0.7)
+    opened.receive("tx.commit-ok", timeout=WAIT)
+    return quiet, opened.ready(s.q, 1)

@@ -1,0 +1,31 @@
+"""Our broker, started so that a test says when memory or disk are short: a file of that name in a directory.
+
+python short_of.py DIRECTORY serve ...
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from broker import alarms, cli, disk, watch
+
+PLENTY = 1 << 60
+
+
+def main() -> None:
+    """Run the broker, its eyes replaced."""
+    place = Path(sys.argv.pop(1))
+    look = disk.Disk.room
+
+    def room(of: disk.Disk) -> Any:
+        return look(of)._replace(free=0 if (place / "disk").exists() else PLENTY)
+
+    alarms.DISK_SECONDS = (0.05, 0.05)
+    watch.MEMORY_SECONDS = 0.05
+    watch.anonymous_memory = lambda: PLENTY if (place / "memory").exists() else 0
+    disk.Disk.room = room
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
