@@ -26,6 +26,7 @@ class Sample:
         resident: VmRSS, octets; with the pages of the data file that are mapped.
         anonymous: RssAnon, octets: what it has allocated.
         files: open descriptors.
+        stored: octets of its data file; it grows to what was there at once at most, and keeps that.
 
     """
 
@@ -33,15 +34,17 @@ class Sample:
     resident: int
     anonymous: int
     files: int
+    stored: int = 0
 
 
-def sample(pid: int, seconds: float) -> Sample:
+def sample(pid: int, seconds: float, data_file: Path | None = None) -> Sample:
     """Look at a process now."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     )
     resident, anonymous = (int(status[key].split()[0]) * 1024 for key in ("VmRSS", "RssAnon"))
-    return Sample(seconds, resident, anonymous, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()))
+    files = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    return Sample(seconds, resident, anonymous, files, 0 if data_file is None else data_file.stat().st_size)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

@@ -79,7 +79,8 @@ class Verdict:
             yield (
                 f"churn: RssAnon {first.anonymous / MEBI:.1f} to {last.anonymous / MEBI:.1f} MiB, "
                 f"VmRSS {first.resident / MEBI:.1f} to {last.resident / MEBI:.1f} MiB; after the warm-up the fitted lines rise by "
-                f"{anonymous / MEBI:+.2f} and {resident / MEBI:+.2f} MiB; {last.files} files open"
+                f"{anonymous / MEBI:+.2f} and {resident / MEBI:+.2f} MiB; {last.files} files open, "
+                f"data file {first.stored / MEBI:.1f} to {last.stored / MEBI:.1f} MiB"
             )
         yield from (f"VIOLATION {violation}" for violation in self.violations[:40])
         yield f"churn: {counts['violations']} violations"
@@ -153,11 +154,16 @@ class Churn:
         try:
             while time.monotonic() - began < seconds and self.ledger.counts["violations"] < ENOUGH:
                 await self._round()
-                now = sample(self.site.pid, time.monotonic() - began)
+                now = sample(
+                    self.site.pid,
+                    time.monotonic() - began,
+                    self.site.data_dir / "store" / "data.mdb",
+                )
                 self.verdict.samples.append(now)
                 say(
                     f"{now.seconds:.0f} s, round {self.verdict.rounds}: {self.ledger.counts['confirmed']} confirmed, "
                     f"RssAnon {now.anonymous / MEBI:.1f}, VmRSS {now.resident / MEBI:.1f} MiB, {now.files} files, "
+                    f"{now.stored / MEBI:.1f} MiB stored, "
                     f"{self.ledger.counts['violations']} violations"
                 )
         finally:
