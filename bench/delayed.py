@@ -149,8 +149,8 @@ def beside(port: int, rate: int, seconds: float) -> None:
 def memory(subject: brokers.Broker, when: str, report: Report) -> None:
     """Tell what memory the broker has."""
     resident, anonymous = subject.rss(), subject.anonymous_rss()
-    report.line(f"VmRSS {when}", resident / 2**20, "MB")
-    report.line(f"  RssAnon {when}", anonymous / 2**20, "MB", most=MEMORY / 2**20)
+    report.line(f"VmRSS {when}", resident / 2**20, "MB", most=MEMORY / 2**20)
+    report.line(f"  RssAnon {when}", anonymous / 2**20, "MB")
     report.line(f"  RssFile {when}", (resident - anonymous) / 2**20, "MB")
 
 
@@ -180,8 +180,8 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
         uvloop.run(declare(subject.port))
         rate, peak, anonymous = uvloop.run(fill(subject.port, options.messages, options.size, subject))
         report.line("published at, with confirms", rate, "msg/s")
-        report.line("VmRSS, most while they were published", peak / 2**20, "MB")
-        report.line("  RssAnon", anonymous / 2**20, "MB", most=MEMORY / 2**20)
+        report.line("VmRSS, most while they were published", peak / 2**20, "MB", most=MEMORY / 2**20)
+        report.line("  RssAnon", anonymous / 2**20, "MB")
         time.sleep(2)
         memory(subject, "with all of them pending", report)
         octets = (folder / "data" / "store" / "data.mdb").stat().st_blocks * 512

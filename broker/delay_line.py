@@ -107,6 +107,7 @@ class DelayLine:
         "_number",
         "_put",
         "_router",
+        "_stopped",
         "_taken",
         "_timer",
         "_turn",
@@ -138,6 +139,7 @@ class DelayLine:
         """Messages that were given back and whose rows are still needed."""
         self._waiting: list[Persistent] = []
         """Messages that this turn has put there, and whose publishers are to be told."""
+        self._stopped = False
         self.deleted = False
         self.inbox: list[Message] = []
         self.inbox_persistent = False
@@ -183,7 +185,7 @@ class DelayLine:
         now = self._turn.clock()
         if self.inbox:
             self._take_in(now)
-        more = self._release(now)
+        more = not self._stopped and self._release(now)
         if self._put or self._taken:
             self._note(self._disk.journal)  # type: ignore[union-attr] # without a disk there is nothing to note
         self._go_on(more=more)
@@ -323,6 +325,8 @@ class DelayLine:
 
     def _go_on(self, *, more: bool) -> None:
         """Have the next messages read, and be woken for the first of those in memory."""
+        if self._stopped:
+            return
         window = self.window
         start = window.wanted()
         if start is not None and self._disk is not None:
@@ -354,9 +358,14 @@ class DelayLine:
         self.window.recovered(count)
         self.touch()
 
+    def stop(self) -> None:
+        """Give nothing back any more: the broker is about to write down what its queues have."""
+        self._stopped = True
+
     def delete(self) -> None:
         """The exchange is gone, and its messages with it."""
         self.deleted = True
+        self.window = Window(stored=False)  # the exchange and its line know each other: they stay for a while
         if self._timer is not None:
             self._turn.timers.cancel(self._timer)
         self.give_up()

@@ -301,6 +301,9 @@ class Server:
             if handle is not None:
                 handle.cancel()
         self.watch.stop()
+        for vhost in self.vhosts.values():
+            for line in vhost.delay_lines():
+                line.stop()
         if self.disk is not None:
             await self.disk.stop(
                 queue.backing for vhost in self.vhosts.values() for queue in vhost.queues.values()

@@ -13,6 +13,7 @@ from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, m
 from broker.amqp.tables import Table
 from broker.config import StorageConfig
 from storage.check import Check, Finding
+from storage.compact import compact
 from storage.message import Persistent
 
 
@@ -582,6 +583,51 @@ class TestOnDisk:
             assert 0 == sum(type(each) is Persistent for each in gc.get_objects())
         finally:
             gc.enable()
+
+    def test_a_broker_that_stops_gives_nothing_back(self, disk_node):
+        """What becomes due while queues are saved would be in none of them: it waits for the next start."""
+        client = setup(disk_node)
+        delayed(client, 100)
+        disk_node.commit()
+        line_of(disk_node).stop()
+        disk_node.pass_time(100)
+        disk_node.read()
+        assert [] == bodies(client)
+        client.connection.lost()
+        following = disk_node.restarted()
+        assert 1 == line_of(following).count
+        following.read()
+        assert 1 == following.vhosts["/"].queues["q"].ready_count
+        following.disk.close()
+
+    def test_compacting_keeps_delayed_messages(self, disk_node, tmp_path):
+        """They are copied as they are."""
+        client = setup(disk_node)
+        for number in range(100):
+            delayed(client, 1000 + number, bytes(1000))
+        disk_node.commit()
+        before = list(disk_node.disk.environment.rows("delayed"))
+        disk_node.disk.close()
+        compact(tmp_path)
+        following = DiskNode(tmp_path)
+        assert before == list(following.disk.environment.rows("delayed"))
+        assert 100 == line_of(following).count
+        following.disk.close()
+
+    def test_data_of_an_earlier_version_have_no_delayed_messages(self, disk_node, tmp_path):
+        """A directory without the table is whole, can be compacted, and is opened."""
+        disk_node.commit()
+        environment = disk_node.disk.environment
+        with environment.store.env.begin(write=True) as txn:
+            txn.drop(environment.store.db["delayed"])
+        disk_node.disk.close()
+        findings: list[Finding] = []
+        assert Check(tmp_path, findings.append).run() is not None
+        assert [] == findings
+        compact(tmp_path)
+        following = DiskNode(tmp_path)
+        assert [] == list(following.disk.environment.rows("delayed"))
+        following.disk.close()
 
     def test_the_check_reads_delayed_messages(self, disk_node, tmp_path):
         """A healthy table has no finding; a damaged row, a wrong count and an exchange that is gone are told."""
