@@ -93,6 +93,7 @@ class Server:
         self.definitions = Definitions(self.journal, next_id)
         self.users: Users = StoredUsers(self.definitions, config.loopback_users)
         self.vhosts: dict[str, VHost] = {}
+        self.vhost_max = config.vhost_max
         self.parameters = Parameters(self)
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.mechanisms = config.auth_mechanisms

@@ -47,6 +47,7 @@ class Site(Protocol):
     users: Users
     vhosts: dict[str, VHost]
     parameters: Parameters
+    vhost_max: int | None
     connections: set[Connection]
     alarm: str
 

@@ -8,7 +8,13 @@ import msgspec
 
 from broker.administration.access import AdministrationError, BadRequestError, Site, checked_limits
 from broker.administration.users import USER_LIMITS, check_user, user_limits_of, user_of
-from broker.administration.vhosts import VHOST_LIMITS, check_vhost_name, put_vhost, set_vhost_limits
+from broker.administration.vhosts import (
+    VHOST_LIMITS,
+    check_vhost_limit,
+    check_vhost_name,
+    put_vhost,
+    set_vhost_limits,
+)
 from broker.arguments import (
     check_alternate_exchange_type,
     check_dead_letter_exchange_type,
@@ -97,6 +103,8 @@ class Plan:
 
     def _vhost(self, entry: VHostEntry) -> Step:
         check_vhost_name(entry.name)
+        if entry.name not in self._site.vhosts:
+            check_vhost_limit(self._site, entry.name, len(self._vhosts))
         said = {
             "description": entry.description,
             "tags": entry.tags,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from broker.administration.access import Right, Site, authorize, found_vhost, may_see
+from broker.administration.access import ForbiddenError, Right, Site, authorize, found_vhost, may_see
 from broker.amqp.errors import MalformedTable
 from broker.amqp.tables import decode_whole_table
 from broker.auth import User
@@ -60,9 +60,15 @@ class Listings:
         ]
 
     def close_connection(self, actor: User | None, name: str, reason: str) -> bool:
-        """Close a connection with 320 and this reason; false if there is none of that name."""
+        """Close a connection with 320 and this reason; false if there is none of that name.
+
+        It has to be the actor's own, or the actor an administrator: who monitors changes nothing.
+        """
+        administrator = actor is None or Right.ADMINISTRATOR in actor.tags
         for connection in self._connections(actor, None):
             if connection.name == name:
+                if actor is not None and not administrator and connection.user.name != actor.name:
+                    raise ForbiddenError("Not administrator user")
                 connection.force_close(reason)
                 return True
         return False

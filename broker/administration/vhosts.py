@@ -65,6 +65,8 @@ class VHostAdministration:
         site = self._site
         authorize(site.users, actor, Right.ADMINISTRATOR)
         check_vhost_name(name)
+        if name not in site.vhosts:
+            check_vhost_limit(site, name, len(site.vhosts) + 1)
         put_vhost(
             site, name, description=description, tags=tuple(tags), default_queue_type=default_queue_type
         )
@@ -110,6 +112,12 @@ def check_vhost_name(name: str) -> None:
         raise BadRequestError("Virtual host name cannot be empty")
     if len(name.encode("utf-8", "surrogateescape")) > _NAME_OCTETS:
         raise BadRequestError(f"Virtual host name is limited to {_NAME_OCTETS} octets")
+
+
+def check_vhost_limit(site: Site, name: str, count: int) -> None:
+    """Raise BadRequestError if that many vhosts were more than the broker may have, with a new one of that name."""
+    if site.vhost_max is not None and count > site.vhost_max:
+        raise BadRequestError(f"cannot create vhost '{name}': vhost limit of {site.vhost_max} is reached")
 
 
 def put_vhost(

@@ -200,8 +200,10 @@ def test_who_sees_what(node, listings):
 
 
 def test_a_connection_can_be_closed(node, listings):
-    """By its name, with a reason that the client is told; a name that nobody has is false."""
+    """By its name, with a reason that the client is told, but not by who only monitors."""
     client = Client(node)
+    with pytest.raises(ForbiddenError, match="Not administrator user"):
+        listings.close_connection(User("m", "", frozenset({"monitoring"})), client.connection.name, "enough")
     closed = [
         listings.close_connection(None, name, "enough") for name in (client.connection.name, "nobody's")
     ]

@@ -86,6 +86,20 @@ def test_impossible_names(vhosts, name):
         vhosts.put(None, name)
 
 
+def test_the_limit_of_vhosts():
+    """No more vhosts are added than the configuration allows, whichever way; those there are may be changed."""
+    node = StoringNode(vhost_max=2)
+    vhosts = node.administration.vhosts
+    vhosts.put(None, "v")
+    vhosts.put(None, "v", description="changed")
+    with pytest.raises(BadRequestError, match="cannot create vhost 'w': vhost limit of 2 is reached"):
+        vhosts.put(None, "w")
+    with pytest.raises(BadRequestError, match="cannot create vhost 'w': vhost limit of 2 is reached"):
+        node.administration.definitions.import_file(None, b'{"vhosts": [{"name": "v"}, {"name": "w"}]}')
+
+    assert ["/", "v"] == list(node.vhosts)
+
+
 def test_one_that_does_not_exist(vhosts):
     """What is asked about a vhost that is not there is answered in RabbitMQ's words."""
     for ask in (vhosts.get, vhosts.delete, vhosts.clear_limits):
