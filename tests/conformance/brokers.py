@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from conformance.policies import operator_parameters, policies
 from conformance.wire import Client, ClosedError, QuietError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,6 +117,7 @@ SET_UPS = {
             ),
         ),
         SetUp("ending"),
+        SetUp("policed"),
         SetUp("short"),
     )
 }
@@ -256,7 +258,11 @@ def start_ours(setup: SetUp) -> Broker:
     if setup.name == "short":
         program = [str(Path(__file__).with_name("short_of.py")), str(home)]
     command = [sys.executable, *program, "serve", "--data-dir", str(home / "data")]
-    for value in our_settings(setup):
+    settings = our_settings(setup)
+    if setup.name == "policed":  # policies come in no other way, and with them everything does
+        (home / "definitions.json").write_text(json.dumps(_definitions(setup)))
+        settings = ["listeners.tcp.1=127.0.0.1:0", f"load_definitions={home}/definitions.json"]
+    for value in settings:
         command += ["--set", value]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
     process = _spawn(command, home, environment)
@@ -275,7 +281,9 @@ def start_ours(setup: SetUp) -> Broker:
     return broker
 
 
-def _definitions() -> dict[str, object]:
+def _definitions(setup: SetUp) -> dict[str, object]:
+    """What is there before anybody connects, in RabbitMQ's form."""
+    policed = setup.name == "policed"
     users = []
     for user in USERS:
         salt = b"salt"
@@ -307,8 +315,9 @@ def _definitions() -> dict[str, object]:
             {"vhost": name, "component": "vhost-limits", "name": "limits", "value": limits}
             for name, limits in VHOSTS.items()
             if limits
-        ],
-        "policies": [],
+        ]
+        + (operator_parameters() if policed else []),
+        "policies": policies(operator=False) if policed else [],
         "queues": [],
         "exchanges": [],
         "bindings": [],
@@ -336,7 +345,7 @@ def start_rabbitmq(setup: SetUp) -> Broker:
     home = Path(tempfile.mkdtemp(prefix="conformance-rabbitmq-"))
     port = _free_port()
     (home / "plugins").write_text("[].\n")
-    (home / "definitions.json").write_text(json.dumps(_definitions()))
+    (home / "definitions.json").write_text(json.dumps(_definitions(setup)))
     (home / "rabbitmq.conf").write_text(
         f"listeners.tcp.1 = 127.0.0.1:{port}\nload_definitions = {home}/definitions.json\n"
     )

@@ -246,6 +246,13 @@ EXPLAINED = (
         "rabbit_amqqueue_process.erl, deliver_or_enqueue",
     ),
     Explanation(
+        ("policy.delivery-limit",),
+        "A policy with `delivery-limit` is not for classic queues, whatever else it says",
+        lambda _: ok([b"1", b"2", b"3", b"4"]),
+        "Classic queues have a delivery limit here.",
+        "rabbit_classic_queue.erl, capabilities, and rabbit_queue_type.erl, is_policy_applicable",
+    ),
+    Explanation(
         ("redelivery.quorum-got",),
         "A get from a quorum queue has `x-delivery-count` 0 where the message has never come back",
         lambda _: ok([(0, False), (1, True), (2, True)]),

@@ -1,0 +1,296 @@
+"""Sentences about policies: what they set, where an argument or the operator says something else, what they are for.
+
+The policies themselves are in policies.py; they are there before the queues are.
+"""
+
+import time
+
+from conformance.cases import Cases, Session, channel, ok
+from conformance.wire import Channel
+
+ROWS = Cases()
+FOUR = (b"1", b"2", b"3", b"4")
+LAST_TWO = [b"3", b"4"]
+ACK, NACK = "basic.ack", "basic.nack"
+PATIENCE = 10.0
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def case(name: str, statement: str, expect: object) -> object:
+    """A case with policies of its own."""
+    return ROWS.case(f"policy.{name}", statement, expect, setup="policed")
+
+
+def bodies(opened: Channel, queue: str) -> list[bytes]:
+    """Everything that is in a queue."""
+    found = []
+    while (body := opened.get(queue)) is not None:
+        found.append(body)
+    return found
+
+
+def dead_letters(s: Session, opened: Channel) -> str:
+    """Declare the queue for the case's dead letters; its name."""
+    return opened.queue(f"{s.q}-dead")
+
+
+for _name, _what, _arguments, _left in (
+    ("length", "a policy limits a queue", {}, LAST_TWO),
+    ("length-octets", "a policy limits octets", {}, LAST_TWO),
+    ("length-argument", "of an argument and a policy the smaller number counts: the policy's", {"x-max-length": 3}, LAST_TWO),
+    ("length-smaller", "of an argument and a policy the smaller number counts: the argument's", {"x-max-length": 1}, [b"4"]),
+    ("length-operator", "an operator policy lowers what a policy allows", {}, LAST_TWO),
+    ("length-operator-larger", "an operator policy raises nothing", {}, LAST_TWO),
+    ("length-operator-alone", "an operator policy needs no policy", {}, LAST_TWO),
+    ("length-operator-argument", "an operator policy lowers what an argument allows", {"x-max-length": 3}, LAST_TWO),
+    ("reject", "a policy has a queue refuse", {}, [b"1", b"2"]),
+    ("overflow-argument", "an argument says what gives way before a policy does", {"x-overflow": "reject-publish"}, [b"1", b"2"]),
+    ("overflow-alone", "a policy's overflow works with an argument's limit", {"x-max-length": 2}, [b"1", b"2"]),
+    ("lazy", "a queue that a policy has made lazy has everything", {}, list(FOUR)),
+    ("priority", "one policy counts, and nothing of one of lower priority", {}, list(FOUR)),
+    ("priority-negative", "priorities may be negative", {}, LAST_TWO),
+    ("exchanges", "a policy for exchanges is not for queues", {}, list(FOUR)),
+    ("quorum-only", "a policy with a key of quorum queues is not for a classic queue, as a whole", {}, list(FOUR)),
+    ("stream-only", "a policy with a key of streams is not for a classic queue", {}, list(FOUR)),
+    ("delivery-limit", "a policy with a delivery limit is for a classic queue too", {}, LAST_TWO),
+    ("mirrors", "a policy with mirrors is for a classic queue, and mirrors do nothing", {}, LAST_TWO),
+):  # fmt: skip
+
+    def _holds(s: Session, arguments: dict = _arguments) -> list[bytes]:
+        opened = s.channel()
+        opened.queue(s.q, durable=True, arguments=arguments)
+        opened.put(s.q, *FOUR)
+        return bodies(opened, s.q)
+
+    case(_name, _what, ok(_left))(_holds)
+
+
+for _name, _what, _fields, _queue in (
+    ("exclusive", "a policy is for exclusive queues too", {"exclusive": True}, "q-policy-exclusive"),
+    ("transient", "and for transient ones", {}, "a queue in the MIDDLE"),
+    ("server-named", "and for those that the server names", {"exclusive": True}, ""),
+    ("any-case", "a pattern may say that case does not count", {}, "queue of Any Case"),
+):
+
+    def _is_for(s: Session, fields: dict = _fields, queue: str = _queue) -> list[bytes]:
+        opened = s.channel()
+        named = opened.queue(queue, **fields)
+        opened.put(named, *FOUR)
+        found = bodies(opened, named)
+        opened.call("queue.delete", queue=named)
+        return found
+
+    case(_name, _what, ok(LAST_TWO))(_is_for)
+
+
+@case("elsewhere", "a policy is for its own virtual host", ok(list(FOUR)))
+def _(s: Session) -> list[bytes]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.put(s.q, *FOUR)
+    return bodies(opened, s.q)
+
+
+@case("deleted", "a queue that is made again has its policy again", ok(LAST_TWO))
+def _(s: Session) -> list[bytes]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.call("queue.delete", queue=s.q)
+    opened.queue(s.q)
+    opened.put(s.q, *FOUR)
+    return bodies(opened, s.q)
+
+
+@case("reject-confirms", "what a policy has refused is nacked", ok([ACK, ACK, NACK, NACK]))
+def _(s: Session) -> list[str]:
+    opened = s.channel()
+    opened.queue("q-policy-reject", durable=True)
+    opened.call("queue.purge", queue="q-policy-reject")
+    return opened.put("q-policy-reject", *FOUR)
+
+
+@case("reject-dlx", "what a policy has refused may be a dead letter", ok(([b"1", b"2"], LAST_TWO)))
+def _(s: Session) -> tuple[list[bytes], list[bytes]]:
+    opened = s.channel()
+    dead = dead_letters(s, opened)
+    opened.queue(s.q)
+    opened.put(s.q, *FOUR)
+    return bodies(opened, s.q), bodies(opened, dead)
+
+
+for _name, _what, _arguments in (
+    ("ttl", "a policy gives messages a time", {}),
+    ("ttl-argument", "of an argument's time and a policy's the shorter one counts: the argument's", {"x-message-ttl": 30}),
+    ("ttl-smaller", "of an argument's time and a policy's the shorter one counts: the policy's", {"x-message-ttl": 600_000}),
+    ("ttl-operator", "an operator policy shortens what a policy gives", {}),
+):  # fmt: skip
+
+    def _expires(s: Session, arguments: dict = _arguments) -> int:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        opened.put(s.q, *FOUR)
+        return opened.ready(s.q, 0, within=PATIENCE)
+
+    case(_name, _what, ok(0))(_expires)
+
+
+for _name, _what, _arguments in (
+    ("expires", "a policy ends a queue that nobody uses", {}),
+    ("expires-argument", "an argument may end it sooner", {"x-expires": 50}),
+    ("expires-operator", "an operator policy may end it sooner", {"x-expires": 600_000}),
+):
+
+    def _ends(s: Session, arguments: dict = _arguments) -> bool:
+        opened = s.channel()
+        opened.queue(s.q, arguments=arguments)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            opened.publish("", s.q, mandatory=True)
+            opened.sync()
+            if not opened.quiet("basic.return", timeout=0.01):
+                return True
+        return False
+
+    case(_name, _what, ok(True))(_ends)
+
+
+@case("redeclare", "a policy makes no declaration unequal", ok(2))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.put(s.q, *FOUR)
+    return opened.call("queue.declare", queue=s.q).message_count
+
+
+@case(
+    "redeclare-argument",
+    "nor is an argument there because a policy says the same",
+    channel(
+        406,
+        "queue.declare",
+        "inequivalent arg 'x-max-length' for queue 'q-policy-redeclare' in vhost '/': received the value '2' of type "
+        "'signedint' but current is none",
+    ),
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.queue("q-policy-redeclare")
+    opened.call("queue.declare", queue="q-policy-redeclare", arguments={"x-max-length": 2})
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+for _name, _what, _arguments in (
+    ("dead", "a policy names the exchange and the key of dead letters", {}),
+    ("dead-argument", "an argument names the exchange before a policy does", {"x-dead-letter-exchange": ""}),
+    (
+        "dead-key-argument",
+        "an argument names the key before a policy does",
+        {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q-policy-dead-key-argument-dead"},
+    ),
+):
+
+    def _dies(s: Session, arguments: dict = _arguments) -> tuple[list[bytes], str]:
+        opened = s.channel()
+        dead = dead_letters(s, opened)
+        opened.queue(s.q, arguments=arguments)
+        opened.put(s.q, b"1")
+        opened.send(
+            "basic.reject", delivery_tag=opened.call("basic.get", queue=s.q).delivery_tag, requeue=False
+        )
+        opened.ready(dead, 1, within=PATIENCE)
+        message = opened.call("basic.get", queue=dead, no_ack=True)
+        return [message.body], message.properties["headers"]["x-death"][0]["reason"]
+
+    case(_name, _what, ok(([b"1"], "rejected")))(_dies)
+
+
+@case("dead-key", "a dead letter keeps its key where a policy names none", ok("q-policy-dead-key"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    dead = opened.queue("", exclusive=True)
+    opened.call("queue.bind", queue=dead, exchange="amq.fanout")
+    opened.queue(s.q)
+    opened.put(s.q, b"1")
+    opened.send("basic.reject", delivery_tag=opened.call("basic.get", queue=s.q).delivery_tag, requeue=False)
+    opened.ready(dead, 1, within=PATIENCE)
+    return opened.call("basic.get", queue=dead, no_ack=True).routing_key
+
+
+@case("dead-gone", "a dead letter is dropped where a policy names no exchange that there is", ok(0))
+def _(s: Session) -> int:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.put(s.q, b"1")
+    opened.send("basic.reject", delivery_tag=opened.call("basic.get", queue=s.q).delivery_tag, requeue=False)
+    return opened.ready(s.q, 0)
+
+
+# -- quorum queues -----------------------------------------------------------------------------------------------------
+
+
+for _name, _what, _left in (
+    ("quorum", "a policy with a key of quorum queues is for a quorum queue", 2),
+    ("quorum-classic-only", "a policy with a key of classic queues is not", 4),
+    ("quorum-only-operator", "an operator policy is for a quorum queue too", 1),
+):
+
+    def _quorum(s: Session, left: int = _left) -> int:
+        opened = s.channel()
+        opened.queue(s.q, durable=True, arguments=QUORUM)
+        opened.put(s.q, *FOUR, delivery_mode=2)
+        return opened.ready(s.q, left, within=PATIENCE)
+
+    case(_name, _what, ok(_left))(_quorum)
+
+
+@case("quorum-limit", "a policy limits the deliveries of a quorum queue", ok("delivery_limit"))
+def _(s: Session) -> str:
+    opened = s.channel()
+    dead = dead_letters(s, opened)
+    opened.queue(s.q, durable=True, arguments=QUORUM)
+    opened.put(s.q, b"1", delivery_mode=2)
+    for _ in range(2):
+        opened.ready(s.q, 1, within=PATIENCE)
+        tag = opened.call("basic.get", queue=s.q).delivery_tag
+        opened.send("basic.nack", delivery_tag=tag, requeue=True)
+    opened.ready(dead, 1, within=PATIENCE)
+    message = opened.call("basic.get", queue=dead, no_ack=True)
+    return message.properties["headers"]["x-death"][0]["reason"]
+
+
+# -- alternate exchanges -----------------------------------------------------------------------------------------------
+
+
+for _name, _what, _arguments, _count in (
+    ("alternate", "a policy gives an exchange an alternate", {}, 1),
+    ("alternate-argument", "an argument names the alternate before a policy does", {"alternate-exchange": "amq.direct"}, 0),
+    ("alternate-queues", "a policy for queues gives an exchange nothing", {}, 0),
+    ("alternate-gone", "an alternate that there is not routes nothing", {}, 0),
+):  # fmt: skip
+
+    def _routes(s: Session, arguments: dict = _arguments, count: int = _count) -> int:
+        opened = s.channel()
+        opened.exchange(s.x, arguments=arguments)
+        queue = opened.queue("", exclusive=True)
+        opened.call("queue.bind", queue=queue, exchange="amq.fanout")
+        opened.put("nowhere", b"1", exchange=s.x)
+        return opened.ready(queue, count)
+
+    case(_name, _what, ok(_count))(_routes)
+
+
+for _name, _what, _exchange, _count in (
+    ("alternate-predeclared", "exchanges of the broker may have an alternate", "amq.headers", 1),
+    ("alternate-default", "the default exchange has none, whatever a policy says", "", 0),
+):
+
+    def _predeclared(s: Session, exchange: str = _exchange, count: int = _count) -> int:
+        opened = s.channel()
+        queue = opened.queue("", exclusive=True)
+        opened.call("queue.bind", queue=queue, exchange="amq.fanout")
+        opened.put("nowhere", b"1", exchange=exchange)
+        return opened.ready(queue, count)
+
+    case(_name, _what, ok(_count))(_predeclared)
