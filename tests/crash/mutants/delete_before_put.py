@@ -6,11 +6,11 @@ from storage.journal import Journal
 _dead = Journal.dead
 
 
-def dead(journal, entry):
+def dead(journal, entry, *, moved=False):
     if entry.state == WRITING:
         entry.state = GONE
         return
-    _dead(journal, entry)
+    _dead(journal, entry, moved=moved)
 
 
 Journal.dead = dead

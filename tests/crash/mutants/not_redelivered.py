@@ -5,8 +5,8 @@ from storage.variable_queue import VariableQueue
 _recover = VariableQueue.recover
 
 
-def recover(queue, count, first, stop, *, redelivered_below, octets=0):
-    _recover(queue, count, first, stop, redelivered_below=0 * redelivered_below, octets=octets)
+def recover(queue, *arguments, **options):
+    _recover(queue, *arguments, **options | {"redelivered_below": 0})
 
 
 VariableQueue.recover = recover
