@@ -14,7 +14,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from broker.amqp.tables import Field, Table
+from broker.amqp.errors import MalformedTable
+from broker.amqp.tables import Field, Table, decode_whole_table, encode_table
 from broker.credentials import SHA256
 
 PASSED_OVER: Final = frozenset(
@@ -34,6 +35,14 @@ class Entry(msgspec.Struct, kw_only=True):
     """One element of a section."""
 
 
+class VHostMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a virtual host beside its name."""
+
+    description: str | msgspec.UnsetType | None = msgspec.UNSET
+    tags: str | list[str] | msgspec.UnsetType | None = msgspec.UNSET
+    default_queue_type: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
 class VHostEntry(Entry, kw_only=True):
     """A virtual host. `metadata` is where RabbitMQ's command line writes what its API writes beside the name."""
 
@@ -41,7 +50,7 @@ class VHostEntry(Entry, kw_only=True):
     description: str = ""
     tags: str | list[str] = []
     default_queue_type: str | msgspec.UnsetType | None = msgspec.UNSET
-    metadata: dict[str, Any] = {}
+    metadata: VHostMetadata = VHostMetadata()
     limits: dict[str, int] | list[tuple[str, int]] = {}
 
 
@@ -250,9 +259,19 @@ def table_of(arguments: Mapping[str, Any]) -> Table:
     """Give arguments the types that RabbitMQ gives them (rabbit_misc:to_amqp_table): every integer is a 'long'.
 
     Raises:
-        DefinitionsError: a value that RabbitMQ would not take either: null, or an integer of more than 64 bits.
+        DefinitionsError: a value that RabbitMQ would not take either: null, or an integer of more than 64 bits; and
+            what could not be read again as a table.
 
     """
+    table = _fields(arguments)
+    try:
+        decode_whole_table(encode_table(table))
+    except (ValueError, MalformedTable) as error:
+        raise DefinitionsError(f"its arguments are no table of AMQP: {error}") from None
+    return table
+
+
+def _fields(arguments: Mapping[str, Any]) -> Table:
     return {name: _field(name, value) for name, value in arguments.items()}
 
 
@@ -269,7 +288,7 @@ def _field(name: str, value: Any) -> Field:
         case list():
             return "array", [_field(name, item) for item in value]
         case dict():
-            return "table", table_of(value)
+            return "table", _fields(value)
     shown = "null" if value is None else str(value)
     raise DefinitionsError(f"argument '{name}' is {shown}, which is no value of an argument")
 

@@ -209,15 +209,19 @@ def check_parameter(component: str, name: str, value: Any) -> None:
 
 
 def check_number(key: str, value: Any) -> Iterable[str]:
-    """An integer or a float."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    """An integer of 64 bits, as it is written down, or a float."""
+    if not isinstance(value, float) and not _is_integer(value):
         yield f"{key} should be a number, actually was {term_text(value)}"
 
 
 def check_integer(key: str, value: Any) -> Iterable[str]:
-    """An integer."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """An integer of 64 bits."""
+    if not _is_integer(value):
         yield f"{key} should be a number, actually was {term_text(value)}"
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 _LIMIT_KEYS = {"max-connections": (check_integer, False), "max-queues": (check_integer, False)}

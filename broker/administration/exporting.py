@@ -22,6 +22,7 @@ from broker.definitions_file import (
     TopicPermissionEntry,
     UserEntry,
     VHostEntry,
+    VHostMetadata,
     json_text,
     plain_arguments,
 )
@@ -67,16 +68,14 @@ def exported(defined: Defined) -> Document:
 
 
 def _vhost_entry(vhost: VHost, users: Users) -> VHostEntry:
-    kind = json_text(vhost.default_queue_type)
-    said: dict[str, Any] = {
-        "description": json_text(vhost.description),
-        "tags": [*map(json_text, vhost.tags)],
-    }
+    description, tags = json_text(vhost.description), [*map(json_text, vhost.tags)]
+    kind = json_text(vhost.default_queue_type) or msgspec.UNSET
     return VHostEntry(
         name=json_text(vhost.name),
-        **said,
-        default_queue_type=kind or msgspec.UNSET,
-        metadata=said | ({"default_queue_type": kind} if kind else {}),
+        description=description,
+        tags=tags,
+        default_queue_type=kind,
+        metadata=VHostMetadata(description=description, tags=tags, default_queue_type=kind),
         limits=shown_vhost_limits(users.vhost_limits(vhost.name)),
     )
 

@@ -105,22 +105,17 @@ class Plan:
         check_vhost_name(entry.name)
         if entry.name not in self._site.vhosts:
             check_vhost_limit(self._site, entry.name, len(self._vhosts))
-        said = {
-            "description": entry.description,
-            "tags": entry.tags,
-            "default_queue_type": entry.default_queue_type or "",
-            **entry.metadata,
-        }
-        kind = said["default_queue_type"]
+        said = entry.metadata
+        kind = said.default_queue_type or entry.default_queue_type or ""
         limits = checked_limits(as_object(entry.limits) or {}, VHOST_LIMITS, "limits")
 
         def make() -> None:
             put_vhost(
                 self._site,
                 entry.name,
-                description=str(said["description"]),
-                tags=tuple(as_words(said["tags"])),
-                default_queue_type="" if kind in {"undefined", None} else str(kind),
+                description=said.description or entry.description,
+                tags=tuple(as_words(said.tags or entry.tags)),
+                default_queue_type="" if kind == "undefined" else kind,
             )
             if limits:
                 set_vhost_limits(self._site, entry.name, limits)

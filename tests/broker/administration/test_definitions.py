@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import Client, DiskNode, Node, StoringNode
+from hypothesis import given, settings, strategies as st
 
 from broker.administration import BadRequestError, ForbiddenError
 from broker.amqp.commands import Exchange, Queue, make
@@ -348,3 +349,43 @@ def test_an_import_is_one_commit(tmp_path):
     node.disk.close()
 
     assert (1, 3, 3) == (before, len(found["vhosts"]), len(found["bindings"]))
+
+
+def deep(levels: int) -> dict[str, Any]:
+    """Objects inside each other."""
+    return {} if not levels else {"inside": deep(levels - 1)}
+
+
+ODD = (
+    None, True, 0, -1, 1 << 70, 1.5, "", "x" * 300, "\ud800", "\0", [], [1], [["a", 1]], {}, {"a": None}, {"x" * 300: 1},
+    {"a": [1] * 5000}, deep(40), {"x-max-length": -1}, "(", "amq.x", "x-delayed-message",
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_odd_files_are_imported_or_refused(data):
+    """Whatever stands in the place of something: it is refused and nothing changes, or it survives, and an export of it."""
+    content = json.loads(FIXTURE.read_bytes())
+    section = data.draw(st.sampled_from([name for name, value in content.items() if isinstance(value, list)]))
+    place, key = content[section], data.draw(st.integers(0, len(content[section]) - 1))
+    while isinstance(place[key], dict | list) and place[key] and data.draw(st.booleans()):
+        place = place[key]
+        key = data.draw(
+            st.sampled_from(sorted(place)) if isinstance(place, dict) else st.integers(0, len(place) - 1)
+        )
+    place[key] = data.draw(st.sampled_from(ODD))
+    node = StoringNode()
+    before = node.administration.definitions.export_file(None)
+    try:
+        node.administration.definitions.import_file(None, json.dumps(content).encode())
+    except BadRequestError:
+        assert before == node.administration.definitions.export_file(None)
+        return
+    octets = node.administration.definitions.export_file(None)
+    node.commit()
+    node.restarted()
+    other = StoringNode()
+    other.administration.definitions.import_file(None, octets)
+
+    assert octets == other.administration.definitions.export_file(None)
