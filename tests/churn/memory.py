@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 MEBI = 1 << 20
 MOST_PAIRS = 200_000
 ALLOWED_GROWTH = 4 * MEBI
 """Octets that the fitted line may rise over the time that is judged, however long that is."""
+ALLOWED_STORED = 16 * MEBI
+"""The same for the data file, whose high-water mark creeps: it is as large as the largest heap of messages it had at once."""
 WARM_UP = 0.3
 """The part of a run whose samples are not judged: caches fill, arenas find their size."""
 
@@ -67,12 +70,29 @@ def judged(samples: Sequence[Sample], warm_up: float = WARM_UP) -> Sequence[Samp
     return [each for each in samples if each.seconds >= end * warm_up]
 
 
-def growth(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Octets that the fitted lines of RssAnon and of VmRSS rise from the first sample to the last."""
+class Growth(NamedTuple):
+    """Octets that fitted lines rise from the first sample to the last.
+
+    Attributes:
+        anonymous: that of RssAnon.
+        rest: that of VmRSS without the data file, which is mapped.
+        stored: that of the data file.
+
+    """
+
+    anonymous: float
+    rest: float
+    stored: float
+
+
+def growth(samples: Sequence[Sample]) -> Growth:
+    """What has grown."""
     if not samples:
-        return 0.0, 0.0
+        return Growth(0.0, 0.0, 0.0)
     span = samples[-1].seconds - samples[0].seconds
-    return (
-        span * slope([(each.seconds, each.anonymous) for each in samples]),
-        span * slope([(each.seconds, each.resident) for each in samples]),
+    series = (
+        [(each.seconds, each.anonymous) for each in samples],
+        [(each.seconds, each.resident - each.stored) for each in samples],
+        [(each.seconds, each.stored) for each in samples],
     )
+    return Growth(*[span * slope(points) for points in series])

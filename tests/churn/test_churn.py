@@ -23,7 +23,7 @@ def test_a_short_churn(tmp_path):
 
 def samples(*anonymous):
     """One each second."""
-    return [Sample(float(at), 2 * octets, octets, 10) for at, octets in enumerate(anonymous)]
+    return [Sample(float(at), 2 * octets, octets, 10, octets) for at, octets in enumerate(anonymous)]
 
 
 def test_a_line_that_rises():
@@ -32,11 +32,11 @@ def test_a_line_that_rises():
 
 
 def test_growth_is_over_the_time_that_is_judged():
-    """Of both figures."""
-    assert (9.0, 18.0) == growth(samples(*range(10)))
-    assert (0.0, 0.0) == growth([])
+    """Of all figures."""
+    assert (9.0, 9.0, 9.0) == growth(samples(*range(10)))
+    assert (0.0, 0.0, 0.0) == growth([])
 
 
 def test_a_warm_up_is_not_judged():
     """What rises at the beginning only does not count."""
-    assert (0.0, 0.0) == growth(judged(samples(0, 10, 20, *[30] * 8)))
+    assert (0.0, 0.0, 0.0) == growth(judged(samples(0, 10, 20, *[30] * 8)))

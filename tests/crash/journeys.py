@@ -322,7 +322,7 @@ class Journeys:
         self.counts["delayed"] += not deaths and any(move.reason == DUE for move in token.way.moves)
         if now + EARLY_SLACK < due:
             self._violate("O6", f"{station}: {token} comes {due - now:.3f} s early", "early")
-        self._check_order(token, station)
+        self._check_order(token, station, redelivered=redelivered)
         if station in self._falling:
             if token.group > self._falling[station]:
                 self._disorder(f"{station}: {token} after one of priority {self._falling[station]}")
@@ -368,9 +368,11 @@ class Journeys:
         elif deaths[0].reason == LIMIT and self._returns(token, deaths[0].queue) < way.limit:
             self._violate("O6", f"{station}: {token} was given back {token.requeues} times only", "early")
 
-    def _check_order(self, token: Token, station: str) -> None:
+    def _check_order(self, token: Token, station: str, *, redelivered: bool) -> None:
         if station not in token.way.ordered or token.stray:
             return
+        if redelivered and self._disturbed[station]:
+            return  # it had gone to a consumer that was dead, and perhaps to nobody's knowledge
         key = (station, token.id.run, token.id.channel, token.group)
         order = self._orders.setdefault(key, _Order())
         if order.run != self.ledger.run:
