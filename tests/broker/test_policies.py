@@ -252,16 +252,54 @@ def test_a_queue_that_is_there_follows_at_once(client):
     assert NO_SETTINGS == found.settings
 
 
-def test_messages_that_are_there_expire_by_a_new_policy(client):
-    """A time to live counts for what is published from then on; what was there before has none."""
+def test_a_time_is_given_to_messages_as_they_come(client):
+    """What is there before a policy has no time, what comes under one keeps it, as in RabbitMQ."""
     found = queue(client, "q")
     of(client).set("p", "", {"message-ttl": 50})
-    client.publish("q", b"new")
-    client.node.pass_time(49)
-    assert 1 == found.ready_count
-    client.node.pass_time(1)
+    client.publish("q", b"shorter")
+    of(client).set("p", "", {"message-ttl": 1000})
+    client.publish("q", b"longer")
+    of(client).clear("p")
+    client.publish("q", b"for ever")
+    of(client).set("p", "", {"message-ttl": 1})
+    client.node.run_turn()
 
-    assert 0 == found.ready_count
+    counts = []
+    for milliseconds in (49, 1, 949, 1, 5000):
+        client.node.pass_time(milliseconds)
+        counts.append(found.ready_count)
+    assert [3, 2, 2, 1, 1] == counts
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alive"),
+    [(300, None, False), (1500, 0, True), (600_000, 300, False), (300, 5000, True)],
+)
+def test_a_queue_ends_by_the_policy_that_is_there(client, first, second, alive):
+    """A time that a policy brings begins when it comes; one that it takes away ends nothing any more."""
+    queue(client, "q")
+    of(client).set("p", "", {"expires": first})
+    client.node.run_turn()
+    if second == 0:
+        of(client).clear("p")
+    elif second is not None:
+        client.node.pass_time(200)
+        of(client).set("p", "", {"expires": second})
+    client.node.run_turn()
+    client.node.pass_time(1600)
+
+    assert alive is ("q" in client.node.vhosts["/"].queues)
+
+
+def test_a_policy_that_has_a_queue_refuse_takes_nothing_away(client):
+    """It says what is to become of what arrives."""
+    found = queue(client, "q")
+    for _ in range(5):
+        client.publish("q", b"x")
+    of(client).set("p", "", {"max-length": 2, "overflow": "reject-publish"})
+    client.publish("q", b"x")
+
+    assert 5 == found.ready_count
 
 
 def test_a_new_queue_has_its_policies_from_the_start(client):
