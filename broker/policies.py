@@ -170,7 +170,9 @@ class Policies:
         )
 
     def add(self, policy: Policy, *, operator: bool) -> None:
-        """Set one that is known to be valid."""
+        """Set one that is known to be valid; nothing happens if it is there as it is."""
+        if self._kept[operator].get(policy.name) == policy:
+            return
         self._kept[operator][policy.name] = policy
         if self.record is not None:
             self.record.policy_set(policy, operator=operator)

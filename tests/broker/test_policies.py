@@ -472,6 +472,20 @@ def test_policies_survive_a_restart():
     assert 9 == third.queues["q"].settings.max_length
 
 
+def test_a_policy_that_is_there_already_costs_nothing():
+    """Definitions that are imported again write no row, and no queue is looked at."""
+    node = StoringNode()
+    looked = []
+    kept = Policies("/", lambda: looked.append(1))
+    kept.record = vhost(node).policies.record
+    for _ in range(3):
+        kept.set("p", "", {"max-length": 5})
+    kept.set("p", "", {"max-length": 5}, operator=True)
+
+    assert [1, 1] == looked
+    assert 2 == len(node.store.pending)
+
+
 def test_what_was_not_committed_is_not_there():
     """A policy is written down with the next commit, not before."""
     node = StoringNode()
