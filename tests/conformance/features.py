@@ -84,6 +84,6 @@ FEATURES = {
         Feature("nack, reject, requeue", ("basic.nack-*", "basic.requeue-*", "redelivery.*")),
         Feature("recover", ("97*", "basic.recover*", "ttl.recover")),
         Feature("time to acknowledge", ("98", "timeout.*")),
-        Feature("consumers' statistics", (), "not seen by clients: `broker/administration.py` lists them"),
+        Feature("consumers' statistics", (), "not seen by clients: `broker/administration/listings.py` lists them"),
     ),
 }  # fmt: skip

@@ -44,7 +44,7 @@ def _status(case: Case) -> str:
     if case.outside:
         return "not run on loopback; unit test of the peer check"
     if case.ours_only:
-        return "RabbitMQ 4's, with its switch on"
+        return "RabbitMQ 4's, with its switch on" if case.setup == "switched" else "ours alone"
     found = explanation(case.id)
     return f"explained ({EXPLAINED.index(found) + 1})" if found else "same"
 
