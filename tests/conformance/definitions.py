@@ -87,6 +87,7 @@ def _declare(channel: Channel) -> None:
         "x-max-priority": 5,
     }
     queue("limited", durable=True, arguments=limits)
+    queue("replicated", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 5})
     exchange("direct", "direct", durable=True)
     exchange("transient", "fanout")
     exchange("leaving", "topic", durable=True, auto_delete=True)
