@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +20,12 @@ from amqp.exceptions import (
 from kombu import Connection, Consumer, Exchange, Producer, Queue, binding, pools
 from kombu.mixins import ConsumerProducerMixin
 from kombu.pidbox import Mailbox
+from kombu.transport.native_delayed_delivery import (
+    bind_queue_to_native_delayed_delivery_exchange,
+    calculate_routing_key,
+    declare_native_delayed_delivery_exchanges_and_queues,
+    level_name,
+)
 from kombu.utils.limits import TokenBucket
 
 # kombu 5.x on recent Pythons warns about its own use of the standard library
@@ -423,3 +430,39 @@ def test_an_urgent_message_overtakes_a_backlog(connection, unique):
             connection.drain_events(timeout=10)
 
     assert [0, 1, 2, "urgent", 3, 4] == bodies[:6]
+
+
+def test_delayed_delivery(connection, unique):
+    """Tasks of Celery wait in the broker: in queues that pass on to the next what has expired."""
+    prefix, channel = unique("delayed"), connection.default_channel
+    declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum", prefix)
+    queue = Queue(
+        unique("q"),
+        Exchange(unique("e"), type="topic"),
+        "tasks",
+        queue_arguments={"x-queue-type": "quorum"},
+    )(channel)
+    queue.declare()
+    bind_queue_to_native_delayed_delivery_exchange(connection, queue, prefix)
+    started, producer = time.monotonic(), Producer(channel)
+    for seconds in (3, 1):
+        key = calculate_routing_key(seconds, "tasks")
+        producer.publish(seconds, exchange=level_name(27, prefix), routing_key=key, delivery_mode=2)
+    arrived = []
+
+    def take(seconds: int, message: object) -> None:
+        assert seconds <= time.monotonic() - started
+        arrived.append((seconds, len(message.headers["x-death"])))
+        message.ack()
+
+    with Consumer(channel, [queue], callbacks=[take]):
+        while len(arrived) < 2:
+            connection.drain_events(timeout=10)
+    assert [(1, 1), (3, 2)] == arrived
+
+    for level in range(28):
+        channel.queue_delete(level_name(level, prefix))
+        channel.exchange_delete(level_name(level, prefix))
+    channel.exchange_delete(f"{prefix}_celery_delayed_delivery")
+    channel.queue_delete(queue.name)
+    channel.exchange_delete(queue.exchange.name)
