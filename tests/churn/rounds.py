@@ -201,10 +201,10 @@ class Churn:
         moving.start()
         for _ in range(ABORTED):
             await asyncio.sleep(PUBLISHING / ABORTED)
-            await moving.replace(self.rng.randrange(len(moving.workers)), self.port)
+            await moving.replace(self.rng.randrange(len(moving.consumers)), self.port)
         await moving.quiet()
         await load.quiet()
-        self.late += [late for worker in moving.workers for late in worker.late]
+        self.late += [late for worker in moving.consumers for late in worker.late]
         link = await Link.connect(self.port)
         ready = await depths(self.site, link, plain.QUEUES)
         await link.close()

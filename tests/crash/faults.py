@@ -19,14 +19,15 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from crash.kills import DRAIN_EVERY, Cycles, Totals, check_store, since, tally
+from crash.kills import DRAIN_EVERY, Cycles, Mix, Totals, check_store, since, tally
 from crash.link import Link, LostError
-from crash.load import CONSUMED, KEPT, Load, Publisher, declare, drain
+from crash.load import CONSUMED, KEPT, Publisher, declare, drain
 from crash.loopdisk import MemoryDisk, why_no_small_disks
+from crash.moves import FEATURES
 from crash.site import Site, depths, until
 from crash.tracer import EIO, ENOSPC, KILL, inject, injected, why_not
 
@@ -73,12 +74,12 @@ async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
     try:
         cycles.port = site.start(*FILES, before=fault.words)
     except AssertionError as error:
-        site.ledger.died()
+        cycles.died()
         if fault.deadly and site.exit_code:
             return f"did not start, exit {site.exit_code}", True
         site.ledger.broke("O10", f"{kind}: {error}")
         return "did not start", False
-    load = Load(site.ledger, rng)
+    load = cycles.load()
     try:
         await load.open(cycles.port)
     except (LostError, OSError):
@@ -87,7 +88,7 @@ async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
         load.start()
         ended = await until(lambda: site.running.process.poll() is not None, 8.0 if fault.deadly else 1.0)
         if not ended and not fault.deadly:
-            await _goes_on(site, load, kind, fault)
+            await _goes_on(site, kind, fault)
     struck = site.running.process.poll() is not None
     if struck:
         code = site.ended()
@@ -95,7 +96,7 @@ async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
         site.kill()
         code = 0
     await _lost(load)
-    site.ledger.died()
+    cycles.died()
     if not struck:
         return ("went on" if injected(fault.log) else "was not reached"), bool(injected(fault.log))
     if fault.fails and code != os.EX_IOERR:
@@ -103,18 +104,19 @@ async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
     return f"exit {code}", True
 
 
-async def _lost(load: Load) -> None:
+async def _lost(load: Mix) -> None:
     """Wait for the connections that were made."""
-    for publisher in load.publishers:
-        publisher.stop()
-    for each in (*load.publishers, *load.consumers):
-        if hasattr(each, "link"):
-            await each.link.lost
-    for consumer in load.consumers:
+    for part in load.parts:
+        for publisher in part.publishers:
+            publisher.stop()
+        for each in (*part.publishers, *part.consumers):
+            if hasattr(each, "link"):
+                await each.link.lost
+    for consumer in load.load.consumers:
         await asyncio.gather(*consumer.tasks)
 
 
-async def _goes_on(site: Site, load: Load, kind: str, fault: _Injection) -> None:
+async def _goes_on(site: Site, kind: str, fault: _Injection) -> None:
     """After a disk that was full for a while everything goes on, in the same process."""
     if not await until(lambda: injected(fault.log) > 0, 2.0):
         return
@@ -212,11 +214,12 @@ async def faults(
     kinds: Sequence[str] | None = None,
     say: Callable[[str], object] = print,
     enough: int = 100,
+    moving: Collection[str] = FEATURES,
     **options: Any,
 ) -> Totals:
     """Let the disk fail `count` times; `kinds` take turns, by default all that are possible here.
 
-    It is given up after `enough` violations. The options are for `Site`.
+    It is given up after `enough` violations. `moving` is that of `Cycles`, the options are for `Site`.
     """
     rng = random.Random(seed)
     if kinds is None:
@@ -224,12 +227,13 @@ async def faults(
     totals = Totals("faults")
     began = time.monotonic()
     site = Site(home, **options)
-    cycles = Cycles(site, rng)
+    cycles = Cycles(site, rng, moving=moving)
+    cycles.journeys.may_be_full = True
     try:
         if any(kind in INJECTED for kind in kinds):
             await cycles.begin(drain_now=False)
             site.stop()
-            site.ledger.stopped()
+            cycles.stopped()
         while totals.counted < count and totals.cycles < 3 * count + 5:
             kind = kinds[totals.cycles % len(kinds)]
             totals.cycles += 1
@@ -240,7 +244,7 @@ async def faults(
                 ready = await cycles.begin(drain_now=drain_now)
                 if site.stop() != 0:
                     site.ledger.broke("O10", f"exit code {site.exit_code} after SIGTERM")
-                site.ledger.stopped()
+                cycles.stopped()
                 check_store(site)
                 counts = since(site.ledger.counts, before)
                 what += f", {sum(ready.values())} ready"

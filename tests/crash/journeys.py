@@ -224,11 +224,12 @@ class _Order:
 class Journeys:
     """The history of the messages that move, beside the ledger of the same data directory.
 
-    The ledger keeps channels, numbers and verdicts, and is told of violations.
+    The ledger keeps channels, numbers and verdicts, and is told of violations. Where the disk may be full, a message that
+    was refused may yet be there.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, ledger: Ledger, *, may_be_full: bool = False) -> None:
+        self.ledger, self.may_be_full = ledger, may_be_full
         self.counts: Counter[str] = Counter()
         """Deliveries by station, and of dead letters (`moved`), delayed ones (`delayed`), `large twice`."""
         self.latest = 0.0
@@ -271,7 +272,8 @@ class Journeys:
         if not ack:
             for token in self._tokens.get(publication.id, ()):
                 if not token.seen:
-                    self._note(token, token.way.reach({NOWHERE, token.way.refused}))
+                    kept = token.places if self.may_be_full else frozenset[str]()
+                    self._note(token, kept | token.way.reach({NOWHERE, token.way.refused}))
 
     # -- consumers ------------------------------------------------------------------------------------------------------
 

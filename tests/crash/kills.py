@@ -164,11 +164,16 @@ class Cycles:
             self.declared = True
         return ready
 
-    async def load_until(self, window: int = 150, settle: float | None = None) -> tuple[Mix, bool]:
-        """Put load on the broker and return at a random moment, and whether a fault now would count."""
+    def load(self, window: int = 150) -> Mix:
+        """What is put on the broker."""
         load = Mix(Load(self.site.ledger, self.rng, window))
         if self.moving:
             load.moving = moves.Moving(self.journeys, self.rng, window, self.moving)
+        return load
+
+    async def load_until(self, window: int = 150, settle: float | None = None) -> tuple[Mix, bool]:
+        """Put load on the broker and return at a random moment, and whether a fault now would count."""
+        load = self.load(window)
         await load.open(self.port)
         load.start()
         await asyncio.sleep(self.rng.uniform(0.005, 0.5) if settle is None else settle)

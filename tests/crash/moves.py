@@ -587,7 +587,7 @@ class Moving:
         self.journeys = journeys
         choice = lanes(features)
         self.publishers = [Mover(journeys, random.Random(rng.random()), window, choice) for _ in range(3)]
-        self.workers = [
+        self.consumers = [
             habit(journeys, station, random.Random(rng.random()))
             for station, habit, feature in HABITS
             if feature in {"", *features}
@@ -595,7 +595,7 @@ class Moving:
 
     async def open(self, port: int) -> None:
         """Connect everybody."""
-        await asyncio.gather(*[each.open(port) for each in (*self.publishers, *self.workers)])
+        await asyncio.gather(*[each.open(port) for each in (*self.publishers, *self.consumers)])
 
     def start(self) -> None:
         """Publish."""
@@ -611,23 +611,23 @@ class Moving:
         """Take in what the broker had sent before it died."""
         for publisher in self.publishers:
             publisher.stop()
-        await asyncio.gather(*[each.link.lost for each in (*self.publishers, *self.workers)])
+        await asyncio.gather(*[each.link.lost for each in (*self.publishers, *self.consumers)])
 
     async def replace(self, at: int, port: int) -> None:
         """Have a worker's connection cut, and another of its kind take its place."""
-        worker = self.workers[at]
+        worker = self.consumers[at]
         worker.abort()
         await worker.link.lost
-        self.workers[at] = type(worker)(self.journeys, worker.station, worker.rng)
-        self.workers[at].late = worker.late
-        await self.workers[at].open(port)
+        self.consumers[at] = type(worker)(self.journeys, worker.station, worker.rng)
+        self.consumers[at].late = worker.late
+        await self.consumers[at].open(port)
 
     async def quiet(self) -> None:
         """Stop publishing and close everything."""
         await asyncio.gather(*[publisher.quiet() for publisher in self.publishers])
-        for worker in self.workers:
+        for worker in self.consumers:
             await worker.leave()
-        for each in (*self.publishers, *self.workers):
+        for each in (*self.publishers, *self.consumers):
             await each.link.close()
 
 
