@@ -23,11 +23,11 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from crash import moves
 from crash.kills import DRAIN_EVERY, Cycles, Mix, Totals, check_store, since, tally
 from crash.link import Link, LostError
 from crash.load import CONSUMED, KEPT, Publisher, declare, drain
 from crash.loopdisk import MemoryDisk, why_no_small_disks
-from crash.moves import FEATURES
 from crash.site import Site, depths, until
 from crash.tracer import EIO, ENOSPC, KILL, inject, injected, why_not
 
@@ -125,18 +125,21 @@ async def _goes_on(site: Site, kind: str, fault: _Injection) -> None:
         site.ledger.broke("O10", f"{kind}: publishing does not resume")
 
 
-async def _fill(home: Path, kind: str, rng: random.Random, **options: Any) -> tuple[Site, str]:
+async def _fill(
+    home: Path, kind: str, rng: random.Random, moving: Collection[str], **options: Any
+) -> tuple[Site, str]:
     """Fill a small disk, drain it, publish again, all in one process; then kill and compare."""
     limit = "12MB" if kind == "alarm" else "0"
     with MemoryDisk(home, SMALL_MEGABYTES) as disk:
         site = Site(disk.mount_point, "--set", f"disk_free_limit.absolute={limit}", **options)
+        cycles = Cycles(site, rng, moving=moving)
+        cycles.journeys.may_be_full = True
         try:
-            what = await _fill_and_drain(site, kind, rng)
+            what = await _fill_and_drain(cycles, kind)
             site.kill()
-            site.ledger.died()
+            cycles.died()
             if what == "failed":
                 return site, what
-            cycles = Cycles(site, rng)
             cycles.declared = True
             await cycles.finish()
             check_store(site)
@@ -157,10 +160,17 @@ class _Filler(Publisher):
         return "", queue, (queue,), 1000 + int(self.rng.random() * 3000), True
 
 
-async def _fill_and_drain(site: Site, kind: str, rng: random.Random) -> str:
+async def _fill_and_drain(cycles: Cycles, kind: str) -> str:
+    site, rng = cycles.site, cycles.rng
     port = site.start()
     await declare(port)
     ledger = site.ledger
+    moving = None
+    if cycles.moving:
+        await moves.declare(port, cycles.moving)
+        moving = moves.Moving(cycles.journeys, rng, 20, cycles.moving)
+        await moving.open(port)
+        moving.start()
     fillers = [_Filler(ledger, random.Random(rng.random()), 100) for _ in range(4)]
     for filler in fillers:
         await filler.open(port)
@@ -191,6 +201,8 @@ async def _fill_and_drain(site: Site, kind: str, rng: random.Random) -> str:
     for filler in fillers:
         await filler.quiet()
         await filler.link.close()
+    if moving is not None:
+        await moving.quiet()
     await link.close()
     return f"{stored} stored, {nacked} nacked, resumed"
 
@@ -214,7 +226,7 @@ async def faults(
     kinds: Sequence[str] | None = None,
     say: Callable[[str], object] = print,
     enough: int = 100,
-    moving: Collection[str] = FEATURES,
+    moving: Collection[str] = moves.FEATURES,
     **options: Any,
 ) -> Totals:
     """Let the disk fail `count` times; `kinds` take turns, by default all that are possible here.
@@ -249,7 +261,7 @@ async def faults(
                 counts = since(site.ledger.counts, before)
                 what += f", {sum(ready.values())} ready"
             else:
-                other, what = await _fill(home, kind, rng, **options)
+                other, what = await _fill(home, kind, rng, moving, **options)
                 totals.add(other.ledger)
                 counts, struck = other.ledger.counts, what != "failed"
             totals.counted += struck
