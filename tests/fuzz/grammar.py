@@ -76,6 +76,8 @@ QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-queue-type": "classic", "x-queue-mode": "lazy"},
     EVERY_TYPE,
 )
+# What arrives together is sorted by priority, so the order there depends on how a stream is cut.
+_IN_ORDER = tuple(arguments for arguments in QUEUE_ARGUMENTS if "x-max-priority" not in arguments)
 HEADERS_MATCHES: tuple[dict[str, Any], ...] = (
     {},
     {"x-match": "all", "a": 1},
@@ -313,7 +315,7 @@ class Script:
             exclusive=True,
             durable=rng.random() < 0.3,
             auto_delete=rng.random() < 0.1,
-            arguments=rng.choice(QUEUE_ARGUMENTS),
+            arguments=rng.choice(QUEUE_ARGUMENTS if self.loose else _IN_ORDER),
         )
         return name
 
