@@ -297,7 +297,12 @@ class Channel:
             if durable:
                 message = self._saved(message, len(durable))
             for queue in queues:
-                is_taken = queue.put(message) and is_taken
+                if not queue.put(message):
+                    is_taken = False
+                    if isinstance(message, Persistent):
+                        message.refused()
+                        if queue.durable:
+                            message.accepted()
         elif mandatory:
             self.returned += 1
             self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))

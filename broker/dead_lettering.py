@@ -3,7 +3,7 @@
 Theory. The dead letter goes into its queues' inboxes in the same turn in which its original is forgotten, so the
 journal has both for one commit. Two things need more care. An original that is not on disk yet has a publisher who
 waits for it: who becomes responsible is the dead letter, so its safety counts as one more copy of the original
-(`_Heir`). And a body that goes to a file of its own takes longer than a commit: its original stays until the file is
+(`_Letter`). And a body that goes to a file of its own takes longer than a commit: its original stays until the file is
 there, and may come twice after a crash.
 
 A full queue may hand on a dead letter that comes to it, and so on through any number of queues: letters wait in one
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from broker.amqp.properties import delivery_mode
 from broker.dead_letters import Cycles, DeadLetter, dead_letter
 from broker.queue import Queue
-from broker.route import PERSISTENT_MODE, saved_among
+from broker.route import PERSISTENT_MODE, offer, saved_among
 from exchanges.base import Exchange
 from exchanges.router import Router
 from storage.message import Message, Persistent
@@ -82,7 +82,7 @@ class DeadLettering:
         try:
             while self._line:
                 target, letter = self._line.popleft()
-                target.put(letter)
+                offer((target,), letter)
         finally:
             self._has_worker = False
 
@@ -102,41 +102,49 @@ class DeadLettering:
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
             waits = seq_id >= 0 and len(copy.content) >= self._file_from
-            heir = _Heir(original, queue if waits else None)
-            publisher = heir if heir.matters else None
-            copy = Persistent(copy.address, copy.content, copy.channel_id, publisher, seq_id, len(durable))
+            copy = _Letter(copy, len(durable), original, queue if waits else None, seq_id)
         self._line.extend([(target, copy) for target in targets])
         return not waits
 
 
-class _Heir:
-    """Waits for a dead letter to be safe, on behalf of whoever waits for its original."""
+class _Letter(Persistent):
+    """A dead letter that goes to disk, on behalf of whoever waits for its original.
 
-    __slots__ = ("_original", "_queue")
+    Args:
+        message: its octets.
+        copies: as for a `Persistent`.
+        original: what it was.
+        queue: the queue whose unacked original has to go when the letter is safe, if it has to wait for that.
+        seq_id: that of the original.
 
-    def __init__(self, original: Message, queue: Queue | None) -> None:
-        self._queue = queue
-        """The queue whose unacked original has to go then."""
+    """
+
+    __slots__ = ("_original", "_queue", "_seq_id")
+
+    def __init__(
+        self, message: Message, copies: int, original: Message, queue: Queue | None, seq_id: int
+    ) -> None:
+        publisher = original.publisher if isinstance(original, Persistent) else None
+        super().__init__(message.address, message.content, message.channel_id, publisher, 0, copies)
         self._original: Persistent | None = None
-        if isinstance(original, Persistent) and original.publisher is not None:
+        if isinstance(original, Persistent) and publisher is not None:
             self._original = original
             original.open_copies += 1
+        self._queue = queue
+        self._seq_id = seq_id
 
-    @property
-    def matters(self) -> bool:
-        """Whether anybody waits."""
-        return self._original is not None or self._queue is not None
-
-    def accepted(self, seq_no: int) -> None:
-        """It is."""
+    def accepted(self) -> None:
+        """One copy is on disk, or needs not be any more."""
+        self.open_copies -= 1
+        if self.open_copies:
+            return
         if self._original is not None:
             self._original.accepted()
         if self._queue is not None and not self._queue.deleted:
-            self._queue.acks.append(seq_no)
+            self._queue.acks.append(self._seq_id)
             self._queue.touch()
 
-    def refused(self, seq_no: int) -> None:
-        """It cannot be, for now."""
-        del seq_no
+    def refused(self) -> None:
+        """It cannot be kept on disk, for now: the queues try again."""
         if self._original is not None:
             self._original.refused()

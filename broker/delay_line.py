@@ -18,7 +18,7 @@ from broker.amqp.errors import MalformedProperties
 from broker.amqp.fastpath import content_frames
 from broker.amqp.properties import Properties
 from broker.queue import Queue
-from broker.route import Special, saved_among
+from broker.route import Special, offer, saved_among
 from broker.timers import Timer
 from broker.turn import Turn
 from exchanges.base import Exchange
@@ -311,8 +311,7 @@ class DelayLine:
                 is_safe = False
             else:
                 message = Persistent(message.address, message.content, message.channel_id, None, 0, copies)
-        for queue in queues:
-            queue.put(message)
+        offer(queues, message)
         return is_safe
 
     def moved(self, due: Due) -> None:

@@ -364,16 +364,12 @@ class Queue:
     def put(self, message: Message) -> bool:
         """Take a message that has come in another way than most; False if it is refused.
 
-        Its publisher is told then, if it is a `Persistent`; otherwise that is the caller's to do.
+        The caller owes its publisher to be told, and this copy to be `accepted` if the queue would have saved it.
         """
         if self.rules is None:
             if may_expire(message.content):
                 self._need_rules()
         elif self.rules.refuses(message):
-            if message.persistent:
-                message.refused()  # type: ignore[attr-defined]
-                if self.durable:
-                    message.accepted()  # type: ignore[attr-defined]
             return False
         self.inbox.append(message)
         self.touch()
@@ -571,6 +567,7 @@ class Queue:
         self.deleted = True
         if self.rules is not None:
             self.rules.close()
+            self.rules = None  # nothing expires any more, and what is rejected from now on is only forgotten
         consumers = list(self.consumers)
         for consumer in consumers:
             self.remove_consumer(consumer)

@@ -27,6 +27,7 @@ from broker.amqp.tables import Field, Table
 from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
 from exchanges.base import Exchange
+from storage.message import Message, Persistent
 
 PERSISTENT_MODE = 2
 _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
@@ -154,6 +155,13 @@ def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ..
     if persistent or any(queue.saves_all for queue in queues):
         return tuple(queue for queue in queues if queue.durable)
     return ()
+
+
+def offer(queues: Sequence[Queue], message: Message) -> None:
+    """Put a message into queues that may refuse it without anybody being told."""
+    for queue in queues:
+        if not queue.put(message) and queue.durable and isinstance(message, Persistent):
+            message.accepted()
 
 
 def inspect(payload: bytes) -> Special | None:

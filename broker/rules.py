@@ -13,7 +13,7 @@ Hot path: see docs/performance.md.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import groupby, takewhile
+from itertools import groupby, islice, takewhile
 from typing import Any, Protocol
 
 from broker.amqp.properties import Properties, expiration, parse_expiration
@@ -95,11 +95,13 @@ class Rules:
 
     __slots__ = (
         "_clock",
+        "_is_running",
         "_keeper",
         "_last_used",
         "_leaving",
         "_octets",
         "_queue",
+        "_returned",
         "_returns",
         "_sizes",
         "_timer",
@@ -118,7 +120,11 @@ class Rules:
         self._sizes: dict[int, int] = {}
         """Those of unacked ones, which may become ready again."""
         self._returns: dict[int, int] = {}
-        """How often messages came back, where that is limited."""
+        """How often unacked messages came back, where that is limited."""
+        self._returned: dict[int, int] = {}
+        """The same of ready ones."""
+        self._is_running = False
+        """The queue's run is under way: a dead letter that comes back must not begin another."""
         self._last_used = self._clock()
         self._timer: Timer | None = None
 
@@ -128,6 +134,11 @@ class Rules:
             self._last_used = self._clock()
         was_limited = self.settings.max_octets is not None
         self.settings = settings
+        if settings.max_octets is None:
+            self._sizes.clear()
+        if settings.delivery_limit is None:
+            self._returns.clear()
+            self._returned.clear()
         if not was_limited:
             self.recount()
 
@@ -158,17 +169,17 @@ class Rules:
         return True
 
     def _is_full_for(self, message: Message) -> bool:
-        queue, length = self._queue, self.settings.max_length
-        backing = queue.backing
-        if length is not None and backing.ready_count + len(queue.inbox) >= length:
+        queue, length, octets = self._queue, self.settings.max_length, self.settings.max_octets
+        inbox, backing = queue.inbox, queue.backing
+        if (
+            octets is not None or (length is not None and backing.ready_count + len(inbox) >= length)
+        ) and not self._is_running:
             queue.settle()  # some of them go straight to consumers
-            if backing.ready_count >= length:
-                return True
-        octets = self.settings.max_octets
+        if length is not None and backing.ready_count + len(inbox) >= length:
+            return True
         if octets is None:
             return False
-        queue.settle()
-        return self._octets + message.body_size > octets
+        return self._octets + sum([each.body_size for each in inbox]) + message.body_size > octets
 
     def take_in(self, inbox: list[Message]) -> None:
         """Let arrivals in, each with the time when it expires."""
@@ -194,9 +205,9 @@ class Rules:
 
     def begin(self) -> bool:
         """Before anything else: discard what was rejected and what has expired; true if the budget ran out."""
-        if self._leaving:
-            self._let_leave()
-        return self._has_more_expired()
+        self._is_running = True
+        more = bool(self._leaving) and self._let_leave()
+        return self._has_more_expired() or more
 
     def _has_more_expired(self) -> bool:
         """Discard what has expired; true if the budget ran out."""
@@ -213,11 +224,12 @@ class Rules:
         now = self._clock()
         budget = BUDGET
         while backing.ready_count:
-            length, expired = backing.head_run(now, max(_STEP, count))
+            length, expired = backing.head_run(now, count)
             if not expired:
-                return min(count, length)
+                return length
             if budget <= 0:
                 return -1
+            length, _ = backing.head_run(now, _STEP)
             if not self._drop(length, EXPIRED):
                 return 0
             budget -= length
@@ -230,31 +242,35 @@ class Rules:
             self._octets -= sum(sizes)
             if ack_required:
                 self._sizes.update(zip(batch.seq_ids, sizes, strict=True))
-        if batch.redelivered and self._returns:
-            counts = [self._returns.get(seq_id, 0) for seq_id in batch.seq_ids]
+        if batch.redelivered and self._returned:
+            counts = [self._returned.pop(seq_id, 0) for seq_id in batch.seq_ids]
+            if ack_required:
+                self._returns.update([pair for pair in zip(batch.seq_ids, counts, strict=True) if pair[1]])
             messages = [_counted(*each) for each in zip(batch.messages, counts, strict=True)]
             return batch._replace(messages=messages)
         return batch
 
     def end(self) -> bool:
         """After messages came and went: drop what is too much, and set the timer; true if the budget ran out."""
-        settings, backing = self.settings, self._queue.backing
         more = self._has_more_expired()
-        if settings.overflow == DROP_HEAD:
-            if settings.max_length is not None and backing.ready_count > settings.max_length:
-                more = self._shorten(settings.max_length) or more
-            if settings.max_octets is not None:
-                if not backing.ready_count:
-                    self._octets = 0  # whatever was not known exactly is forgotten
-                while self._octets > settings.max_octets and backing.ready_count and self._drop(1, MAXLEN):
-                    pass
+        if self.settings.overflow == DROP_HEAD:
+            more = self._shorten() or more
+        if not self._queue.backing.ready_count:
+            self._octets = 0  # whatever was not known exactly is forgotten
         self._set_timer()
+        self._is_running = False
         return more
 
-    def _shorten(self, length: int) -> bool:
-        backing = self._queue.backing
+    def _shorten(self) -> bool:
+        """Drop what is too much; true if the budget ran out."""
+        backing, length, octets = self._queue.backing, self.settings.max_length, self.settings.max_octets
         budget = BUDGET
-        while (excess := backing.ready_count - length) > 0:
+        while backing.ready_count:
+            excess = 0 if length is None else backing.ready_count - length
+            if excess <= 0:
+                if octets is None or self._octets <= octets:
+                    return False
+                excess = 1
             if budget <= 0:
                 return True
             dropped = self._drop(min(excess, _STEP), MAXLEN)
@@ -267,9 +283,12 @@ class Rules:
         """Discard messages (>= 1) from the head; returns how many, perhaps none while the next one is being read."""
         backing = self._queue.backing
         is_dead_letter = self.settings.dead_letter_exchange is not None
-        if not is_dead_letter and self.settings.max_octets is None:
+        if not is_dead_letter and self.settings.max_octets is None and not self._returned:
             return backing.drop(count)
         batch = backing.fetch(count, ack_required=is_dead_letter)
+        if self._returned:
+            for seq_id in batch.seq_ids:
+                self._returned.pop(seq_id, None)
         if self.settings.max_octets is not None:
             self._octets -= sum([message.body_size for message in batch.messages])
         if is_dead_letter:
@@ -296,13 +315,14 @@ class Rules:
         """Unacked messages are coming back; returns those that may."""
         limit = self.settings.delivery_limit
         if limit is not None:
-            returns = self._returns
-            for seq_id in seq_ids:
-                returns[seq_id] = returns.get(seq_id, 0) + 1
-            over = {seq_id for seq_id in seq_ids if returns[seq_id] > limit}
+            counts = {seq_id: self._returns.pop(seq_id, 0) + 1 for seq_id in seq_ids}
+            over = sorted([seq_id for seq_id, count in counts.items() if count > limit])
             if over:
-                self.rejected(sorted(over), DELIVERY_LIMIT)
-                seq_ids = [seq_id for seq_id in seq_ids if seq_id not in over]
+                self.rejected(over, DELIVERY_LIMIT)
+                for seq_id in over:
+                    del counts[seq_id]
+            self._returned.update(counts)
+            seq_ids = counts
         if self.settings.max_octets is not None:
             self._octets += sum([self._sizes.pop(seq_id, 0) for seq_id in seq_ids])
         return seq_ids
@@ -310,19 +330,27 @@ class Rules:
     def purged(self) -> None:
         """No message is ready any more."""
         self._octets = 0
+        self._returned.clear()
 
-    def _let_leave(self) -> None:
+    def _let_leave(self) -> bool:
+        """Discard what was rejected; true if the budget ran out."""
         leaving, backing = self._leaving, self._queue.backing
+        budget = BUDGET
         while leaving:
+            if budget <= 0:
+                return True
             reason = leaving[0][1]
-            chunk = list(takewhile(lambda each, why=reason: each[1] == why, leaving))[:_STEP]  # type: ignore[misc]
+            first = islice(leaving, _STEP)
+            chunk = list(takewhile(lambda each, why=reason: each[1] == why, first))  # type: ignore[misc]
             for _ in chunk:
                 leaving.popleft()
+            budget -= len(chunk)
             found, waiting = backing.unacked_messages([seq_id for seq_id, _ in chunk])
             self._dead_letter(found, reason)
             if waiting:
                 leaving.extendleft([(seq_id, reason) for seq_id in reversed(waiting)])
-                return
+                break
+        return False
 
     def _dead_letter(self, letters: Sequence[tuple[int, Message]], reason: str) -> None:
         """Publish unacked messages to the dead letter exchange, and forget them."""

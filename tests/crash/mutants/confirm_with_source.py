@@ -3,11 +3,11 @@
 from broker import dead_lettering
 from storage.message import Message
 
-_init = dead_lettering._Heir.__init__
+_init = dead_lettering._Letter.__init__
 
 
-def init(heir, original, queue):
-    _init(heir, Message(b"\0\0", original.content, original.channel_id), queue)
+def init(letter, message, copies, original, queue, seq_id):
+    _init(letter, message, copies, Message(b"\0\0", original.content, original.channel_id), queue, seq_id)
 
 
-dead_lettering._Heir.__init__ = init
+dead_lettering._Letter.__init__ = init

@@ -1,0 +1,162 @@
+"""Who waits for dead letters, what becomes of those that nobody takes, and queues that get their own back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import Client, DiskNode, Node, publish_frames
+
+from broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
+from broker.amqp.tables import Table
+from broker.config import StorageConfig
+
+LARGE = b"x" * 6000
+"""More than what `disk` keeps outside of files."""
+
+
+def dying(key: str, **more: int | str) -> Table:
+    """The arguments of a queue whose dead letters go to another, and whatever else it does."""
+    arguments: Table = {
+        "x-dead-letter-exchange": ("longstr", ""),
+        "x-dead-letter-routing-key": ("longstr", key),
+    }
+    for name, value in more.items():
+        kind = "longstr" if isinstance(value, str) else "signedint"
+        arguments["x-" + name.replace("_", "-")] = kind, value
+    return arguments
+
+
+def full(length: int) -> Table:
+    """The arguments of a queue that refuses what is too much."""
+    return {"x-max-length": ("signedint", length), "x-overflow": ("longstr", "reject-publish")}
+
+
+def counts(node: Node, name: str) -> tuple[int, int]:
+    """Ready and unacked messages of a queue."""
+    queue = node.vhosts["/"].queues[name]
+    return queue.ready_count, queue.unacked_count
+
+
+def declare(node: DiskNode, client: Client, name: str, arguments: Table) -> None:
+    """Declare a durable queue."""
+    client.declare(name, durable=True, arguments=arguments)
+    node.commit()
+    client.sent()
+
+
+def files_written(node: DiskNode) -> None:
+    """Every body that waits for its file has it."""
+    journal = node.disk.journal
+    for msg_id in list(journal.files):
+        journal.file_written(msg_id)
+    node.commit()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskNode]:
+    """A broker that writes bodies of more than 5000 octets to files of their own."""
+    storage = StorageConfig(sync=False, check_invariants=True, file_from=5000)
+    node = DiskNode(tmp_path / "data", storage=storage)
+    yield node
+    node.disk.close()
+
+
+def test_the_original_of_a_large_dead_letter_goes_when_that_is_refused(disk: DiskNode) -> None:
+    """An original that waits for the file of its dead letter does not wait for ever where no queue takes that."""
+    client = Client(disk)
+    declare(disk, client, "dead", full(0))
+    declare(disk, client, "q", dying("dead", message_ttl=100))
+    client.publish("q", LARGE, delivery_mode=2)
+    disk.run_turn()
+    files_written(disk)
+    disk.pass_time(100)
+
+    assert (0, 0) == counts(disk, "q")
+    assert (0, 0) == counts(disk, "dead")
+
+
+def test_the_original_of_a_large_dead_letter_waits_for_room(disk: DiskNode) -> None:
+    """A file for which the disk has no room is tried again; the original goes when it is there."""
+    client = Client(disk)
+    declare(disk, client, "dead", {})
+    declare(disk, client, "q", dying("dead", message_ttl=100))
+    client.publish("q", LARGE, delivery_mode=2)
+    disk.run_turn()
+    files_written(disk)
+    disk.pass_time(100)
+    journal = disk.disk.journal
+    for msg_id in journal.files:
+        journal.file_failed(msg_id)
+    disk.run_turn()
+
+    assert (0, 1) == counts(disk, "q")
+    files_written(disk)
+    assert (0, 0) == counts(disk, "q")
+    assert (1, 0) == counts(disk, "dead")
+
+
+def test_a_dead_letter_that_is_refused_is_confirmed(disk: DiskNode) -> None:
+    """A message that dies before its commit, and that no queue takes then, is dropped, and its publisher told yes."""
+    client = Client(disk)
+    client.send(make(Confirm.Select, False))
+    declare(disk, client, "dead", full(0))
+    declare(disk, client, "q", dying("dead", message_ttl=0))
+    client.publish("q", b"1", delivery_mode=2)
+    disk.commit()
+
+    assert ["1 basic.ack delivery_tag=1"] == client.sent()
+
+
+def test_messages_of_a_deleted_queue_leave_no_dead_letters() -> None:
+    """What is rejected after its queue was deleted goes nowhere."""
+    client = Client()
+    client.declare("dead")
+    client.declare("q", arguments=dying("dead"))
+    client.publish("q", b"1")
+    client.consume("q")
+    client.send(make(Wire.Delete, 0, "q", False, False, False))
+    client.send(make(Basic.Reject, 1, False))
+
+    assert (0, 0) == counts(client.node, "dead")
+
+
+def test_many_rejected_messages_do_not_die_in_one_turn() -> None:
+    """Others have their turn while a queue works off what was rejected."""
+    client = Client()
+    client.declare("dead")
+    client.declare("q", arguments=dying("dead"))
+    client.consume("q")
+    client.receive(publish_frames("q", b"1") * 5000)
+    client.send(make(Basic.Nack, 0, True, False))
+
+    assert (0, 904) == counts(client.node, "q")
+    client.node.clock.run()
+    assert (0, 0) == counts(client.node, "q")
+    assert (5000, 0) == counts(client.node, "dead")
+
+
+def test_a_dead_letter_that_comes_back_waits_for_the_end_of_the_run() -> None:
+    """A queue that gets dead letters in the middle of its own run does not begin another: its consumers' room is kept."""
+    client = Client()
+    client.send(make(Tx.Select))
+    client.declare("q", arguments=dying("other") | full(5))
+    client.declare("other", arguments=dying("q") | full(4))
+    client.receive(publish_frames("other", b"o") * 4 + publish_frames("q", b"u") * 2)
+    client.send(make(Tx.Commit))
+    client.consume("other")
+    client.send(make(Basic.Qos, 0, 2, False))
+    client.consume("q")
+    client.receive(publish_frames("q", b"1") + publish_frames("q", b"2", expiration="10"))
+    client.receive(publish_frames("q", b"3"))
+    client.send(make(Tx.Commit))
+    client.node.pass_time(10)
+    client.sent()
+    client.receive(publish_frames("q", b"4") + publish_frames("other", b"5") * 4)
+    for tag in (5, 6):
+        client.send(make(Basic.Ack, tag, False))
+    for tag in range(1, 5):
+        client.send(make(Basic.Reject, tag, False))
+    client.send(make(Tx.Commit))
+
+    assert [b"1", b"3"] == [item.body for item in client.take() if item.body and "c-q" in str(item)]
+    assert (4, 2) == counts(client.node, "q")

@@ -1,0 +1,86 @@
+"""What rules keep and do is bounded: nothing of queues and messages that are gone, and no turn that takes for ever."""
+
+from fakes import Client
+
+from broker.amqp.commands import Basic, Queue as Wire, make
+from broker.settings import QueueSettings
+
+
+def test_deleted_queues_leave_no_timer() -> None:
+    """The timer of a queue that expires goes with it, also where a delivery is settled afterwards."""
+    client = Client()
+    client.declare("q", arguments={"x-expires": ("signedint", 86_400_000)})
+    client.publish("q", b"1")
+    client.consume("q")
+    client.send(make(Wire.Delete, 0, "q", False, False, False))
+    client.send(make(Basic.Ack, 1, False))
+
+    assert 0 == len(client.node.turn.timers)
+
+
+def test_exclusive_queues_leave_no_timer() -> None:
+    """The same where the queue goes with its connection, which gives back what it has not acked."""
+    client = Client()
+    client.declare("q", exclusive=True, arguments={"x-expires": ("signedint", 86_400_000)})
+    client.publish("q", b"1")
+    client.consume("q")
+    client.connection.lost()
+    client.node.run_turn()
+
+    assert 0 == len(client.node.turn.timers)
+
+
+def test_counts_of_returns_go_with_their_messages() -> None:
+    """Nothing is known any more of messages that came back and were purged, dropped or taken without an ack."""
+    client = Client()
+    arguments = {"x-delivery-limit": ("signedint", 9), "x-max-length": ("signedint", 2)}
+    client.declare("q", arguments=arguments)
+    queue = client.node.vhosts["/"].queues["q"]
+    for end in ("purge", "drop", "get"):
+        for body in (b"1", b"2"):
+            client.publish("q", body)
+        client.send(make(Basic.Get, 0, "q", False))
+        client.send(make(Basic.Get, 0, "q", False))
+        client.send(make(Basic.Nack, 0, True, True))
+        if end == "drop":
+            client.publish("q", b"3")
+            client.publish("q", b"4")
+        if end == "get":
+            client.send(make(Basic.Get, 0, "q", True))
+            client.send(make(Basic.Get, 0, "q", True))
+        client.send(make(Wire.Purge, 0, "q", False))
+
+        assert queue.rules is not None
+        assert ({}, {}) == (queue.rules._returns, queue.rules._returned)
+
+
+def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:
+    """A policy that limits the octets of a long queue does not stop everybody else while it is shortened."""
+    client = Client()
+    client.declare("q")
+    queue = client.node.vhosts["/"].queues["q"]
+    for _ in range(5000):
+        client.publish("q", b"12345")
+    queue.configure(QueueSettings(max_octets=10))
+    client.node.run_turn()
+
+    assert 904 == queue.backing.ready_count
+    client.node.clock.run()
+    assert 2 == queue.backing.ready_count
+
+
+def test_octets_are_known_again_when_nothing_is_left() -> None:
+    """Messages that were out when a limit came do not let in too much for ever, whatever gives way."""
+    client = Client()
+    client.declare("q")
+    queue = client.node.vhosts["/"].queues["q"]
+    client.publish("q", b"12345")
+    client.send(make(Basic.Get, 0, "q", False))
+    queue.configure(QueueSettings(max_octets=10, overflow="reject-publish"))
+    client.node.vhosts["/"].router.generation += 1
+    client.send(make(Basic.Reject, 1, True))
+    client.send(make(Basic.Get, 0, "q", True))
+    for _ in range(3):
+        client.publish("q", b"67890")
+
+    assert 2 == queue.ready_count
