@@ -1,7 +1,7 @@
 """Administering vhosts."""
 
 import pytest
-from fakes import Client, StoringNode
+from fakes import Client, DiskNode, StoringNode
 
 from broker.administration import BadRequestError, NotFoundError
 from broker.auth import User
@@ -105,3 +105,42 @@ def test_one_that_does_not_exist(vhosts):
     for ask in (vhosts.get, vhosts.delete, vhosts.clear_limits):
         with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
             ask(None, "v")
+
+
+def test_nothing_of_a_deleted_vhost_is_left_on_disk(tmp_path):
+    """Messages of queues of every kind, delayed ones, definitions, policies and rights go with it."""
+    node = DiskNode(tmp_path / "data")
+
+    def rows() -> dict[str, int]:
+        environment = node.disk.environment
+        return {name: len(list(environment.rows(name))) for name in environment.store.db}
+
+    before = rows()
+    administration = node.administration
+    administration.vhosts.put(None, "v")
+    administration.users.set_permissions(None, "v", "guest", configure=".*", write=".*", read=".*")
+    administration.policies.set(None, "v", "p", {"pattern": "", "definition": {"max-length": 100}})
+    administration.topology.declare_exchange(
+        None, "v", "later", "x-delayed-message", arguments={"x-delayed-type": "direct"}
+    )
+    client = Client(node, vhost="v")
+    kinds = ({}, {"x-max-priority": ("long", 3)}, {"x-message-ttl": ("long", 100_000)})
+    for number, arguments in enumerate(kinds):
+        client.declare(f"q{number}", durable=True, arguments=arguments)
+        node.commit()
+        client.publish(f"q{number}", b"x" * 10_000, delivery_mode=2)
+    client.publish("k", b"x", exchange="later", headers={"x-delay": ("long", 100_000)}, delivery_mode=2)
+    client.consume("q0")
+    node.commit()
+    meanwhile = rows()
+    administration.vhosts.delete(None, "v")
+    for _ in range(3):
+        node.commit()
+    after = rows()
+    client.connection.lost()
+    node = node.restarted()
+    restarted = rows()
+    node.disk.close()
+
+    assert all(meanwhile[name] > before[name] for name in ("defs", "blocks", "bodies", "delayed"))
+    assert (before, before) == (after, restarted)
