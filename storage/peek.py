@@ -1,4 +1,4 @@
-"""Reading the definitions that are stored, also beside the broker that is using them."""
+"""Reading the definitions that are stored, also beside the process of a broker that is using them."""
 
 from pathlib import Path
 

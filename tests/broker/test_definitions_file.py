@@ -1,0 +1,100 @@
+"""Definitions as JSON: values, types and texts."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from broker.definitions_file import (
+    DefinitionsError,
+    as_object,
+    as_words,
+    json_text,
+    plain_arguments,
+    read_document,
+    table_of,
+    where,
+    write_document,
+)
+
+JSON = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(max_size=20), JSON, max_size=5))
+def test_arguments_survive_the_way_and_back(arguments):
+    """What JSON can say comes back as it was."""
+    assert arguments == plain_arguments(table_of(arguments))
+
+
+def test_types_of_arguments():
+    """Integers become long and other numbers double, as with RabbitMQ."""
+    assert {
+        "i": ("long", 5),
+        "f": ("double", 5.0),
+        "b": ("bool", True),
+        "s": ("longstr", "s"),
+        "a": ("array", [("long", 1), ("array", [])]),
+        "t": ("table", {"x": ("bool", False)}),
+    } == table_of({"i": 5, "f": 5.0, "b": True, "s": "s", "a": [1, []], "t": {"x": False}})
+
+
+def nested(levels: int) -> dict[str, object]:
+    """Objects inside each other."""
+    return {"x": nested(levels - 1)} if levels else {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"a": None}, "argument 'a' is null"),
+        ({"a": 2**63}, "argument 'a' is 9223372036854775808"),
+        ({"a" * 256: 1}, "its arguments are no table of AMQP: field name of 256 octets"),
+        (nested(33), "its arguments are no table of AMQP: too many levels"),
+        ({"a": [1] * 5000}, "its arguments are no table of AMQP: too many entries"),
+    ],
+)
+def test_what_is_no_argument(arguments, text):
+    """What could not be stored and read again is refused."""
+    with pytest.raises(DefinitionsError, match=text):
+        table_of(arguments)
+
+
+def test_what_json_has_nothing_like():
+    """RabbitMQ's ways to write it are ours."""
+    table = {
+        "v": ("void", None),
+        "d": ("decimal", (2, 314)),
+        "o": ("binary", b"\xff"),
+        "s": ("longstr", "\udcff"),
+        "t": ("timestamp", 5),
+    }
+    sentence = "Not UTF-8, base64 is: /w=="
+
+    assert {"v": "undefined", "d": 2.314, "o": sentence, "s": sentence, "t": 5} == plain_arguments(table)
+    assert "text ü" == json_text("text ü")
+
+
+def test_pairs_for_objects_and_words_for_lists():
+    """Two forms that RabbitMQ's command line and older versions write are read."""
+    assert {"a": 1, "b": [2]} == as_object([["a", 1], ["b", [2]]])
+    assert ([], [1], {"a": 1}, "x") == tuple(as_object(value) for value in ([], [1], {"a": 1}, "x"))
+    assert ["a", "b"] == as_words(" a, b,,") == as_words(["a", "b"])
+
+
+def test_an_empty_document():
+    """Nothing has all sections when it is written, and no unknown ones."""
+    document, unknown = read_document(b'{"description": "mine", "more": 1}')
+
+    assert (document, []) == read_document(write_document(document))
+    assert ["more"] == unknown
+
+
+def test_where_an_entry_is():
+    """An entry is named by its place and by what it says of itself."""
+    assert "queues[3] (name 'q', vhost 'v')" == where("queues", 3, {"vhost": "v", "name": "q", "durable": 1})
+    assert "queues[3]" == where("queues", 3, "q") == where("queues", 3, {"name": 5})

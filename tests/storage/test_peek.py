@@ -1,0 +1,35 @@
+"""Definitions read from where a broker has stored them."""
+
+import lmdb
+import pytest
+
+from storage.environment import Environment
+from storage.errors import StorageError, UnknownFormatError
+from storage.journal import Journal
+from storage.peek import stored_definitions
+
+
+def test_rows_that_were_committed(tmp_path):
+    """What was committed is there; what was not is not."""
+    environment = Environment(tmp_path, sync=False)
+    journal = Journal(1 << 40, 4096)
+    journal.put("defs", b"Vone", b"1")
+    environment.commit(journal.cut())
+    journal.put("defs", b"Vtwo", b"2")
+    environment.close()
+
+    assert [(b"Vone", b"1")] == stored_definitions(tmp_path)
+
+
+def test_what_cannot_be_read(tmp_path):
+    """No data, data of a later format, and a file that is none are told apart."""
+    with pytest.raises(StorageError, match="there are no data"):
+        stored_definitions(tmp_path)
+    Environment(tmp_path, sync=False).close()
+    with lmdb.open(str(tmp_path / "store"), max_dbs=16) as env, env.begin(write=True) as txn:
+        txn.put(b"format", b"2", db=env.open_db(b"meta", txn=txn))
+    with pytest.raises(UnknownFormatError, match="have format 2, this version knows 1"):
+        stored_definitions(tmp_path)
+    (tmp_path / "store" / "data.mdb").write_bytes(b"no database" * 1000)
+    with pytest.raises(StorageError, match="cannot read the data"):
+        stored_definitions(tmp_path)
