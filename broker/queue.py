@@ -543,6 +543,8 @@ class Queue:
             seq_ids = self.rules.requeued(seq_ids)
         if seq_ids:
             self.backing.requeue(seq_ids)
+            if self.rules is not None:
+                self.rules.shorten()
         self.touch()
 
     def discard(self, seq_ids: Iterable[int]) -> None:

@@ -207,6 +207,7 @@ class Rules:
         """Before anything else: discard what was rejected and what has expired; true if the budget ran out."""
         self._is_running = True
         more = bool(self._leaving) and self._let_leave()
+        more = self.shorten() or more  # what came back may have had to be read first
         return self._has_more_expired() or more
 
     def _has_more_expired(self) -> bool:
@@ -252,17 +253,21 @@ class Rules:
 
     def end(self) -> bool:
         """After messages came and went: drop what is too much, and set the timer; true if the budget ran out."""
-        more = self._has_more_expired()
-        if self.settings.overflow == DROP_HEAD:
-            more = self._shorten() or more
+        more = self.shorten()
+        more = self._has_more_expired() or more
         if not self._queue.backing.ready_count:
             self._octets = 0  # whatever was not known exactly is forgotten
         self._set_timer()
         self._is_running = False
         return more
 
-    def _shorten(self) -> bool:
-        """Drop what is too much; true if the budget ran out."""
+    def shorten(self) -> bool:
+        """Drop what is too much, from the head; true if the budget ran out.
+
+        Owed at once when messages come back, too: before consumers get any of them.
+        """
+        if self.settings.overflow != DROP_HEAD:
+            return False
         backing, length, octets = self._queue.backing, self.settings.max_length, self.settings.max_octets
         budget = BUDGET
         while backing.ready_count:

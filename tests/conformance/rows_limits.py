@@ -236,6 +236,36 @@ def _(s: Session) -> list[bytes]:
     return sorted([*bodies, opened.deliver().body])
 
 
+@case(
+    "limit.requeue-zero",
+    "what comes back to a queue for no message is gone, though a consumer waits",
+    ok((b"1", 0)),
+)
+def _(s: Session) -> tuple[bytes, int]:
+    opened = _queue(s, max_length=0)
+    opened.consume(s.q)
+    opened.put(s.q, b"1")
+    got = opened.deliver()
+    opened.send("basic.nack", delivery_tag=got.delivery_tag, requeue=True)
+    return got.body, opened.deliveries()
+
+
+@case(
+    "limit.expired", "a queue makes room before it looks who has expired", ok(([b"3"], ["maxlen", "expired"]))
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q + "-dead")
+    dlx = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q + "-dead"}
+    opened.queue(s.q, arguments={"x-max-length": 1, **dlx})
+    opened.put(s.q, b"1")
+    opened.put(s.q, b"2", expiration="0")
+    opened.put(s.q, b"3")
+    opened.ready(s.q + "-dead", 2)
+    got = [opened.call("basic.get", queue=s.q + "-dead", no_ack=True) for _ in range(2)]
+    return _bodies(opened, s.q), [message.properties["headers"]["x-death"][0]["reason"] for message in got]
+
+
 for _letter, _what, _method in (
     ("get", "a get", "basic.get"),
     ("purge", "a purge", "queue.purge"),
