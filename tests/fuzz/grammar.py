@@ -96,6 +96,8 @@ PROPERTIES: tuple[dict[str, Any], ...] = (
     {"user_id": USER},
     {"headers": EVERY_TYPE},
     {"headers": {"CC": T("A", ["nowhere-cc"])}},
+    {"headers": {"x-delay": 3}},
+    {"headers": {"x-delay": T("d", 1.5), "BCC": T("A", ["nowhere"])}, "delivery_mode": 2},
     {"headers": {"BCC": T("A", ["nowhere-bcc", "x"]), "a": 1}},
     {"headers": {"a": 1, "b": "two", "x-a": "1"}, "delivery_mode": 2, "priority": 255},
 )
@@ -358,7 +360,7 @@ class Script:
         """An exchange of each session's own, which goes with its last binding."""
         rng, number = self.rng, channel.number
         name, queue = self.new_name(), self._queue(number)
-        kind = rng.choice(("direct", "fanout", "topic", "headers"))
+        kind = rng.choice(("direct", "fanout", "topic", "headers", "x-delayed-message"))
         declared = {
             "exchange": name,
             "type": kind,
@@ -367,6 +369,9 @@ class Script:
             "internal": rng.random() < 0.1,
             "arguments": rng.choice(({}, {}, {"alternate-exchange": "amq.fanout"}, EVERY_TYPE)),
         }
+        if kind == "x-delayed-message":
+            behind = rng.choice(("direct", "fanout", "topic"))
+            declared["arguments"] = declared["arguments"] | {"x-delayed-type": behind}
         self.either(number, "exchange.declare", **declared)
         self.send(number, "exchange.declare", "exchange.declare-ok", **declared)
         self.send(number, "exchange.declare", "exchange.declare-ok", exchange=name, passive=True)
@@ -683,7 +688,7 @@ def _text(rng: Random, field_name: str, name: str) -> str:
     if field_name in {"exchange", "source", "destination"}:
         return rng.choice((*SHARED_EXCHANGES, *PREDECLARED, "", f"{name}.1"))
     if field_name == "type":
-        return rng.choice(("direct", "fanout", "topic", "headers", "x-unknown"))
+        return rng.choice(("direct", "fanout", "topic", "headers", "x-delayed-message", "x-unknown"))
     if field_name == "consumer_tag":
         return rng.choice(("", "tag", f"{name}.2"))
     return rng.choice(TOPIC_KEYS)
