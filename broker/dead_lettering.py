@@ -2,8 +2,8 @@
 
 Theory. The dead letter goes into its queues' inboxes in the same turn in which its original is forgotten, so the
 journal has both for one commit. Two things need more care. An original that is not on disk yet has a publisher who
-waits for it: who becomes responsible is the dead letter, so its safety counts as one more copy of the original
-(`_Letter`). And a body that goes to a file of its own takes longer than a commit: its original stays until the file is
+waits for it: who becomes responsible is the dead letter, so the publisher is told when both are safe
+(`_Joint`). And a body that goes to a file of its own takes longer than a commit: its original stays until the file is
 there, and may come twice after a crash.
 
 A full queue may hand on a dead letter that comes to it, and so on through any number of queues: letters wait in one
@@ -22,7 +22,7 @@ from broker.queue import Queue
 from broker.route import PERSISTENT_MODE, offer, saved_among
 from exchanges.base import Exchange
 from exchanges.router import Router
-from storage.message import Message, Persistent
+from storage.message import Message, Persistent, Publisher
 
 
 class DeadLettering:
@@ -101,50 +101,63 @@ class DeadLettering:
         waits = False
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
-            waits = seq_id >= 0 and len(copy.content) >= self._file_from
-            copy = _Letter(copy, len(durable), original, queue if waits else None, seq_id)
+            publisher, seq_no = _joined(original)
+            copy = Persistent(copy.address, copy.content, copy.channel_id, publisher, seq_no, len(durable))
+            if seq_id >= 0 and len(copy.content) >= self._file_from:
+                copy = _Awaited(copy, queue, seq_id)
+                waits = True
         self._line.extend([(target, copy) for target in targets])
         return not waits
 
 
-class _Letter(Persistent):
-    """A dead letter that goes to disk, on behalf of whoever waits for its original.
+class _Awaited(Persistent):
+    """A dead letter whose body goes to a file: its unacked original stays in its queue until that is there."""
 
-    Args:
-        message: its octets.
-        copies: as for a `Persistent`.
-        original: what it was.
-        queue: the queue whose unacked original has to go when the letter is safe, if it has to wait for that.
-        seq_id: that of the original.
+    __slots__ = ("_queue", "_seq_id")
 
-    """
-
-    __slots__ = ("_original", "_queue", "_seq_id")
-
-    def __init__(
-        self, message: Message, copies: int, original: Message, queue: Queue | None, seq_id: int
-    ) -> None:
-        publisher = original.publisher if isinstance(original, Persistent) else None
-        super().__init__(message.address, message.content, message.channel_id, publisher, 0, copies)
-        self._original: Persistent | None = None
-        if isinstance(original, Persistent) and publisher is not None:
-            self._original = original
-            original.open_copies += 1
+    def __init__(self, letter: Persistent, queue: Queue, seq_id: int) -> None:
+        super().__init__(
+            letter.address, letter.content, letter.channel_id, letter.publisher, letter.seq_no, letter.copies
+        )
         self._queue = queue
         self._seq_id = seq_id
 
     def accepted(self) -> None:
         """One copy is on disk, or needs not be any more."""
-        self.open_copies -= 1
-        if self.open_copies:
-            return
-        if self._original is not None:
-            self._original.accepted()
-        if self._queue is not None and not self._queue.deleted:
+        super().accepted()
+        if not self.open_copies and not self._queue.deleted:
             self._queue.acks.append(self._seq_id)
             self._queue.touch()
 
-    def refused(self) -> None:
-        """It cannot be kept on disk, for now: the queues try again."""
-        if self._original is not None:
-            self._original.refused()
+
+def _joined(original: Message) -> tuple[Publisher | None, int]:
+    """Who wants to know that a dead letter is safe, and by what number: whoever waits for its original."""
+    if not isinstance(original, Persistent) or original.publisher is None:
+        return None, 0
+    if not isinstance(original.publisher, _Joint):
+        original.publisher = _Joint(original.publisher)
+    original.publisher.open += 1
+    return original.publisher, original.seq_no
+
+
+class _Joint:
+    """Tells a publisher that a message is safe when its dead letters are, too."""
+
+    __slots__ = ("_publisher", "open")
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self.open = 1
+        """The message and its dead letters, as far as they are not safe."""
+
+    def accepted(self, seq_no: int) -> None:
+        """One of them is."""
+        self.open -= 1
+        if not self.open:
+            self._publisher.accepted(seq_no)
+
+    def refused(self, seq_no: int) -> None:
+        """One of them cannot be, for now; what becomes of the others does not matter any more."""
+        if self.open > 0:
+            self.open = 0
+            self._publisher.refused(seq_no)

@@ -186,11 +186,12 @@ class Queue:
         rules = self.rules
         acks = self.acks
         if acks:
-            self.acked += len(acks)
+            count = len(acks)
+            self.acked += count
             backing.ack(acks)
             if rules is not None:
                 rules.acked(acks)
-            acks.clear()
+            del acks[:count]  # to forget a dead letter of its own may have settled another message here
         more = False
         if rules is not None:
             more = rules.begin()

@@ -9,6 +9,7 @@ from fakes import Client, DiskNode, Node, publish_frames
 from broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from broker.amqp.tables import Table
 from broker.config import StorageConfig
+from storage.errors import DiskFullError
 
 LARGE = b"x" * 6000
 """More than what `disk` keeps outside of files."""
@@ -160,3 +161,57 @@ def test_a_dead_letter_that_comes_back_waits_for_the_end_of_the_run() -> None:
 
     assert [b"1", b"3"] == [item.body for item in client.take() if item.body and "c-q" in str(item)]
     assert (4, 2) == counts(client.node, "q")
+
+
+def test_bodies_of_dead_letters_go_with_their_last_record(disk: DiskNode) -> None:
+    """A body that a queue has on disk and another handed on before its commit is deleted when both copies are acked."""
+    client = Client(disk)
+    client.send(make(Confirm.Select, False))
+    declare(disk, client, "dead", {})
+    declare(disk, client, "q", dying("dead", message_ttl=0))
+    declare(disk, client, "other", {})
+    for name in ("q", "other"):
+        client.send(make(Wire.Bind, 0, name, "amq.fanout", "", False, {}))
+        disk.commit()
+    client.sent()
+    client.publish(exchange="amq.fanout", body=bytes(4500), delivery_mode=2)
+    disk.commit()
+
+    assert ["1 basic.ack delivery_tag=1"] == client.sent()
+    for name in ("dead", "other"):
+        client.send(make(Wire.Purge, 0, name, False))
+        disk.commit()
+    assert [] == list(disk.disk.environment.rows("bodies"))
+
+
+def test_a_publisher_is_told_once_where_its_message_and_dead_letters_find_no_room(disk: DiskNode) -> None:
+    """What is refused with one commit is not refused again with another, nor confirmed."""
+    client = Client(disk)
+    client.send(make(Confirm.Select, False))
+    declare(disk, client, "dead", {})
+    declare(disk, client, "q", dying("dead", message_ttl=10))
+    client.publish("q", b"1", delivery_mode=2)
+    disk.disk.journal.cut()
+    disk.pass_time(10)
+    disk._settled(DiskFullError("no room"))
+    disk.fail()
+    disk.commit()
+    disk.commit()
+
+    assert ["1 basic.nack delivery_tag=1"] == [text for text in client.sent() if "ack" in text]
+    assert (1, 0) == counts(disk, "dead")
+
+
+def test_a_large_original_goes_though_its_letter_is_acked_in_the_same_queue(disk: DiskNode) -> None:
+    """A dead letter may come to the queue of its original and be acked there before its body is in a file."""
+    client = Client(disk)
+    declare(disk, client, "q", dying("q"))
+    client.publish("q", LARGE, delivery_mode=2)
+    disk.run_turn()
+    files_written(disk)
+    client.consume("q")
+    client.send(make(Basic.Reject, 1, False))
+
+    assert (0, 2) == counts(disk, "q")
+    client.send(make(Basic.Ack, 2, False))
+    assert (0, 0) == counts(disk, "q")
