@@ -146,18 +146,19 @@ class _Joint:
     __slots__ = ("_publisher", "open")
 
     def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
+        self._publisher: Publisher | None = publisher
+        """None once it is told no."""
         self.open = 1
         """The message and its dead letters, as far as they are not safe."""
 
     def accepted(self, seq_no: int) -> None:
         """One of them is."""
         self.open -= 1
-        if not self.open:
+        if not self.open and self._publisher is not None:
             self._publisher.accepted(seq_no)
 
     def refused(self, seq_no: int) -> None:
         """One of them cannot be, for now; what becomes of the others does not matter any more."""
-        if self.open > 0:
-            self.open = 0
+        if self._publisher is not None:
             self._publisher.refused(seq_no)
+            self._publisher = None

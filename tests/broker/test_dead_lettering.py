@@ -215,3 +215,17 @@ def test_a_large_original_goes_though_its_letter_is_acked_in_the_same_queue(disk
     assert (0, 2) == counts(disk, "q")
     client.send(make(Basic.Ack, 2, False))
     assert (0, 0) == counts(disk, "q")
+
+
+def test_a_letter_of_a_letter_does_not_confirm_what_was_refused(disk: DiskNode) -> None:
+    """A publish that is refused and dead-lettered is nacked once, whatever becomes of the letter."""
+    client = Client(disk)
+    client.send(make(Confirm.Select, False))
+    declare(disk, client, "dead", {})
+    declare(disk, client, "middle", dying("dead", message_ttl=0))
+    declare(disk, client, "q", dying("middle", max_length=0, overflow="reject-publish-dlx"))
+    client.publish("q", b"1", delivery_mode=2)
+    disk.commit()
+
+    assert ["1 basic.nack delivery_tag=1"] == client.sent()
+    assert (1, 0) == counts(disk, "dead")
