@@ -96,8 +96,10 @@ PROPERTIES: tuple[dict[str, Any], ...] = (
     {"user_id": USER},
     {"headers": EVERY_TYPE},
     {"headers": {"CC": T("A", ["nowhere-cc"])}},
-    {"headers": {"x-delay": 3}},
-    {"headers": {"x-delay": T("d", 1.5), "BCC": T("A", ["nowhere"])}, "delivery_mode": 2},
+    {
+        "headers": {"x-delay": T("d", -1.5), "BCC": T("A", ["nowhere"])},
+        "delivery_mode": 2,
+    },  # no delay: all comes in order
     {"headers": {"BCC": T("A", ["nowhere-bcc", "x"]), "a": 1}},
     {"headers": {"a": 1, "b": "two", "x-a": "1"}, "delivery_mode": 2, "priority": 255},
 )
