@@ -2,11 +2,13 @@
 
 The administration (`broker.administration`) has no door of its own yet. This opens one for the churn: a UNIX socket
 that takes one JSON list in each line, `[area, operation, arguments, options]`, carries it out as the operator at the
-machine, and answers `{"done": result}` or `{"error": text}`.
+machine, and answers `{"done": result}` or `{"error": text}`. The area `objects` counts what the collector knows, by type.
 """
 
 import asyncio
+import gc
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,9 @@ def main() -> None:
         administration = Administration(server)
 
         def carry_out(area: str, operation: str, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
+            if area == "objects":
+                gc.collect()
+                return Counter(type(each).__qualname__ for each in gc.get_objects())
             if area == "policies":
                 return getattr(server.vhosts["/"].policies, operation)(*arguments, **options)
             return getattr(getattr(administration, area), operation)(None, *arguments, **options)
