@@ -14,7 +14,6 @@ from typing import Protocol
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Basic
 from broker.amqp.fastpath import (
-    content_frames,
     pack_confirm,
     pack_get_ok,
     pack_return,
@@ -280,9 +279,7 @@ class Channel:
             changes["reply_to"] = self.reply_consumer.queue.name
         if not changes:
             return message
-        header = Properties(message.header).replace(**changes)  # type: ignore[arg-type]
-        content = content_frames(self.number, self.host.frame_max, header, message.body)
-        return Message(message.address, content, self.number)
+        return message.with_header(Properties(message.header).replace(**changes))  # type: ignore[arg-type]
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool

@@ -14,7 +14,6 @@ import logging
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
 
 from broker.amqp.properties import FLAGS_AT, Properties, parse_expiration
@@ -23,9 +22,6 @@ from storage.message import Message
 
 log = logging.getLogger("leveret.queue")
 
-_unpack_size = Struct(">I").unpack_from
-_pack_size = Struct(">I").pack
-_PAYLOAD_AT = 7
 _INTEGERS = frozenset(
     ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "timestamp")
 )
@@ -67,20 +63,12 @@ def dead_letter(
         now: seconds since 1970.
 
     """
-    content = message.content
-    (size,) = _unpack_size(content, 3)
-    list_at, end = _PAYLOAD_AT + FLAGS_AT, _PAYLOAD_AT + size
+    header = message.header
     properties, address, keys, headers = _rewritten(
-        message.address, content[list_at:end], queue, reason, exchange, routing_key, now
+        message.address, header[FLAGS_AT:], queue, reason, exchange, routing_key, now
     )
-    parts = (
-        content[:3],
-        _pack_size(FLAGS_AT + len(properties)),
-        content[_PAYLOAD_AT:list_at],
-        properties,
-        content[end:],
-    )
-    return DeadLetter(b"".join(parts), address, keys, headers)
+    content = message.with_header(header[:FLAGS_AT] + properties).content
+    return DeadLetter(content, address, keys, headers)
 
 
 @lru_cache(maxsize=16)

@@ -11,11 +11,9 @@ Without a disk everything stays in memory, and ends with the broker.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from struct import Struct
 from typing import Protocol
 
 from broker.amqp.errors import MalformedProperties
-from broker.amqp.fastpath import content_frames
 from broker.amqp.properties import Properties
 from broker.queue import Queue
 from broker.route import Special, offer, saved_among
@@ -42,8 +40,6 @@ log = logging.getLogger("leveret.storage")
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds, after which others have their turn."""
-_FRAME_LENGTH = Struct(">I").unpack_from
-_FRAME_OVERHEAD = 8
 _SIGNED = 2**31
 
 
@@ -294,9 +290,7 @@ class DelayLine:
         if not found:
             return True
         headers.pop("BCC", None)
-        header = content_frames(message.channel_id, 0, properties.replace(headers=headers), b"")
-        (length,) = _FRAME_LENGTH(content, 3)
-        message.content = header + content[length + _FRAME_OVERHEAD :]
+        message = message.with_header(properties.replace(headers=headers))
         return self._spread(found, message, due, persistent=special.persistent)  # type: ignore[arg-type]
 
     def _spread(self, queues: Sequence[Queue], message: Message, due: Due, *, persistent: bool) -> bool:

@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from broker.amqp.properties import may_expire
 from broker.amqp.tables import Table
 from broker.arguments import QUORUM, queue_type
 from broker.consumer import Consumer
-from broker.rules import Keeper, Rules, may_expire
+from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby, islice, takewhile
 from typing import Any, Protocol
 
-from broker.amqp.properties import Properties, expiration, parse_expiration
+from broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
 from broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from broker.timers import Timer, Timers
 from storage.backing_queue import BackingQueue, Batch
@@ -27,13 +27,6 @@ EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "de
 BUDGET = 4096
 """Messages a queue discards in one turn before others get theirs."""
 _STEP = 256
-_FLAGS_AT = 19  # in a content: frame header (7), class id, weight and body size (12)
-_EXPIRATION = 1  # of the first octet of the flags
-
-
-def may_expire(content: bytes) -> bool:
-    """Whether a message's properties have an `expiration`."""
-    return bool(content[_FLAGS_AT] & _EXPIRATION)
 
 
 class Clock(Protocol):

@@ -51,7 +51,7 @@ _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = (
     FLAG_CONTENT_ENCODING >> 8,
     FLAG_HEADERS >> 8,
 )
-_DELIVERY_MODE, _PRIORITY = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8
+_DELIVERY_MODE, _PRIORITY, _EXPIRATION = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8, FLAG_EXPIRATION >> 8
 _FIXED = struct.Struct(">HHQ")
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
@@ -162,6 +162,11 @@ def priority(content: bytes) -> int:
     if present & _DELIVERY_MODE:
         at += 1
     return content[at]
+
+
+def may_expire(content: bytes) -> bool:
+    """Whether a message, given as its frames, has an expiration. The same is owed."""
+    return bool(content[_FLAGS_IN_FRAME] & _EXPIRATION)
 
 
 def expiration(payload: bytes) -> str | None:
