@@ -46,6 +46,7 @@ storage_log = logging.getLogger("leveret.storage")
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
 WRITE_HIGH = 1024 * 1024
 STOP_SECONDS = 5.0
+CLOCK_SECONDS = 10.0  # so late may anything be that waits for the clock on the wall, when that is set forward
 RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
 
 
@@ -424,10 +425,14 @@ class Server:
         return itertools.chain.from_iterable(vhost.all_queues() for vhost in self.vhosts.values())
 
     def _set_timer(self, when: int) -> None:
-        """Run the timers at that time (epoch ms), which is sooner than what was due so far."""
+        """Run the timers at that time (epoch ms), which is sooner than what was due so far.
+
+        Or earlier, to see where the clock on the wall is then: it may have been set, the loop's goes on as it did.
+        """
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(max(0, when - self.turn.clock()) / 1000, self._run_timers)
+        seconds = min(max(0, when - self.turn.clock()) / 1000, CLOCK_SECONDS)
+        self._timer = self._loop.call_later(seconds, self._run_timers)
 
     def _run_timers(self) -> None:
         self._timer = None

@@ -5,8 +5,11 @@ comes first, so their number goes with the queues and not with the messages. A c
 time, or when more than half of the heap is such.
 """
 
+import logging
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+
+log = logging.getLogger("leveret.queue")
 
 _SWEEP_FROM = 64
 
@@ -78,6 +81,9 @@ class Timers:
             callback, timer.callback = timer.callback, None
             if callback is None:
                 self._cancelled -= 1
-            else:
+                continue
+            try:
                 callback()
+            except Exception:  # a bug of ours in one queue must not stop the others
+                log.exception("internal error in a timer")
         return self._heap[0][0] if self._heap else None

@@ -1,7 +1,10 @@
 """The timers of a turn."""
 
+import pytest
+from fakes import Node
 from hypothesis import given, strategies as st
 
+from broker.server import CLOCK_SECONDS
 from broker.timers import Timer, Timers
 
 
@@ -64,3 +67,22 @@ def test_cancelled_timers_are_not_called(asked: list[tuple[int, bool]], now: int
 
     assert [number for when, number in sorted(left) if when <= now] == calls
     assert len(timers) == sum(when > now for when, _ in left)
+
+
+def test_a_call_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """A bug in one call is logged, and what is due besides is called."""
+    timers, called = Timers(), []
+    timers.at(1, lambda: called[0])
+    timers.at(1, lambda: called.append("other"))
+
+    assert timers.run(1) is None
+    assert ["other"] == called
+    assert "internal error in a timer" in caplog.text
+
+
+def test_the_clock_on_the_wall_is_looked_at_now_and_then() -> None:
+    """A clock that is set forward makes nothing late that was to come in an hour: a wait of the loop's is short."""
+    node = Node()
+    node._set_timer(node.wall_clock() + 3_600_000)
+
+    assert [node.now() + CLOCK_SECONDS] == [when for when, _ in node.clock.later]
