@@ -76,8 +76,11 @@ QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-queue-type": "classic", "x-queue-mode": "lazy"},
     EVERY_TYPE,
 )
-# What arrives together is sorted by priority, so the order there depends on how a stream is cut.
-_IN_ORDER = tuple(arguments for arguments in QUEUE_ARGUMENTS if "x-max-priority" not in arguments)
+# What arrives together is sorted by priority, so the order there depends on how a stream is cut; what a lazy queue has
+# written by the time it comes back is read first, and whatever needs no disk overtakes it.
+_IN_ORDER = tuple(
+    arguments for arguments in QUEUE_ARGUMENTS if not {"x-max-priority", "x-queue-mode"} & arguments.keys()
+)
 HEADERS_MATCHES: tuple[dict[str, Any], ...] = (
     {},
     {"x-match": "all", "a": 1},
