@@ -25,7 +25,9 @@ from storage.message import Message
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 """Why a queue discards a message."""
 BUDGET = 4096
-"""Messages a queue discards in one turn before others get theirs."""
+"""Messages a queue discards in one step of its turn before others get theirs."""
+LETTERS = 1024
+"""The same where each of them becomes a dead letter, which costs ten times as much."""
 _STEP = 256
 
 
@@ -150,6 +152,10 @@ class Rules:
         """Somebody has used the queue: its time begins anew."""
         self._last_used = self._clock()
 
+    @property
+    def _budget(self) -> int:
+        return BUDGET if self.settings.dead_letter_exchange is None else LETTERS
+
     # -- publishes --------------------------------------------------------------------------------------------------
 
     def refuses(self, message: Message) -> bool:
@@ -216,7 +222,7 @@ class Rules:
         if not backing.expiring:
             return count
         now = self._clock()
-        budget = BUDGET
+        budget = self._budget
         while backing.ready_count:
             length, expired = backing.head_run(now, count)
             if not expired:
@@ -262,7 +268,7 @@ class Rules:
         if self.settings.overflow != DROP_HEAD:
             return False
         backing, length, octets = self._queue.backing, self.settings.max_length, self.settings.max_octets
-        budget = BUDGET
+        budget = self._budget
         while backing.ready_count:
             excess = 0 if length is None else backing.ready_count - length
             if excess <= 0:
@@ -333,7 +339,7 @@ class Rules:
     def _let_leave(self) -> bool:
         """Discard what was rejected; true if the budget ran out."""
         leaving, backing = self._leaving, self._queue.backing
-        budget = BUDGET
+        budget = self._budget
         while leaving:
             if budget <= 0:
                 return True
