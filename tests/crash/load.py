@@ -14,8 +14,9 @@ import asyncio
 import random
 from typing import Any
 
-from crash.ledger import BodyError, Copy, Id, Ledger, make_body, read_body
+from crash.ledger import BodyError, Copy, Id, Ledger, Publication, make_body, read_body
 from crash.link import Link, LostError, publish_frames
+from crash.publisher import Windowed
 from pamqp import commands
 
 CONSUMED = ("c0", "c1", "c2", "c3")
@@ -24,6 +25,8 @@ QUEUES = CONSUMED + KEPT
 EXCHANGES = {"crash.three": ("c0", "u0", "u1"), "crash.all": QUEUES}
 RECEIPTS = "u0"
 STALL_SECONDS = 10.0
+OCTETS_OUT = 3 << 20
+"""Of a publisher, without a verdict, about."""
 UNIT = 1 << 20
 _POOL = random.Random(0).randbytes(UNIT)
 
@@ -37,50 +40,23 @@ def fill(size: int, at: int) -> bytes:
     return octets
 
 
-class Publisher:
-    """One publisher with its connection; it keeps its window full until it is told to stop."""
+class Publisher(Windowed):
+    """One publisher of the load; besides its window the octets on their way are bounded."""
 
-    def __init__(self, ledger: Ledger, rng: random.Random, window: int, octets: int = 3 << 20) -> None:
-        self.ledger, self.rng, self.window, self.octets = ledger, rng, window, octets
-        self.channel = ledger.open_channel()
-        self.link: Link
-        self.going = False
-        self.out: dict[Id, int] = {}
-        """Sizes of what was published and has no verdict."""
+    def __init__(self, ledger: Ledger, rng: random.Random, window: int) -> None:
+        super().__init__(ledger, rng, window)
+        self.sizes: dict[Id, int] = {}
+        """Of what was published and has no verdict."""
         self.octets_out = 0
         self.nacked = 0
-        self.persistent_out = 0
 
-    async def open(self, port: int) -> None:
-        """Connect, in confirm mode."""
-        self.link = await Link.connect(port)
-        await self.link.open(1, self)
-        await self.link.call(commands.Confirm.Select())
-        self.link.on_writable = self.refill
+    def has_room(self) -> bool:
+        """Whether one more may be on its way."""
+        return super().has_room() and self.octets_out < OCTETS_OUT
 
-    def start(self) -> None:
-        """Publish until `stop`."""
-        self.going = True
-        self.refill()
-
-    def stop(self) -> None:
-        """Publish nothing more."""
-        self.going = False
-
-    def refill(self) -> None:
-        """Publish while the window has room."""
-        link = self.link
-        frames: list[bytes] = []
-        while (
-            self.going
-            and link.writable
-            and not link.lost.done()
-            and len(self.out) < self.window
-            and self.octets_out < self.octets
-        ):
-            frames.append(self.one(*self.choose()))
-        if frames:
-            link.transport.write(b"".join(frames))
+    def more(self) -> bytes:
+        """One by lot."""
+        return self.one(*self.choose())
 
     def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
         """Exchange, key, the queues it goes to, size of the filling, persistent."""
@@ -110,29 +86,15 @@ class Publisher:
         body = make_body(ident, fill(size, ident.seq + ident.channel))
         mandatory = not queues
         self.ledger.published(ident, queues, body[-8:], persistent=persistent, mandatory=mandatory)
-        self.out[ident] = size
+        self.sizes[ident] = size
         self.octets_out += size
+        self.out += 1
         return publish_frames(key, body, exchange=exchange, persistent=persistent, mandatory=mandatory)
 
-    async def quiet(self, seconds: float = 30.0) -> None:
-        """Stop, and wait until everything has its verdict."""
-        self.stop()
-        deadline = asyncio.get_running_loop().time() + seconds
-        while self.out and not self.link.lost.done() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.005)
-        self.ledger.quiet(self.channel)
-
-    def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Publishers consume nothing."""
-        raise AssertionError
-
-    def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
-        for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
-            self.octets_out -= self.out.pop(publication.id)
-            self.nacked += not ack
-        if self.going:
-            self.refill()
+    def decided(self, publication: Publication, *, ack: bool) -> None:
+        """It is on its way no more."""
+        self.octets_out -= self.sizes.pop(publication.id)
+        self.nacked += not ack
 
     def came_back(self, body: bytes) -> None:
         """A return."""
@@ -353,7 +315,7 @@ class Load:
     @property
     def outstanding(self) -> int:
         """Messages without a verdict."""
-        return sum(len(publisher.out) for publisher in self.publishers)
+        return sum(publisher.out for publisher in self.publishers)
 
     @property
     def links(self) -> list[Link]:

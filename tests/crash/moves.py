@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crash.journeys import DUE, EXPIRED, LIMIT, MAXLEN, NOWHERE, REJECTED, Death, Delivery, Journeys, Way
-from crash.ledger import BodyError, Id, make_body, read_body
+from crash.ledger import BodyError, Id, Publication, make_body, read_body
 from crash.link import Link, headers_of, property_octets, publish_frames
 from crash.load import fill
+from crash.publisher import Windowed
 from pamqp import commands
 
 DELAYED, LIMITS = "delayed messages", "delivery limits"
@@ -262,7 +263,7 @@ async def declare(port: int, features: Iterable[str] = FEATURES) -> None:
     await link.close()
 
 
-class Mover:
+class Mover(Windowed):
     """A publisher that takes all lanes, by lot.
 
     Args:
@@ -284,39 +285,15 @@ class Mover:
         large: float = 0.003,
         longest: int = LONGEST,
     ) -> None:
-        self.journeys, self.ledger, self.rng, self.window = journeys, journeys.ledger, rng, window
+        super().__init__(journeys.ledger, rng, window)
+        self.journeys = journeys
         self.lanes, self.weights = choice, [lane.weight for lane in choice]
         self.large, self.longest = large, longest
-        self.channel = self.ledger.open_channel()
-        self.link: Link
-        self.going = False
-        self.out = 0
 
-    async def open(self, port: int) -> None:
-        """Connect, in confirm mode."""
-        self.link = await Link.connect(port)
-        await self.link.open(1, self)
-        await self.link.call(commands.Confirm.Select())
-        self.link.on_writable = self.refill
-
-    def start(self) -> None:
-        """Publish until `stop`."""
-        self.going = True
-        self.refill()
-
-    def stop(self) -> None:
-        """Publish nothing more."""
-        self.going = False
-
-    def refill(self) -> None:
-        """Publish while the window has room."""
-        link = self.link
-        frames = []
-        while self.going and link.writable and not link.lost.done() and self.out < self.window:
-            (lane,) = self.rng.choices(self.lanes, self.weights)
-            frames.append(self.one(lane))
-        if frames:
-            link.transport.write(b"".join(frames))
+    def more(self) -> bytes:
+        """One for a lane by lot."""
+        (lane,) = self.rng.choices(self.lanes, self.weights)
+        return self.one(lane)
 
     def size(self) -> int:
         """Octets of a filling."""
@@ -325,15 +302,14 @@ class Mover:
             return int(lot * 1000)
         return 300_000 if lot > 1 - self.large else 3500 + int(lot * 2500)
 
-    def one(self, lane: Lane, *, persistent: bool | None = None) -> bytes:
+    def one(self, lane: Lane) -> bytes:
         """The octets of one more message, which the books know from now on."""
         rng = self.rng
         expiration, priority, delay = (
             rng.choice([lot for lot in lots if (lot or 0) <= self.longest])
             for lots in (lane.expirations, lane.priorities, lane.delays)
         )
-        if persistent is None:
-            persistent = rng.random() < 0.85
+        persistent = rng.random() < 0.85
         size = self.size()
         ident = self.ledger.next_id(self.channel)
         body = make_body(ident, fill(size, ident.seq + ident.channel))
@@ -354,29 +330,9 @@ class Mover:
         )
         return publish_frames(lane.key, body, exchange=lane.exchange, properties=properties)
 
-    async def quiet(self, seconds: float = 30.0) -> None:
-        """Stop, and wait until everything has its verdict."""
-        self.stop()
-        deadline = time.monotonic() + seconds
-        while self.out and not self.link.lost.done() and time.monotonic() < deadline:
-            await asyncio.sleep(0.005)
-        self.ledger.quiet(self.channel)
-
-    def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Publishers consume nothing."""
-        raise AssertionError
-
-    def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
-        for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
-            self.out -= 1
-            self.journeys.decided(publication, ack=ack)
-        if self.going:
-            self.refill()
-
-    def came_back(self, body: bytes) -> None:
-        """Nothing is mandatory."""
-        raise AssertionError
+    def decided(self, publication: Publication, *, ack: bool) -> None:
+        """Tell the journeys."""
+        self.journeys.decided(publication, ack=ack)
 
 
 class Worker:

@@ -1,0 +1,91 @@
+"""A publisher that keeps a window of messages on their way, whatever they are: what `load` and `moves` have in common."""
+
+import asyncio
+import random
+import time
+
+from crash.ledger import Ledger, Publication
+from crash.link import Link
+from pamqp import commands
+
+
+class Windowed:
+    """A publisher with a connection of its own; it keeps its window full until it is told to stop.
+
+    A subclass says what it publishes (`more`) and hears of each verdict (`decided`).
+
+    Args:
+        ledger: who is told.
+        rng: what decides.
+        window: messages that have no verdict yet, at most.
+
+    """
+
+    def __init__(self, ledger: Ledger, rng: random.Random, window: int) -> None:
+        self.ledger, self.rng, self.window = ledger, rng, window
+        self.channel = ledger.open_channel()
+        self.link: Link
+        self.going = False
+        self.out = 0
+        """What was published and has no verdict."""
+
+    async def open(self, port: int) -> None:
+        """Connect, in confirm mode."""
+        self.link = await Link.connect(port)
+        await self.link.open(1, self)
+        await self.link.call(commands.Confirm.Select())
+        self.link.on_writable = self.refill
+
+    def start(self) -> None:
+        """Publish until `stop`."""
+        self.going = True
+        self.refill()
+
+    def stop(self) -> None:
+        """Publish nothing more."""
+        self.going = False
+
+    def has_room(self) -> bool:
+        """Whether one more may be on its way."""
+        return self.out < self.window
+
+    def refill(self) -> None:
+        """Publish while the window has room."""
+        link = self.link
+        frames: list[bytes] = []
+        while self.going and link.writable and not link.lost.done() and self.has_room():
+            frames.append(self.more())
+        if frames:
+            link.transport.write(b"".join(frames))
+
+    def more(self) -> bytes:
+        """The octets of one more message, which the books know from now on and `out` counts."""
+        raise NotImplementedError
+
+    def decided(self, publication: Publication, *, ack: bool) -> None:
+        """One has its verdict."""
+        raise NotImplementedError
+
+    async def quiet(self, seconds: float = 30.0) -> None:
+        """Stop, and wait until everything has its verdict."""
+        self.stop()
+        deadline = time.monotonic() + seconds
+        while self.out and not self.link.lost.done() and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+        self.ledger.quiet(self.channel)
+
+    def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
+        """Publishers consume nothing."""
+        raise AssertionError
+
+    def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
+        """A confirm."""
+        for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
+            self.out -= 1
+            self.decided(publication, ack=ack)
+        if self.going:
+            self.refill()
+
+    def came_back(self, body: bytes) -> None:
+        """Nothing is mandatory, unless a subclass says so."""
+        raise AssertionError
