@@ -6,7 +6,7 @@ does so: `python -c "import <mutant>; from broker.cli import main; main()"`. The
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import uvloop
@@ -32,7 +32,7 @@ def program(mutant: str) -> tuple[str, ...]:
     )
 
 
-def _killed(home: Path, mutant: str) -> Totals:
+def _killed(home: Path, mutant: str, moving: Collection[str] = ()) -> Totals:
     return uvloop.run(
         kills(
             home,
@@ -43,25 +43,13 @@ def _killed(home: Path, mutant: str) -> Totals:
             enough=1,
             stall=2.0,
             allowance=10.0,
-            moving=(),
+            moving=moving,
         )
     )
 
 
 def _moved(home: Path, mutant: str) -> Totals:
-    return uvloop.run(
-        kills(
-            home,
-            KILLS,
-            SEED,
-            say=str,
-            program=program(mutant),
-            enough=1,
-            stall=2.0,
-            allowance=10.0,
-            moving=FEATURES,
-        )
-    )
+    return _killed(home, mutant, FEATURES)
 
 
 def _purged(home: Path, mutant: str) -> Totals:
