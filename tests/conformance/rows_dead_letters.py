@@ -576,6 +576,18 @@ def _ring(s: Session, opened: Channel, *arguments: dict[str, Any]) -> str:
     return witness
 
 
+def _retried(s: Session, *arguments: dict[str, Any], rejects_at: int, times: int) -> list[object]:
+    """What the witness of a ring gets while one of its queues has its message rejected again and again."""
+    opened = s.channel()
+    _ring(s, opened, *arguments)
+    opened.publish("", f"{s.q}-0", b"body")
+    seen = []
+    for _ in range(times):
+        reject(opened, f"{s.q}-{rejects_at}")
+        seen.append(brief(s, opened.deliver()))
+    return seen
+
+
 @case(
     "dead.cycle.two",
     "a cycle of two queues by TTL ends where it began",
@@ -606,14 +618,7 @@ def _(s: Session) -> Any:
     ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]),
 )
 def _(s: Session) -> Any:
-    opened = s.channel()
-    _ring(s, opened, _ROUND, {})
-    opened.publish("", f"{s.q}-0", b"body")
-    seen = []
-    for _ in range(3):
-        reject(opened, f"{s.q}-1")
-        seen.append(brief(s, opened.deliver()))
-    return seen
+    return _retried(s, _ROUND, {}, rejects_at=1, times=3)
 
 
 @case(
@@ -622,14 +627,7 @@ def _(s: Session) -> Any:
     ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]),
 )
 def _(s: Session) -> Any:
-    opened = s.channel()
-    _ring(s, opened, {}, _ROUND)
-    opened.publish("", f"{s.q}-0", b"body")
-    seen = []
-    for _ in range(2):
-        reject(opened, f"{s.q}-0")
-        seen.append(brief(s, opened.deliver()))
-    return seen
+    return _retried(s, {}, _ROUND, rejects_at=0, times=2)
 
 
 @case(

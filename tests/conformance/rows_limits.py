@@ -19,6 +19,15 @@ def _queue(s: Session, _name: str = "", /, **arguments: object) -> Channel:
     return opened
 
 
+def _unacked(s: Session, *bodies: bytes, **arguments: object) -> Channel:
+    """A queue from which these messages were taken."""
+    opened = _queue(s, **arguments)
+    opened.put(s.q, *bodies)
+    for _ in bodies:
+        opened.get(s.q, no_ack=False)
+    return opened
+
+
 def _bodies(opened: Channel, queue: str) -> list[bytes]:
     bodies = []
     while (body := opened.get(queue)) is not None:
@@ -133,19 +142,14 @@ def _(s: Session) -> list[bytes]:
 
 @case("limit.unacked", "unacked messages do not count", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
-    opened = _queue(s, max_length=2)
-    opened.put(s.q, b"1", b"2")
-    opened.get(s.q, no_ack=False)
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3", b"4")
     return _bodies(opened, s.q)
 
 
 @case("limit.unacked-octets", "octets of unacked messages do not count", ok([b"34"]))
 def _(s: Session) -> list[bytes]:
-    opened = _queue(s, max_length_bytes=3)
-    opened.put(s.q, b"12")
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"12", max_length_bytes=3)
     opened.put(s.q, b"34")
     return _bodies(opened, s.q)
 
@@ -156,18 +160,13 @@ def _(s: Session) -> list[bytes]:
     ok(([ACK, ACK, NACK], [b"2", b"3"])),
 )
 def _(s: Session) -> tuple[list[str], list[bytes]]:
-    opened = _queue(s, max_length=2, overflow="reject-publish")
-    opened.put(s.q, b"1")
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"1", max_length=2, overflow="reject-publish")
     return opened.put(s.q, b"2", b"3", b"4"), _bodies(opened, s.q)
 
 
 @case("limit.requeue", "what comes back to a full queue goes first", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
-    opened = _queue(s, max_length=2)
-    opened.put(s.q, b"1", b"2")
-    opened.get(s.q, no_ack=False)
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3", b"4")
     opened.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
     return _bodies(opened, s.q)
@@ -179,10 +178,7 @@ def _(s: Session) -> list[bytes]:
     ok([b"2", b"3"]),
 )
 def _(s: Session) -> list[bytes]:
-    opened = _queue(s, max_length=2)
-    opened.put(s.q, b"1", b"2")
-    opened.get(s.q, no_ack=False)
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3")
     opened.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
     return _bodies(opened, s.q)
@@ -190,9 +186,7 @@ def _(s: Session) -> list[bytes]:
 
 @case("limit.requeue-octets", "octets that come back drive out the head", ok([b"34"]))
 def _(s: Session) -> list[bytes]:
-    opened = _queue(s, max_length_bytes=3)
-    opened.put(s.q, b"12")
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"12", max_length_bytes=3)
     opened.put(s.q, b"34")
     opened.send("basic.nack", delivery_tag=1, requeue=True)
     return _bodies(opened, s.q)
@@ -204,9 +198,7 @@ def _(s: Session) -> list[bytes]:
     ok([b"1", b"2"]),
 )
 def _(s: Session) -> list[bytes]:
-    opened = _queue(s, max_length=1, overflow="reject-publish")
-    opened.put(s.q, b"1")
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"1", max_length=1, overflow="reject-publish")
     opened.put(s.q, b"2")
     opened.send("basic.nack", delivery_tag=1, requeue=True)
     return _bodies(opened, s.q)
@@ -214,10 +206,7 @@ def _(s: Session) -> list[bytes]:
 
 @case("limit.requeue-closed", "what a closed channel gives back to a full queue goes first", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
-    opened, other = _queue(s, max_length=2), s.channel()
-    opened.put(s.q, b"1", b"2")
-    opened.get(s.q, no_ack=False)
-    opened.get(s.q, no_ack=False)
+    opened, other = _unacked(s, b"1", b"2", max_length=2), s.channel()
     opened.put(s.q, b"3", b"4")
     opened.call("channel.close", reply_code=200)
     other.ready(s.q, 2)
@@ -226,9 +215,7 @@ def _(s: Session) -> list[bytes]:
 
 @case("limit.requeue-consumer", "what comes back and finds a consumer need not fit", ok([b"1", b"2"]))
 def _(s: Session) -> list[bytes]:
-    opened = _queue(s, max_length=1)
-    opened.put(s.q, b"1")
-    opened.get(s.q, no_ack=False)
+    opened = _unacked(s, b"1", max_length=1)
     opened.put(s.q, b"2")
     opened.consume(s.q, no_ack=True)
     bodies = [opened.deliver().body]
