@@ -155,13 +155,8 @@ class TopologyAdministration:
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Bind a queue or an exchange (`destination_type`) to an exchange; raises as a client would be told."""
-        names = (destination, source, routing_key)
-        method: object
-        if destination_type == "queue":
-            method = make(QueueMethods.Bind, 0, *names, True, _table(arguments))
-        else:
-            method = make(ExchangeMethods.Bind, 0, *names, True, _table(arguments))
-        self._execute(actor, vhost, method)
+        bind = (QueueMethods if destination_type == "queue" else ExchangeMethods).Bind
+        self._execute(actor, vhost, make(bind, 0, destination, source, routing_key, True, _table(arguments)))
 
     def unbind(
         self,
