@@ -113,7 +113,6 @@ class DelayLine:
         "inbox_persistent",
         "largest",
         "number",
-        "released",
         "touched",
         "window",
     )
@@ -141,8 +140,6 @@ class DelayLine:
         self.inbox_persistent = False
         self.touched = False
         self.largest = 0
-        self.released = 0
-        """Messages given back."""
 
     @property
     def name(self) -> str:
@@ -264,7 +261,6 @@ class DelayLine:
             except (DamagedError, MalformedProperties) as error:
                 log.error("storage: %s; it is lost", error)  # noqa: TRY400 - no bug
                 is_safe = True
-            self.released += 1
             if is_safe:
                 self._delete(due)
         return window.is_due(now)

@@ -10,7 +10,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from broker.amqp.properties import may_expire
@@ -634,9 +634,3 @@ def _insert_by_priority(rotation: deque[Consumer], consumer: Consumer) -> None:
     while at and rotation[at - 1].priority < consumer.priority:
         at -= 1
     rotation.insert(at, consumer)
-
-
-def consumers_of(queues: Iterable[Queue]) -> Iterator[Consumer]:
-    """Every consumer of some queues."""
-    for queue in queues:
-        yield from queue.consumers

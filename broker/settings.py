@@ -14,7 +14,6 @@ from broker.amqp.tables import Table
 from broker.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
 
 DROP_HEAD = "drop-head"
-REJECT_PUBLISH = "reject-publish"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"
 COUNTED = 1 << 62
 """The delivery limit of quorum queues without one: deliveries are counted, and consumers told."""

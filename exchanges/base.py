@@ -270,10 +270,6 @@ class Exchange:
             else:
                 yield Binding(self.name, destination, identity.binding_key, identity.arguments)
 
-    def binding_count(self) -> int:
-        """Count the bindings; linear in the number of destinations."""
-        return sum(len(bound) if isinstance(bound, dict) else 1 for bound in self._by_destination.values())
-
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:
         """Return the destinations of this exchange alone, each once.
 

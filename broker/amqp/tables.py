@@ -49,9 +49,6 @@ _NUMBERS: dict[str, tuple[bytes, struct.Struct]] = {
     name: (bytes((tag,)), packing) for tag, (name, packing) in _FIXED.items()
 }
 
-_INTEGERS = frozenset(
-    ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "decimal")
-)
 _FLOATS = frozenset(("float", "double"))
 
 
@@ -318,32 +315,6 @@ def argument_text(field: Field | None) -> str:
     if field is None:
         return "none"
     return f"the value '{value_text(field)}' of type '{field[0]}'"
-
-
-def equivalent(one: Field | None, other: Field | None) -> bool:
-    """Whether two arguments are equal to a redeclaration (rabbit_misc:assert_args_equivalence1).
-
-    Integers of any width are compared by value, and so are the two floats; everything else must agree in
-    type too, down to the order of the fields inside.
-    """
-    if one is None or other is None:
-        return one is other
-    return _type_class(one[0]) == _type_class(other[0]) and _ordered(one[1]) == _ordered(other[1])
-
-
-def _type_class(name: str) -> str:
-    if name in _INTEGERS:
-        return "int"
-    return "float" if name in _FLOATS else name
-
-
-def _ordered(value: object) -> object:
-    """Make the order of fields count: dict equality ignores it, RabbitMQ's lists do not."""
-    if isinstance(value, dict):
-        return [(name, kind, _ordered(inner)) for name, (kind, inner) in value.items()]
-    if isinstance(value, list):
-        return [(kind, _ordered(inner)) for kind, inner in value]
-    return value
 
 
 def term_text(field: Field) -> str:

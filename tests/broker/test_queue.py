@@ -11,7 +11,7 @@ from broker.amqp.fastpath import content_frames, shortstr
 from broker.amqp.properties import build
 from broker.channel import Channel
 from broker.consumer import Consumer
-from broker.queue import RUN_BUDGET, DrainListener, Queue, consumers_of
+from broker.queue import RUN_BUDGET, DrainListener, Queue
 from broker.turn import Outbox, Turn
 from broker.vhost import VHost
 from storage.message import Message
@@ -524,7 +524,7 @@ def test_idle_queues_share_their_empty_lists():
     consumer = consume(queue, host(turn))
 
     assert queue.consumers is not other.consumers
-    assert [consumer] == list(consumers_of([queue, other]))
+    assert [consumer] == list(queue.consumers)
     queue.remove_consumer(consumer)
     assert queue.consumers is other.consumers
     assert queue.rotation is other.rotation

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -528,9 +528,3 @@ ACTORS: tuple[type[Actor], ...] = (
     Alone,
     Governing,
 )
-
-
-async def unless_lost(awaitable: Awaitable[object]) -> None:
-    """Wait for something that a cut connection may end."""
-    with contextlib.suppress(LostError, OSError):
-        await awaitable

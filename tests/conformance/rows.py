@@ -57,7 +57,6 @@ CASES: list[Case] = [
     *rows_dead_letters.ROWS,
     *rows_switched.ROWS,
 ]
-BY_ID = {case.id: case for case in CASES}
 
 _STREAMS = "there are no streams"
 NOT_APPLICABLE = {

@@ -111,12 +111,12 @@ def test_direct_exchange_reaches_all_queues_of_a_key():
         router.bind("x", number, f"k{number}")
     assert routed(router, "x") == set(range(100))
     assert routed(router, "x", "k7") == {7}
-    assert router.get("x").binding_count() == 200
+    assert len(list(router.get("x").bindings())) == 200
     for number in range(100):
         assert number in routed(router, "x")
         router.forget(f"q{number}")
         assert routed(router, "x") == set(range(number + 1, 100))
-    assert router.get("x").binding_count() == 0
+    assert list(router.get("x").bindings()) == []
     assert router._sources == {}
 
 

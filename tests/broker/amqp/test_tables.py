@@ -275,26 +275,3 @@ def test_argument_texts():
     assert tables.argument_text(("signedint", 2000)) == "the value '2000' of type 'signedint'"
     assert tables.value_text(("binary", b"a\xff")) == "a\udcff"
     assert tables.type_name(("void", None)) == "void"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "equal"),
-    [
-        (None, None, True),
-        (None, ("byte", 1), False),
-        (("byte", 1), ("long", 1), True),
-        (("byte", 1), ("long", 2), False),
-        (("float", 1.0), ("double", 1.0), True),
-        (("float", 1.0), ("long", 1), False),
-        (("longstr", "a"), ("binary", b"a"), False),
-        (("array", [("byte", 1)]), ("array", [("long", 1)]), False),
-        (
-            ("table", {"a": ("byte", 1), "b": ("byte", 2)}),
-            ("table", {"b": ("byte", 2), "a": ("byte", 1)}),
-            False,
-        ),
-    ],
-)
-def test_equivalence(one, other, equal):
-    """Two arguments are equivalent if rabbit_misc:assert_args_equivalence lets them pass."""
-    assert equal == tables.equivalent(one, other)
