@@ -16,7 +16,7 @@ from typing import Any
 
 from crash.ledger import BodyError, Copy, Id, Ledger, Publication, make_body, read_body
 from crash.link import Link, LostError, publish_frames
-from crash.publisher import Windowed
+from crash.publisher import Crowd, Windowed
 from pamqp import commands
 
 CONSUMED = ("c0", "c1", "c2", "c3")
@@ -285,7 +285,7 @@ async def _unless_lost(coroutine: Any) -> None:
         pass
 
 
-class Load:
+class Load(Crowd):
     """All of it, against one port.
 
     Args:
@@ -303,30 +303,9 @@ class Load:
             for habit, queue in zip(HABITS, CONSUMED, strict=True)
         ]
 
-    async def open(self, port: int) -> None:
-        """Connect everybody."""
-        await asyncio.gather(*[each.open(port) for each in (*self.publishers, *self.consumers)])
-
-    def start(self) -> None:
-        """Publish."""
-        for publisher in self.publishers:
-            publisher.start()
-
-    @property
-    def outstanding(self) -> int:
-        """Messages without a verdict."""
-        return sum(publisher.out for publisher in self.publishers)
-
-    @property
-    def links(self) -> list[Link]:
-        """Everybody's connection."""
-        return [each.link for each in (*self.publishers, *self.consumers)]
-
     async def died(self) -> None:
         """Take in what the broker had sent before it died."""
-        for publisher in self.publishers:
-            publisher.stop()
-        await asyncio.gather(*[link.lost for link in self.links])
+        await super().died()
         for consumer in self.consumers:
             await asyncio.gather(*consumer.tasks)
 

@@ -21,7 +21,7 @@ from crash.journeys import DUE, EXPIRED, LIMIT, MAXLEN, NOWHERE, REJECTED, Death
 from crash.ledger import BodyError, Id, Publication, make_body, read_body
 from crash.link import Link, headers_of, property_octets, publish_frames
 from crash.load import fill
-from crash.publisher import Windowed
+from crash.publisher import Crowd, Windowed
 from pamqp import commands
 
 DELAYED, LIMITS = "delayed messages", "delivery limits"
@@ -526,7 +526,7 @@ def deaths_of(headers: dict[str, Any]) -> list[Death]:
     return [Death(entry["queue"], entry["reason"], entry["count"]) for entry in headers.get("x-death", ())]
 
 
-class Moving:
+class Moving(Crowd):
     """All of it, against one port.
 
     Args:
@@ -549,26 +549,6 @@ class Moving:
             if feature in {"", *features}
         ]
 
-    async def open(self, port: int) -> None:
-        """Connect everybody."""
-        await asyncio.gather(*[each.open(port) for each in (*self.publishers, *self.consumers)])
-
-    def start(self) -> None:
-        """Publish."""
-        for publisher in self.publishers:
-            publisher.start()
-
-    @property
-    def outstanding(self) -> int:
-        """Messages without a verdict."""
-        return sum(publisher.out for publisher in self.publishers)
-
-    async def died(self) -> None:
-        """Take in what the broker had sent before it died."""
-        for publisher in self.publishers:
-            publisher.stop()
-        await asyncio.gather(*[each.link.lost for each in (*self.publishers, *self.consumers)])
-
     async def replace(self, at: int, port: int) -> None:
         """Have a worker's connection cut, and another of its kind take its place."""
         worker = self.consumers[at]
@@ -583,8 +563,8 @@ class Moving:
         await asyncio.gather(*[publisher.quiet() for publisher in self.publishers])
         for worker in self.consumers:
             await worker.leave()
-        for each in (*self.publishers, *self.consumers):
-            await each.link.close()
+        for link in self.links:
+            await link.close()
 
 
 class _Drainer(Worker):

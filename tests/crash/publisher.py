@@ -1,8 +1,10 @@
-"""A publisher that keeps a window of messages on their way, whatever they are: what `load` and `moves` have in common."""
+"""What `load` and `moves` have in common: publishers that keep a window of messages on their way, and their crowd."""
 
 import asyncio
 import random
 import time
+from collections.abc import Sequence
+from typing import Protocol
 
 from crash.ledger import Ledger, Publication
 from crash.link import Link
@@ -89,3 +91,44 @@ class Windowed:
     def came_back(self, body: bytes) -> None:
         """Nothing is mandatory, unless a subclass says so."""
         raise AssertionError
+
+
+class Connected(Protocol):
+    """A publisher or consumer."""
+
+    link: Link
+
+    async def open(self, port: int) -> None:
+        """Connect."""
+
+
+class Crowd:
+    """Publishers and consumers against one port; a subclass makes them."""
+
+    publishers: Sequence[Windowed]
+    consumers: Sequence[Connected]
+
+    async def open(self, port: int) -> None:
+        """Connect everybody."""
+        await asyncio.gather(*[each.open(port) for each in (*self.publishers, *self.consumers)])
+
+    def start(self) -> None:
+        """Publish."""
+        for publisher in self.publishers:
+            publisher.start()
+
+    @property
+    def outstanding(self) -> int:
+        """Messages without a verdict."""
+        return sum(publisher.out for publisher in self.publishers)
+
+    @property
+    def links(self) -> list[Link]:
+        """Everybody's connection."""
+        return [each.link for each in (*self.publishers, *self.consumers)]
+
+    async def died(self) -> None:
+        """Take in what the broker had sent before it died."""
+        for publisher in self.publishers:
+            publisher.stop()
+        await asyncio.gather(*[link.lost for link in self.links])
