@@ -18,7 +18,6 @@ from running import Running
 from broker.store_command import read
 
 MEGABYTES = 48
-SENT = 300
 BROKEN = """
 import os, sys
 from pathlib import Path
@@ -163,6 +162,7 @@ def test_a_broken_disk_ends_the_broker(tmp_path, error):
 
 def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
     """Publishers who are blocked are closed in good order, and what could not be written is told in the log."""
+    few = 20  # what the sockets hold, should the broker stop reading at once
     trigger = tmp_path / "broken"
     error = "from storage.errors import DiskFullError; raise DiskFullError('no room')"
     program = ("-c", BROKEN.format(error=error), str(trigger))
@@ -171,7 +171,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
         publisher = Publisher(running.address, 20_000)
         client = publisher.client
         trigger.touch()
-        for _ in range(SENT):
+        for _ in range(few):
             publisher.channel.publish("", "q", publisher.body, delivery_mode=2)
         running.wait_for("disk alarm raised")
         publisher.channel.publish("", "q", publisher.body, delivery_mode=2)
@@ -186,7 +186,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
 
     assert (0, "") == (code, err)
     lost = re.search(r"stopped on a full disk: messages=(\d+) definitions=0 are lost", out)
-    assert 0 < int(lost[1]) <= SENT + 1
+    assert 0 < int(lost[1]) <= few + 1
     assert "did not close" not in out
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
