@@ -237,12 +237,13 @@ class Channel:
                 raise precondition_failed("fast reply consumer does not exist")
             user = self.host.user
             special.validate(user.name, impersonator=user.may_impersonate)
-            queues = self._route_all(exchange, (route.routing_key, *special.extra_keys), special)
+            queues = self.vhost.route(exchange, (route.routing_key, *special.extra_keys), special.headers)
             message = self._rewritten(message, special, queues)
         elif route.plain or route.queues:
             queues = route.queues
         else:
-            queues = self._route_all(exchange, (route.routing_key,), special)
+            headers = {} if special is None else special.headers
+            queues = self.vhost.route(exchange, (route.routing_key,), headers)
         exchange.published_in += 1
         self.published += 1
         persistent = special is not None and special.persistent
@@ -254,20 +255,6 @@ class Channel:
             self.schedule_confirms()
         if not self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent):
             self.refused(self.confirms.seq_no if self.confirms is not None else 0)
-
-    def _route_all(self, exchange: object, keys: tuple[str, ...], special: Special | None) -> Sequence[Queue]:
-        headers = special.headers if special is not None else {}
-        queues: Sequence[Queue] = self.vhost.router.route(exchange, keys, headers)  # type: ignore[arg-type,assignment]
-        if not exchange.name:  # type: ignore[attr-defined]
-            replies = [
-                queue
-                for key in keys
-                if key.startswith(REPLY_PREFIX)
-                for queue in self.vhost.default_destination(key)
-            ]
-            if replies:
-                return (*queues, *replies)
-        return queues
 
     def _rewritten(self, message: Message, special: Special, queues: Sequence[Queue]) -> Message:
         """The message without BCC, which a delay line still needs, and with the reply address filled in."""

@@ -20,8 +20,7 @@ from broker.amqp.properties import delivery_mode
 from broker.dead_letters import Cycles, DeadLetter, dead_letter
 from broker.queue import Queue
 from broker.route import PERSISTENT_MODE, offer, saved_among
-from exchanges.base import Exchange
-from exchanges.router import Router
+from exchanges.base import Exchange, Headers
 from storage.message import Message, Persistent, Publisher
 
 
@@ -29,8 +28,8 @@ class DeadLettering:
     """Publishes the dead letters of one vhost.
 
     Args:
-        router: its exchanges.
-        find_replies: the queues of direct reply-to that the default exchange knows by a key.
+        find_exchange: gives the exchange of a name, if there is one.
+        route: tells the queues of an exchange, routing keys and headers.
         clock: tells the time (epoch ms).
         file_from: octets from which a content is written to a file of its own.
 
@@ -38,13 +37,13 @@ class DeadLettering:
 
     def __init__(
         self,
-        router: Router,
-        find_replies: Callable[[str], Sequence[Queue]],
+        find_exchange: Callable[[str], Exchange | None],
+        route: Callable[[Exchange, Sequence[str], Headers], Sequence[Queue]],
         clock: Callable[[], int],
         file_from: int,
     ) -> None:
-        self._router = router
-        self._find_replies = find_replies
+        self._find_exchange = find_exchange
+        self._route = route
         self._clock = clock
         self._file_from = file_from
         self._cycles = Cycles()
@@ -55,7 +54,7 @@ class DeadLettering:
     def publish(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
         """Publish unacked messages of a queue; see `broker.rules.Keeper.dead_letter`."""
         name = queue.settings.dead_letter_exchange
-        exchange = None if name is None else self._router.get(name)
+        exchange = None if name is None else self._find_exchange(name)
         if exchange is None:
             return [seq_id for seq_id, _ in letters]
         now = self._clock() // 1000
@@ -70,7 +69,8 @@ class DeadLettering:
                 now=now,
             )
             exchange.published_in += 1
-            targets = self._cycles.leave_out(self._route(exchange, letter), letter.headers)
+            targets = self._route(exchange, letter.routing_keys, letter.headers)
+            targets = self._cycles.leave_out(targets, letter.headers)
             if self._send(queue, seq_id, message, letter, targets):
                 moved.append(seq_id)
         if not self._has_worker:
@@ -85,13 +85,6 @@ class DeadLettering:
                 offer((target,), letter)
         finally:
             self._has_worker = False
-
-    def _route(self, exchange: Exchange, letter: DeadLetter) -> Sequence[Queue]:
-        queues: Sequence[Queue] = self._router.route(exchange, letter.routing_keys, letter.headers)  # type: ignore[assignment]
-        if not exchange.name:
-            replies = [queue for key in letter.routing_keys for queue in self._find_replies(key)]
-            return (*queues, *replies)
-        return queues
 
     def _send(
         self, queue: Queue, seq_id: int, original: Message, letter: DeadLetter, targets: Sequence[Queue]

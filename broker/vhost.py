@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 from broker.amqp.properties import priority
@@ -17,7 +18,7 @@ from broker.queue import Owner, Queue
 from broker.route import REPLY_TO
 from broker.settings import queue_settings
 from broker.turn import Turn
-from exchanges.base import Exchange
+from exchanges.base import Exchange, Headers
 from exchanges.router import Router
 from storage.backing_queue import BackingQueue
 from storage.memory import MemoryQueue
@@ -89,7 +90,7 @@ class VHost:
         self._turn = turn
         self._limits = limits
         self._make_backing = make_backing
-        self._dead_lettering = DeadLettering(self.router, self.default_destination, turn.clock, file_from)
+        self._dead_lettering = DeadLettering(router.get, self.route, turn.clock, file_from)
         # counters
         self.queues_declared = 0
         self.queues_created = 0
@@ -130,6 +131,14 @@ class VHost:
         if if_unused and exchange.in_use:
             raise precondition_failed(f"{resource('exchange', name, self.name)} in use")
         self.router.remove(name)
+
+    def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
+        """The queues that a message goes to, each once, those of direct reply-to included; see `Router.route`."""
+        queues: Sequence[Queue] = self.router.route(exchange, routing_keys, headers)  # type: ignore[assignment]
+        if exchange.name:
+            return queues
+        replies = (self.default_destination(key) for key in dict.fromkeys(routing_keys))
+        return (*queues, *chain.from_iterable(replies))
 
     def delay_lines(self) -> Iterator[DelayLine]:
         """Where delayed messages wait."""

@@ -131,6 +131,16 @@ def test_reply_queues_are_known_to_the_default_exchange_only(vhost):
     assert generation < vhost.router.generation
 
 
+def test_a_message_reaches_queues_and_reply_queues_by_the_default_exchange_once_each(vhost):
+    """However often its keys name them; other exchanges know no reply queue."""
+    queue, reply = create(vhost, "q"), vhost.create_reply_queue()
+    vhost.router.bind("amq.direct", queue, "q")
+    keys = (reply.name, "q", "nothing", reply.name, "q")
+
+    assert (queue, reply) == vhost.route(vhost.exchange(""), keys, {})
+    assert (queue,) == vhost.route(vhost.exchange("amq.direct"), keys, {})
+
+
 def test_an_auto_delete_queue_goes_when_its_last_consumer_left(vhost):
     """Only auto-delete queues go, only without consumers, and a second time nothing happens."""
     kept = create(vhost, "kept")
