@@ -220,7 +220,6 @@ class Server:
             limits=lambda: self.users.vhost_limits(name),
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
-            file_from=self.config.storage.file_from,
         )
         return vhost
 

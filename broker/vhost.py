@@ -1,6 +1,7 @@
 """A virtual host: its exchanges, queues and bindings, and the rules for changing them."""
 
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
@@ -54,7 +55,6 @@ class VHost:
         limits: tells the limits on it, whenever they matter.
         make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
         delay_disk: keeps delayed messages; None for memory.
-        file_from: octets from which a content is written to a file of its own.
 
     Attributes:
         record: is told of durable queues; None for nobody, and no queue has a qid then.
@@ -71,7 +71,6 @@ class VHost:
         limits: Callable[[], VHostLimits] = VHostLimits,
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
         delay_disk: DelayDisk | None = None,
-        file_from: int = 1 << 62,
     ) -> None:
         self.name = name
         self.description = ""
@@ -90,6 +89,7 @@ class VHost:
         self._turn = turn
         self._limits = limits
         self._make_backing = make_backing
+        file_from = sys.maxsize if delay_disk is None else delay_disk.file_from
         self._dead_lettering = DeadLettering(router.get, self.route, turn.clock, file_from)
         # counters
         self.queues_declared = 0
