@@ -394,7 +394,7 @@ class Queue:
             self.touch()
 
     def used(self) -> None:
-        """Somebody has asked about the queue: one that expires begins to wait anew."""
+        """Somebody has asked about the queue, or the last consumer left: one that expires begins to wait anew."""
         if self.rules is not None:
             self.rules.used()
 
@@ -448,8 +448,7 @@ class Queue:
         if self.active_consumer is consumer:
             self._promote()
         if not self.consumers:
-            if self.rules is not None:
-                self.rules.used()
+            self.used()
             self.consumers = _NOBODY
             self.rotation = _NO_ROTATION
             self._gone = 0
