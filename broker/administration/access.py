@@ -144,6 +144,17 @@ def found_vhost(site: Site, name: str) -> VHost:
     return vhost
 
 
+def visible_vhosts(site: Site, actor: User | None, name: str | None = None) -> list[VHost]:
+    """The vhosts whose contents the actor asks for: that of a name, or all that the actor may see.
+
+    Raises NotFoundError, and ForbiddenError as `authorize` does for the right to look.
+    """
+    authorize(site.users, actor, Right.MANAGEMENT, name)
+    if name is not None:
+        return [found_vhost(site, name)]
+    return [vhost for vhost in site.vhosts.values() if may_see(site.users, actor, vhost.name)]
+
+
 def found_user(site: Site, name: str) -> User:
     """The user of that name; raises NotFoundError."""
     user = site.users.get(name)

@@ -1,9 +1,8 @@
 """Who is connected, what they do, and how queues are: looked at when somebody asks, never counted for it."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from broker.administration.access import ForbiddenError, Right, Site, authorize, found_vhost, may_see
+from broker.administration.access import ForbiddenError, Right, Site, authorize, visible_vhosts
 from broker.amqp.errors import MalformedTable
 from broker.amqp.tables import decode_whole_table
 from broker.auth import User
@@ -54,7 +53,7 @@ class Listings:
         """The consumers of the queues that the actor may see, with what they were sent."""
         return [
             shown_consumer(place, consumer)
-            for place in self._vhosts(actor, vhost)
+            for place in visible_vhosts(self._site, actor, vhost)
             for queue in place.queues.values()
             for consumer in queue.consumers
         ]
@@ -129,7 +128,7 @@ class Listings:
     def queues(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
         """The queues of one vhost or of all that the actor may see, with their counts and state."""
         now = self._site.now()
-        places = list(self._vhosts(actor, vhost))
+        places = visible_vhosts(self._site, actor, vhost)
         seen: dict[tuple[str, str], _Seen] = {}
         shown = [
             self._shown_queue(place, queue, now, seen) for place in places for queue in place.queues.values()
@@ -172,15 +171,6 @@ class Listings:
                 "ack": queue.acked,
             },
         }
-
-    def _vhosts(self, actor: User | None, vhost: str | None) -> Iterator[VHost]:
-        """Those whose contents are asked for."""
-        site = self._site
-        authorize(site.users, actor, Right.MANAGEMENT, vhost)
-        if vhost is not None:
-            yield found_vhost(site, vhost)
-            return
-        yield from (each for each in site.vhosts.values() if may_see(site.users, actor, each.name))
 
     # -- alarms -----------------------------------------------------------------------------------------------------
 

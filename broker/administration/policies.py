@@ -11,6 +11,7 @@ from broker.administration.access import (
     authorize,
     found_vhost,
     may_see,
+    visible_vhosts,
 )
 from broker.auth import User
 from broker.parameters import LIMITS, OPERATOR_POLICY, ParameterError
@@ -37,15 +38,10 @@ class PolicyAdministration:
         self, actor: User | None, vhost: str | None = None, *, operator: bool = False
     ) -> list[dict[str, Any]]:
         """The policies or operator policies of one vhost or of all that the actor may see."""
-        site = self._site
-        authorize(site.users, actor, Right.MANAGEMENT, vhost)
-        names = (
-            [name for name in site.vhosts if may_see(site.users, actor, name)] if vhost is None else [vhost]
-        )
         return [
             shown_policy(policy)
-            for name in names
-            for policy in found_vhost(site, name).policies.list(operator=operator)
+            for place in visible_vhosts(self._site, actor, vhost)
+            for policy in place.policies.list(operator=operator)
         ]
 
     def get(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from broker.administration.access import (
     Site,
     authorize,
     found_vhost,
-    may_see,
+    visible_vhosts,
 )
 from broker.administration.stand_in import execute
 from broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
@@ -37,14 +37,6 @@ class TopologyAdministration:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def _vhosts(self, actor: User | None, vhost: str | None) -> list[VHost]:
-        """Those whose contents are asked for."""
-        site = self._site
-        authorize(site.users, actor, Right.MANAGEMENT, vhost)
-        if vhost is not None:
-            return [found_vhost(site, vhost)]
-        return [each for each in site.vhosts.values() if may_see(site.users, actor, each.name)]
-
     def _execute(self, actor: User | None, vhost: str, method: Any) -> Any:
         """Carry out a method; whether the actor may do that with the queue or exchange is checked on the way."""
         site = self._site
@@ -57,7 +49,7 @@ class TopologyAdministration:
         """The exchanges of one vhost or of all that the actor may see."""
         return [
             shown_exchange(place, exchange)
-            for place in self._vhosts(actor, vhost)
+            for place in visible_vhosts(self._site, actor, vhost)
             for exchange in place.router.exchanges.values()
         ]
 
@@ -141,7 +133,8 @@ class TopologyAdministration:
 
     def bindings(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
         """The bindings of one vhost or of all that the actor may see, those to the default exchange included."""
-        return [shown for place in self._vhosts(actor, vhost) for shown in shown_bindings(place)]
+        places = visible_vhosts(self._site, actor, vhost)
+        return [shown for place in places for shown in shown_bindings(place)]
 
     def bind(
         self,

@@ -11,7 +11,6 @@ from broker.administration.access import (
     checked_limits,
     found_user,
     found_vhost,
-    may_see,
     shown_limits,
 )
 from broker.auth import InvalidPatternError, User, UserLimits
@@ -192,10 +191,6 @@ class UserAdministration:
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
         found_user(self._site, user)
         self._site.users.set_user_limits(user, UserLimits())
-
-    def visible_vhosts(self, actor: User | None) -> list[str]:
-        """The vhosts whose contents the actor may look at."""
-        return [name for name in self._site.vhosts if may_see(self._site.users, actor, name)]
 
 
 def check_user(name: str, hashing_algorithm: str) -> None:

@@ -10,8 +10,8 @@ from broker.administration.access import (
     authorize,
     checked_limits,
     found_vhost,
-    may_see,
     shown_limits,
+    visible_vhosts,
 )
 from broker.auth import User, VHostLimits
 from broker.vhost import VHost
@@ -33,11 +33,7 @@ class VHostAdministration:
 
     def all(self, actor: User | None) -> list[dict[str, Any]]:
         """The vhosts that the actor may see."""
-        site = self._site
-        authorize(site.users, actor, Right.MANAGEMENT)
-        return [
-            self._shown(vhost) for vhost in site.vhosts.values() if may_see(site.users, actor, vhost.name)
-        ]
+        return [self._shown(vhost) for vhost in visible_vhosts(self._site, actor)]
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
         """One vhost; raises NotFoundError."""
@@ -83,11 +79,9 @@ class VHostAdministration:
     def limits(self, actor: User | None) -> list[dict[str, Any]]:
         """The limits of the vhosts that have some and that the actor may see."""
         site = self._site
-        authorize(site.users, actor, Right.MANAGEMENT)
         rows = (
-            (name, shown_vhost_limits(site.users.vhost_limits(name)))
-            for name in site.vhosts
-            if may_see(site.users, actor, name)
+            (vhost.name, shown_vhost_limits(site.users.vhost_limits(vhost.name)))
+            for vhost in visible_vhosts(site, actor)
         )
         return [{"vhost": name, "value": limits} for name, limits in rows if limits]
 
