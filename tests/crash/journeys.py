@@ -16,7 +16,8 @@ reason. A message that goes to several queues has one `Token` for each way.
 
 A move is one commit, so after a fault a token is where it was at some moment since what is *known* to be on disk, and
 only there: the sets since then are united. A publish that is confirmed and was sent after an event makes that event
-known, as with acks in `ledger`. What was not confirmed may be nowhere, and so may transient messages.
+known, as with acks in `ledger`. What was not confirmed may be nowhere, or where refused messages go, as its nack may be
+lost with the broker; transient messages may be nowhere, too.
 
 Judged, with the oracles of `ledger`:
 
@@ -532,8 +533,8 @@ class Journeys:
                 for station in past
                 if any(move[0] == station and move.reason == DUE for move in way.moves)
             )
-        elif not token.safe:
-            past |= {NOWHERE}
+        elif not token.safe:  # refused perhaps, and the nack was never heard
+            past |= way.reach({NOWHERE, way.refused})
         token.recovered = token.safe and NOWHERE not in past
         if len(past - {NOWHERE}) > 1:
             token.stray |= token.large

@@ -120,6 +120,17 @@ class TestHonestHistories:
         books.journeys.finished()
         assert [] == books.found
 
+    def test_a_message_may_have_been_refused_though_nobody_heard_the_nack(self, books):
+        """Its dead letter is on disk, and what came back from there is a message like any other."""
+        taken, refused = books.publish(Way("a", refused="dead"), count=2, confirmed=False)
+        books.died()
+        books.deliver("a", taken, redelivered=True)
+        books.deliver("dead", refused, deaths=(Death("a", "maxlen"),))
+        assert [] == books.found
+        books.died()
+        books.journeys.finished()
+        assert ["O1", "O1"] == books.found
+
     def test_a_delayed_transient_message_may_survive(self, books):
         """The line of a delayed exchange is on disk."""
         kept, _ = books.publish(LATER, count=2, persistent=False)
@@ -200,6 +211,13 @@ class TestNoDuplicate:
         (ident,) = books.publish(Way("a"), confirmed=False)
         books.verdict(1, 1, ack=False)
         books.deliver("a", ident)
+        assert ["O2"] == books.found
+
+    def test_a_confirmed_message_was_not_refused(self, books):
+        """It has no dead letter, not after a fault either."""
+        (ident,) = books.publish(Way("a", refused="dead"))
+        books.died()
+        books.deliver("dead", ident, redelivered=True, deaths=(Death("a", "maxlen"),))
         assert ["O2"] == books.found
 
     def test_a_large_body_is_counted_and_not_judged(self, books):
