@@ -7,10 +7,11 @@ faults is the one that is reported. Where 3.10 and 3.13 differ, 3.13 counts:
 - Of several arguments of other queue types, the first by name is reported unless `x-queue-type` is given,
   then the first in the table (3.10: always the latter).
 
-On purpose not as RabbitMQ: streams do not exist here and are refused with the text it has for types it does not
-know; classic queues may have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers; an unknown
-`x-queue-master-locator` is accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); the
-text of a string that is not printable Latin-1 stays a string instead of a list of numbers.
+On purpose not as RabbitMQ: classic queues have an `x-confirm-mode`; streams do not exist here and are refused
+with the text it has for types it does not know; classic queues may have an `x-delivery-limit` too; that and
+`x-consumer-timeout` must be numbers; an unknown `x-queue-master-locator` is accepted and a decimal in a
+redeclaration is unequal, where RabbitMQ crashes (541); the text of a string that is not printable Latin-1
+stays a string instead of a list of numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,6 +25,12 @@ MAX_EXPIRY_MS = 315_360_000_000
 
 CLASSIC = "classic"
 QUORUM = "quorum"
+
+STANDARD = "standard"
+CONSUMER_ACK = "consumer-ack"
+CONSUMER_ACK_LIGHT = "consumer-ack-light"
+CONFIRM_MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
+"""When a queue lets publishers be told that it has their messages (docs/confirms.md)."""
 
 _INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 _UNDEFINED = ("longstr", "undefined")
@@ -168,6 +175,7 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-queue-leader-locator": _one_of("invalid_queue_locator_arg", *_LEADER_LOCATORS),
     "x-delivery-limit": _non_negative,
     "x-consumer-timeout": _non_negative,
+    "x-confirm-mode": _one_of("invalid_confirm_mode", *CONFIRM_MODES),
 }
 _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-priority": _integer,
@@ -180,7 +188,7 @@ _OF_ALL = (
 )  # fmt: skip
 _OF_CLASSIC = (
     *_OF_ALL, "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
-    "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
+    "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode",
 )  # fmt: skip
 _OF_QUORUM = (
     *_OF_ALL[:4], "x-dead-letter-strategy", *_OF_ALL[4:], "x-max-in-memory-length", "x-max-in-memory-bytes",

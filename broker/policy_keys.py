@@ -2,7 +2,8 @@
 
 Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, rabbit_policies,
 rabbit_mirror_queue_misc). On purpose not as there: the text of a wrong pattern is RE2's or Python's, an `ha-mode` that
-is no string is refused where RabbitMQ crashes, and `delivery-limit` applies to classic queues too, which have it here.
+is no string is refused where RabbitMQ crashes, `delivery-limit` applies to classic queues too, which have it here,
+and there is `confirm-mode`, for classic queues.
 `ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and what concerns streams
 are kept and have no effect.
 """
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from broker.arguments import CONFIRM_MODES
 from broker.auth import InvalidPatternError, compile_pattern
 from broker.parameters import Check, check_number, pairs_text, term_text
 
@@ -43,6 +45,7 @@ def _is_filter_size(value: Any) -> bool:
 
 _VALUES: Mapping[str, tuple[_Test, str]] = {
     "alternate-exchange": (_is_text, "alternate exchange name"),
+    "confirm-mode": (_one_of(*CONFIRM_MODES), "confirm-mode value"),
     "consumer-timeout": (_at_least(0), "consumer timeout"),
     "dead-letter-exchange": (_is_text, "dead letter exchange name"),
     "dead-letter-routing-key": (_is_text, "dead letter routing key"),
@@ -77,7 +80,7 @@ _MIRRORING = frozenset(
 _POLICY = frozenset(_VALUES) | _MIRRORING
 _OPERATOR_POLICY = frozenset(
     (
-        "delivery-limit", "expires", "ha-mode", "ha-params", "ha-sync-mode", "max-in-memory-bytes",
+        "confirm-mode", "delivery-limit", "expires", "ha-mode", "ha-params", "ha-sync-mode", "max-in-memory-bytes",
         "max-in-memory-length", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-version",
         "target-group-size",
     )
@@ -90,7 +93,7 @@ _FOR_STREAMS = {
     "initial-cluster-size",
 }
 _FOR_QUORUM = {"dead-letter-strategy", "max-in-memory-bytes", "max-in-memory-length", "target-group-size"}
-_FOR_CLASSIC = {"queue-mode", "queue-master-locator", *_MIRRORING}
+_FOR_CLASSIC = {"confirm-mode", "queue-mode", "queue-master-locator", *_MIRRORING}
 IMPOSSIBLE: Mapping[str, set[str]] = {
     EXCHANGES: set(),
     CLASSIC_QUEUES: _FOR_STREAMS | _FOR_QUORUM,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.amqp.tables import Table
-from broker.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
+from broker.arguments import CONSUMER_ACK, CONSUMER_ACK_LIGHT, MAX_EXPIRY_MS, QUORUM, STANDARD, queue_type
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"
@@ -34,6 +34,8 @@ class QueueSettings:
         delivery_limit: how often a message may come back before it is discarded.
         consumer_timeout: ms that a delivery may stay unacked; 0 is for ever, None what the broker says.
         lazy: keep as little as possible in memory.
+        confirm_mode: when publishers may be told that it has their messages, one of `broker.arguments.CONFIRM_MODES`:
+            what is in effect, which is not always what was asked for (`queue_settings`).
 
     """
 
@@ -47,6 +49,7 @@ class QueueSettings:
     delivery_limit: int | None = None
     consumer_timeout: int | None = None
     lazy: bool = False
+    confirm_mode: str = STANDARD
 
     @property
     def rejects(self) -> bool:
@@ -88,15 +91,22 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
     }
 
 
-def queue_settings(arguments: Table, definition: Mapping[str, Any] | None = None) -> QueueSettings:
+def queue_settings(
+    arguments: Table, definition: Mapping[str, Any] | None = None, confirm_mode: str = STANDARD
+) -> QueueSettings:
     """Work out a queue's settings.
+
+    The confirm mode of a quorum queue is `STANDARD`, since everything goes to disk there. `CONSUMER_ACK_LIGHT` is
+    `CONSUMER_ACK` where a message is needed after its delivery: its body for a dead letter exchange, how often it
+    came back for a delivery limit, its size for a limit of octets.
 
     Args:
         arguments: as declared, and valid.
         definition: those of the policies that apply to it, merged. Times may be as long as anybody likes.
+        confirm_mode: of queues that neither says anything of.
 
     """
-    if not arguments and not definition:
+    if not arguments and not definition and confirm_mode == STANDARD:
         return NO_SETTINGS
     merged = definition or {}
 
@@ -115,18 +125,24 @@ def queue_settings(arguments: Table, definition: Mapping[str, Any] | None = None
         asked = smaller(key)
         return None if asked is None else min(asked, MAX_EXPIRY_MS)
 
-    limit = smaller("delivery-limit")
-    if limit is None and queue_type(arguments) == QUORUM:
-        limit = COUNTED
+    limit, octets = smaller("delivery-limit"), smaller("max-length-bytes")
+    dead_letter_exchange = either("dead-letter-exchange")
+    mode = either("confirm-mode") or confirm_mode
+    if queue_type(arguments) == QUORUM:
+        limit = COUNTED if limit is None else limit
+        mode = STANDARD
+    elif mode == CONSUMER_ACK_LIGHT and (limit, octets, dead_letter_exchange) != (None, None, None):
+        mode = CONSUMER_ACK
     return QueueSettings(
         message_ttl=time("message-ttl"),
         expires=time("expires"),
         max_length=smaller("max-length"),
-        max_octets=smaller("max-length-bytes"),
+        max_octets=octets,
         overflow=either("overflow") or DROP_HEAD,
-        dead_letter_exchange=either("dead-letter-exchange"),
+        dead_letter_exchange=dead_letter_exchange,
         dead_letter_routing_key=either("dead-letter-routing-key"),
         delivery_limit=limit,
         consumer_timeout=smaller("consumer-timeout"),
         lazy=either("queue-mode") == "lazy",
+        confirm_mode=mode,
     )

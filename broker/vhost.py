@@ -8,7 +8,7 @@ from typing import Protocol
 
 from broker.amqp.properties import priority
 from broker.amqp.tables import Table
-from broker.arguments import max_priority
+from broker.arguments import STANDARD, max_priority
 from broker.auth import VHostLimits
 from broker.dead_lettering import DeadLettering
 from broker.delay_line import DelayDisk, DelayLine
@@ -55,6 +55,7 @@ class VHost:
         limits: tells the limits on it, whenever they matter.
         make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
         delay_disk: keeps delayed messages; None for memory.
+        confirm_mode: of queues for which no argument and no policy says one.
 
     Attributes:
         record: is told of durable queues; None for nobody, and no queue has a qid then.
@@ -71,6 +72,7 @@ class VHost:
         limits: Callable[[], VHostLimits] = VHostLimits,
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
         delay_disk: DelayDisk | None = None,
+        confirm_mode: str = STANDARD,
     ) -> None:
         self.name = name
         self.description = ""
@@ -91,6 +93,7 @@ class VHost:
         self._make_backing = make_backing
         file_from = sys.maxsize if delay_disk is None else delay_disk.file_from
         self._dead_lettering = DeadLettering(router.get, self.route, turn.clock, file_from)
+        self._confirm_mode = confirm_mode
         # counters
         self.queues_declared = 0
         self.queues_created = 0
@@ -257,11 +260,12 @@ class VHost:
 
     def _configure_queue(self, queue: Queue) -> None:
         """Have a queue do from now on what its arguments and policies ask for."""
-        settings = queue_settings(queue.arguments, self.queue_policies(queue).definition)
-        if settings == queue.settings:
+        definition, before = self.queue_policies(queue).definition, queue.settings
+        settings = queue_settings(queue.arguments, definition, self._confirm_mode)
+        if settings == before:
             return
-        if settings.rejects is not queue.settings.rejects:
-            self.router.generation += 1  # publishers have to ask it, or need not any more
+        if settings.rejects is not before.rejects or settings.confirm_mode != before.confirm_mode:
+            self.router.generation += 1  # routes know which queues publishers have to ask, or to wait for
         queue.configure(settings)
 
     def _configure_exchange(self, exchange: Exchange) -> None:

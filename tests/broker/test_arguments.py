@@ -98,6 +98,8 @@ def redeclare_exchange(current: ExistingExchange, **changes) -> None:
         ("x-delivery-limit", text("1"), '"expected integer, got longstr"'),
         ("x-consumer-timeout", number(-1), "{value_negative,-1}"),
         ("x-consumer-timeout", ("float", 1.0), '"expected integer, got float"'),
+        ("x-confirm-mode", text("eventually"), "invalid_confirm_mode"),
+        ("x-confirm-mode", number(1), "{unacceptable_type,signedint}"),
         ("x-queue-type", text("stream"), "\"unsupported queue type 'stream'\""),
         ("x-queue-type", ("table", {}), "{unacceptable_type,table}"),
     ],
@@ -124,6 +126,7 @@ def test_a_bad_queue_argument_is_named_with_its_fault(key, value, term):
             "x-overflow": text("reject-publish-dlx"),
             "x-queue-mode": text("lazy"),
             "x-queue-version": number(2),
+            "x-confirm-mode": text("consumer-ack-light"),
         },
         {"x-single-active-consumer": ("bool", False), "x-queue-type": text("classic")},
         {"x-queue-type": text("undefined"), "x-queue-master-locator": text("no such")},
@@ -192,6 +195,15 @@ def test_arguments_of_other_queue_types_are_refused(key):
 def test_of_several_bad_arguments_rabbitmqs_first_is_reported(arguments, reported):
     """The type first, then values in RabbitMQ's order, then foreign arguments by name, or as sent with a type."""
     assert refusal(check_queue_arguments, "q", "/", arguments).startswith(f"invalid arg '{reported}' for")
+
+
+def test_quorum_queues_have_no_confirm_mode():
+    """The argument belongs to classic queues, so quorum queues refuse it as any other of theirs."""
+    arguments = {"x-queue-type": text("quorum"), "x-confirm-mode": text("standard")}
+    assert (
+        "invalid arg 'x-confirm-mode' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
+        == refusal(check_queue_arguments, "q", "/", arguments)
+    )
 
 
 def test_exchange_names_in_arguments_must_be_strings():
@@ -312,6 +324,19 @@ def test_equal_integers_of_different_width_are_equal(one, other):
 def test_values_that_erlang_cannot_tell_apart_are_equal(received, current):
     """RabbitMQ compares the bare values once types are of no help."""
     redeclare(ExistingQueue(arguments={"x-queue-mode": current}), queue_mode=received)
+
+
+def test_the_confirm_mode_is_compared():
+    """A redeclaration has to repeat it; to leave it out is not the same as to say what is in effect anyway."""
+    existing = ExistingQueue(arguments={"x-confirm-mode": text("consumer-ack")})
+    redeclare(existing, confirm_mode=text("consumer-ack"))
+    where = "inequivalent arg 'x-confirm-mode' for queue 'q' in vhost '/': received"
+    assert f"{where} 'standard' but current is 'consumer-ack'" == refusal(
+        redeclare, existing, confirm_mode=text("standard")
+    )
+    assert f"{where} the value 'standard' of type 'longstr' but current is none" == refusal(
+        redeclare, ExistingQueue(), confirm_mode=text("standard")
+    )
 
 
 def test_no_queue_type_and_classic_are_the_same():

@@ -49,6 +49,13 @@ VALUES = (
     ("consumer-timeout", (0, 1), (-1, "86400000"), "consumer timeout"),
     ("target-group-size", (1,), (0, "x"), "qq target count value"),
     ("stream-filter-size-bytes", (16, 255), (15, 256), "filter size. Valid range is 16-255"),
+    # ours
+    (
+        "confirm-mode",
+        ("standard", "consumer-ack", "consumer-ack-light"),
+        ("x", 1, True),
+        "confirm-mode value",
+    ),
     # where RabbitMQ crashes, or takes what it then cannot use
     ("max-age", ("1D", "10Y"), ("D", "1", "", 5), "max age"),
 )
@@ -206,6 +213,7 @@ def test_operator_policies_have_fewer_keys():
     """What only users may ask for is refused as if nobody knew it, and told by the other validator."""
     assert "" == refused({"max-length": 1, "message-ttl": 2, "expires": 3}, operator=True)
     assert "0 is not a valid queue expiry" == refused({"expires": 0}, operator=True)
+    assert "" == refused({"confirm-mode": "standard"}, operator=True)
     text = '[{<<"dead-letter-exchange">>,<<"x">>}] are not recognised policy settings'
     assert text == refused({"dead-letter-exchange": "x"}, operator=True)
     assert refused(5, operator=True).endswith("Validator: operator_policy_validator.")

@@ -2,9 +2,15 @@
 
 import pytest
 
-from broker.settings import COUNTED, NO_SETTINGS, queue_settings
+from broker.amqp.tables import Table
+from broker.settings import COUNTED, NO_SETTINGS, merged_definition, queue_settings
 
 QUORUM = {"x-queue-type": ("longstr", "quorum")}
+LIGHT = {"confirm-mode": "consumer-ack-light"}
+
+
+def mode(name: str) -> Table:
+    return {"x-confirm-mode": ("longstr", name)}
 
 
 @pytest.mark.parametrize(
@@ -21,6 +27,45 @@ QUORUM = {"x-queue-type": ("longstr", "quorum")}
 def test_quorum_queues_count_deliveries_without_a_limit(arguments, policy, limit):
     """The smaller delivery limit counts; where there is none, a quorum queue counts nevertheless."""
     assert limit == queue_settings(arguments, policy).delivery_limit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "operator", "default", "mode"),
+    [
+        ({}, {}, {}, "standard", "standard"),
+        ({}, {}, {}, "consumer-ack", "consumer-ack"),
+        ({}, {}, {}, "consumer-ack-light", "consumer-ack-light"),
+        ({}, LIGHT, {}, "consumer-ack", "consumer-ack-light"),
+        ({}, LIGHT, {"confirm-mode": "standard"}, "consumer-ack", "standard"),
+        (mode("consumer-ack"), LIGHT, {"confirm-mode": "standard"}, "standard", "consumer-ack"),
+        (mode("standard"), {}, {}, "consumer-ack", "standard"),
+        (QUORUM, {}, {}, "consumer-ack", "standard"),
+        (QUORUM, LIGHT, {}, "consumer-ack", "standard"),
+    ],
+)
+def test_who_says_the_confirm_mode(arguments, policy, operator, default, mode):
+    """The argument, else the operator policy, else the policy, else the broker; nobody of quorum queues."""
+    assert mode == queue_settings(arguments, merged_definition(policy, operator), default).confirm_mode
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "default"),
+    [
+        (mode("consumer-ack-light"), {"dead-letter-exchange": ""}, "standard"),
+        ({"x-dead-letter-exchange": ("longstr", "d")}, LIGHT, "standard"),
+        ({"x-max-length-bytes": ("signedint", 0)}, {}, "consumer-ack-light"),
+        ({}, {"delivery-limit": 5}, "consumer-ack-light"),
+    ],
+)
+def test_light_confirms_need_nothing_of_a_delivered_message(arguments, policy, default):
+    """Where its body, its deliveries or its size count later, deliveries are kept until they are settled."""
+    assert "consumer-ack" == queue_settings(arguments, policy, default).confirm_mode
+
+
+def test_a_limit_of_length_leaves_light_confirms_alone():
+    """What is delivered does not count in it, nor does it expire."""
+    arguments = {"x-max-length": ("signedint", 1), "x-message-ttl": ("signedint", 1)}
+    assert "consumer-ack-light" == queue_settings(arguments, LIGHT).confirm_mode
 
 
 def test_a_queue_that_asks_for_nothing_shares_its_settings():

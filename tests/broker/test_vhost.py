@@ -141,6 +141,23 @@ def test_a_message_reaches_queues_and_reply_queues_by_the_default_exchange_once_
     assert (queue,) == vhost.route(vhost.exchange("amq.direct"), keys, {})
 
 
+def test_a_new_confirm_mode_makes_routes_anew():
+    """Routes know which queues wait for consumers; a policy that changes nothing leaves them alone."""
+    vhost = VHost("/", Turn(), confirm_mode="consumer-ack")
+    queue = create(vhost, "q")
+    assert "consumer-ack" == queue.settings.confirm_mode
+    generation = vhost.router.generation
+    vhost.policies.set("p", "", {"confirm-mode": "consumer-ack"})
+    assert ("consumer-ack", generation) == (queue.settings.confirm_mode, vhost.router.generation)
+    vhost.policies.set("p", "", {"confirm-mode": "standard"})
+    assert "standard" == queue.settings.confirm_mode
+    assert generation < vhost.router.generation
+    generation = vhost.router.generation
+    vhost.policies.clear("p")
+    assert "consumer-ack" == queue.settings.confirm_mode
+    assert generation < vhost.router.generation
+
+
 def test_an_auto_delete_queue_goes_when_its_last_consumer_left(vhost):
     """Only auto-delete queues go, only without consumers, and a second time nothing happens."""
     kept = create(vhost, "kept")
