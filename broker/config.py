@@ -139,7 +139,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     memory_absolute: int | None = None
     disk_free_limit: int = 50_000_000
     disk_free_relative: float | None = None
-    confirm_mode: Literal["standard"] = "standard"
+    confirm_mode: Literal["standard", "consumer-ack", "consumer-ack-light"] = "standard"
     storage: StorageConfig = StorageConfig()
     compatibility: Compatibility = Compatibility()
 
@@ -218,8 +218,7 @@ class _Draft:
             value = PARSERS[key.kind](setting.value, key)
         except ValueError as error:
             shown = "***" if key.secret else repr(setting.value)
-            hint = " (other modes are not supported yet)" if key.name == "confirm.mode" else ""
-            self._problems.append(f"{setting.origin}: {setting.key} = {shown} {error}{hint}")
+            self._problems.append(f"{setting.origin}: {setting.key} = {shown} {error}")
             return
         if name:
             self._families.setdefault(key.name, {})[name] = value

@@ -248,8 +248,11 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="limits.user.$name.max_channels", kind="limit", default="infinity", low=0, origin="Leveret",
         doc="Channels of one user; `set_user_limits` in RabbitMQ."),
     # What is confirmed, and the switches for what RabbitMQ 4 changed.
-    Key(name="confirm.mode", kind="choice", default="standard", choices=("standard",), origin="Leveret",
-        attribute="confirm_mode", doc="When a publisher is told that its message is safe."),
+    Key(name="confirm.mode", kind="choice", default="standard",
+        choices=("standard", "consumer-ack", "consumer-ack-light"), origin="Leveret", attribute="confirm_mode",
+        doc="When a publisher is told that its message has arrived, by queues for which neither their argument "
+        "`x-confirm-mode` nor a policy's `confirm-mode` says it: when the broker has it, or when a consumer has "
+        "acknowledged it (docs/confirms.md)."),
     Key(name="compatibility.frame_min", kind="size", default="4096", unit="bytes", low=4096, high=131072,
         attribute="compatibility.frame_min", origin="Leveret",
         doc="The smallest `frame_max` a client may ask for; 8192 is RabbitMQ 4's."),

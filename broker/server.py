@@ -220,6 +220,7 @@ class Server:
             limits=lambda: self.users.vhost_limits(name),
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
+            confirm_mode=self.config.confirm_mode,
         )
         return vhost
 

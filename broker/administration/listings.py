@@ -154,6 +154,7 @@ class Listings:
             "auto_delete": queue.auto_delete,
             "exclusive": queue.exclusive_owner is not None,
             "arguments": plain_arguments(queue.arguments),
+            "confirm_mode": queue.settings.confirm_mode,
             "state": queue_state(queue, now - seen[key][1], now),
             "messages": queue.ready_count + unacked,
             "messages_ready": queue.ready_count,

@@ -231,7 +231,7 @@ def test_storage_is_configured(setting, attribute, value):
         ("listeners.tcp.1=::1:5672", "brackets"),
         ("listeners.tcp=some", "must be none"),
         ("auth_mechanisms.1=EXTERNAL", "PLAIN, AMQPLAIN"),
-        ("confirm.mode=consumer-ack", "not supported yet"),
+        ("confirm.mode=eventually", "must be one of standard, consumer-ack, consumer-ack-light"),
         ("compatibility.global_qos=maybe", "permitted, ignored"),
         ("default_users.bob.tags=x", "default_users.bob.password is missing"),
         ("default_users.guest.password=x", "default user already"),
@@ -369,7 +369,7 @@ def test_a_directory_is_read_in_lexical_order(tmp_path):
         ({"RABBITMQ_NODENAME": "hare@home"}, "node_name", "hare@home"),
         ({"RABBITMQ_NODENAME": "hare@home"}, "cluster_name", "hare@home"),
         ({"RABBITMQ_MNESIA_BASE": "/a", "RABBITMQ_MNESIA_DIR": "/a/b"}, "data_dir", Path("/a/b")),
-        ({"LEVERET_CONFIRM_MODE": "standard"}, "confirm_mode", "standard"),
+        ({"LEVERET_CONFIRM_MODE": "consumer-ack"}, "confirm_mode", "consumer-ack"),
         ({"LEVERET_LISTENERS_TCP_1": "127.0.0.1:0"}, "listeners", (Listener("127.0.0.1", 0),)),
     ],
 )

@@ -51,6 +51,27 @@ def test_an_export_of_ours_comes_out_as_it_went_in(node):
     assert [] == differences(json.loads(octets), export(other))
 
 
+def test_confirm_modes_are_exported_and_imported(node):
+    """As an argument and in policies; a mode that does not exist is refused, and changes nothing."""
+    queue = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False}
+    policy = {
+        "vhost": "/",
+        "name": "p",
+        "pattern": "^o",
+        "definition": {"confirm-mode": "consumer-ack-light"},
+    }
+    with pytest.raises(BadRequestError, match=r"invalid arg 'x-confirm-mode'.*: invalid_confirm_mode"):
+        load(node, queues=[{**queue, "arguments": {"x-confirm-mode": "x"}}], policies=[policy])
+    assert [] == export(node)["policies"]
+    load(node, queues=[{**queue, "arguments": {"x-confirm-mode": "consumer-ack"}}], policies=[policy])
+    other = StoringNode()
+    other.administration.definitions.import_file(None, node.administration.definitions.export_file(None))
+
+    assert [{"x-confirm-mode": "consumer-ack"}] == [each["arguments"] for each in export(other)["queues"]]
+    assert [policy["definition"]] == [each["definition"] for each in export(other)["policies"]]
+    assert "consumer-ack" == other.vhosts["/"].queues["q"].settings.confirm_mode
+
+
 def test_what_was_imported_survives(node):
     """Everything durable of it is there after a restart."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())

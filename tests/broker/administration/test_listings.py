@@ -145,6 +145,29 @@ def test_what_is_shown_of_a_queue(node, listings):
     assert (2, 1) == (shown["message_stats"]["publish"], shown["message_stats"]["deliver_get"])
 
 
+def test_the_confirm_mode_of_a_queue_is_that_in_effect():
+    """What was asked for is among the arguments and policies; what is shown is what counts."""
+    node = Node(confirm_mode="consumer-ack")
+    node.vhosts["/"].policies.set("light", "^light", {"confirm-mode": "consumer-ack-light"})
+    client = Client(node)
+    client.declare("argument", arguments={"x-confirm-mode": ("longstr", "standard")})
+    client.declare("default")
+    client.declare("light")
+    client.declare("light.dead", arguments={"x-dead-letter-exchange": ("longstr", "")})
+    client.declare("quorum", durable=True, arguments={"x-queue-type": ("longstr", "quorum")})
+    shown = {each["name"]: each for each in node.administration.listings.queues(None)}
+
+    assert {
+        "argument": "standard",
+        "default": "consumer-ack",
+        "light": "consumer-ack-light",
+        "light.dead": "consumer-ack",
+        "quorum": "standard",
+    } == {name: each["confirm_mode"] for name, each in shown.items()}
+    assert {"x-confirm-mode": "standard"} == shown["argument"]["arguments"]
+    assert {"confirm-mode": "consumer-ack-light"} == shown["light"]["effective_policy_definition"]
+
+
 def test_what_is_shown_of_consumers(node, listings):
     """Each with what it was delivered, acked and gave back, and whether it is the one that is served."""
     client = Client(node)
