@@ -1,0 +1,196 @@
+"""Transactions beside publisher confirms: `python -m bench.transactions` or `make bench-transactions`.
+
+RabbitMQ's documentation says that transactions "decrease throughput by a factor of 250" beside confirms. It names
+neither the size of a message nor how many may wait for their confirm. Measured here are four ways of knowing that a
+persistent message is safe: a transaction for each, one for every hundred, waiting for each confirm, and confirms with
+a window. The queue is durable and has no consumer, so that each message must be on the disk before any answer;
+afterwards all have to be in it. Brokers take turns within a round, one connection and one channel each time.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+import uvloop
+from pamqp import commands, frame
+
+from bench import brokers, compare, results
+from bench.bulk import Bulk, BulkError
+from bench.client import publish_frames
+
+CLAIM = 250.0
+"""Confirms over transactions, as it is said."""
+BATCH = 100
+PATIENCE = 30.0
+CONFIRMS = "confirms"
+TITLES = {
+    "tx-1": "a transaction per message",
+    "tx-100": f"a transaction per {BATCH} messages",
+    "confirm-1": "a confirm awaited per message",
+    CONFIRMS: "confirms, pipelined",
+}
+
+Rates = Mapping[tuple[str, str], Sequence[float]]
+"""Messages a second of every round, by (way, broker)."""
+
+
+def publish(port: int, way: str, *, seconds: float, size: int, window: int) -> float:
+    """Publish to a queue of its own for so long; return messages a second until the last was answered for.
+
+    Args:
+        port: the broker's, on 127.0.0.1.
+        way: one of `TITLES`.
+        seconds: how long to begin new messages.
+        size: octets of each body.
+        window: how many may wait for their confirm where they are pipelined.
+
+    Raises:
+        BulkError: the broker refused, fell silent, or has not every message in the queue.
+
+    """
+    client = Bulk(port, patience=PATIENCE)
+    try:
+        queue = f"transactions-{way}-{os.getpid()}-{time.time_ns()}"
+        client.declare(queue)
+        one = publish_frames(queue, b"x" * size, persistent=True)
+        began = time.perf_counter()
+        if way.startswith("tx"):
+            commit(client, one, BATCH if way == "tx-100" else 1, began + seconds)
+        else:
+            confirm(client, one, window if way == CONFIRMS else 1, began + seconds)
+        took = time.perf_counter() - began
+        kept = int(client.call(commands.Queue.Delete(queue=queue)).message_count)
+        if kept != client.sent:
+            raise BulkError(f"{kept:,} of {client.sent:,} messages are in the queue")
+        return client.sent / took
+    finally:
+        client.close()
+
+
+def commit(client: Bulk, one: bytes, batch: int, end: float) -> None:
+    """Publish in transactions of `batch` messages until the clock says `end`, each committed before the next begins."""
+    client.call(commands.Tx.Select())
+    octets = one * batch + frame.marshal(commands.Tx.Commit(), 1)
+    while time.perf_counter() < end:
+        client.plug.sendall(octets)
+        client.reply()
+        client.sent += batch
+
+
+def confirm(client: Bulk, one: bytes, window: int, end: float) -> None:
+    """Publish with at most `window` messages unconfirmed until the clock says `end`, then wait for the rest."""
+    client.call(commands.Confirm.Select())
+    while time.perf_counter() < end:
+        if room := window - (client.sent - client.confirmed):
+            client.sent += room  # first: confirms may come while they are written
+            client._write(bytearray(one * room))
+        if client.confirmed < client.sent:
+            client._confirms()
+    while client.confirmed < client.sent:
+        client._confirms()
+
+
+def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str, str]]:
+    """Yield (round, way, broker): every way on every broker in each round, another broker first in the next."""
+    for number in range(1, rounds + 1):
+        shift = (number - 1) % len(names)
+        for way in TITLES:
+            for name in [*names[shift:], *names[:shift]]:
+                yield number, way, name
+
+
+def factors(confirmed: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return how many times as fast confirms were in each round."""
+    return [fast / slow for fast, slow in zip(confirmed, others, strict=True)]
+
+
+def table(rates: Rates, names: Sequence[str]) -> str:
+    """Return medians over the rounds, and beside each by what factor pipelined confirms are faster.
+
+    Args:
+        rates: what was measured, rounds in order.
+        names: the brokers, a pair of columns each; with Leveret and RabbitMQ a column with the ratio of the two.
+
+    """
+    versus = {"leveret", "rabbitmq"} <= set(names)
+    heads = "".join(f"{name:>12}{'confirms x':>12}" for name in names)
+    lines = [
+        f"{'messages a second':<34}{heads}{'x rabbitmq':>12}"
+        if versus
+        else f"{'messages a second':<34}{heads}"
+    ]
+    for way, title in TITLES.items():
+        text = f"{title:<34}"
+        for name in names:
+            factor = median(factors(rates[CONFIRMS, name], rates[way, name]))
+            text += f"{median(rates[way, name]):>12,.0f}{factor:>12,.1f}"
+        if versus:
+            text += f"{median(factors(rates[way, 'leveret'], rates[way, 'rabbitmq'])):>12.2f}"
+        lines.append(text)
+    said = f"said of {TITLES['tx-1']}"
+    lines.append(f"{said:<34}" + "".join(f"{'':>12}{CLAIM:>12,.1f}" for _ in names))
+    return "\n".join(lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    made = argparse.ArgumentParser(
+        prog="python -m bench.transactions", description="Transactions beside publisher confirms"
+    )
+    made.add_argument(
+        "--brokers", type=compare.broker_names, default=["leveret", "rabbitmq"], metavar="NAMES"
+    )
+    made.add_argument("--rounds", type=int, default=3, help="how often everything is run (default 3)")
+    made.add_argument("--seconds", type=float, default=3.0, help="length of one run (default 3)")
+    made.add_argument("--size", type=int, default=1500, help="octets of each body (default 1500)")
+    made.add_argument(
+        "--window", type=int, default=1000, help="messages that may wait for their confirm (default 1000)"
+    )
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for `leveret serve`")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; return 0, or 2 if a broker did not start or did not do what it should."""
+    options = parser().parse_args(arguments)
+    rates: dict[tuple[str, str], list[float]] = {}
+    try:
+        with brokers.running(options.brokers, options.set) as started:
+            peers = uvloop.run(compare.describe(started.values()))
+            print(
+                f"{options.rounds} rounds of {options.seconds:g} s; persistent messages of {options.size:,} octets, "
+                f"no consumer, window {options.window:,}; {os.cpu_count()} cores"
+            )
+            for name, broker in started.items():
+                print(f"  {name:<9} {peers[name]}: {broker.settings}")
+            for number, way, name in turns(options.brokers, options.rounds):
+                rate = publish(
+                    started[name].port, way, seconds=options.seconds, size=options.size, window=options.window
+                )
+                rates.setdefault((way, name), []).append(rate)
+                print(f"{number:>5}  {TITLES[way]:<34}{name:<10}{rate:>12,.0f}", flush=True)
+                results.append(
+                    {
+                        "tool": "transactions",
+                        "round": number,
+                        "way": way,
+                        "broker": name,
+                        "rate": rate,
+                        "peer": peers[name],
+                        "seconds": options.seconds,
+                        "size": options.size,
+                        "window": options.window,
+                    }
+                )
+    except (brokers.BrokerError, BulkError, OSError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    print(f"\n{table(rates, options.brokers)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
