@@ -33,11 +33,12 @@ from broker.errors import (
     resource,
 )
 from broker.queue import Queue
-from broker.route import Route, Special, saved_among
+from broker.route import AwaitedRoute, Route, Special, saved_among
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
+from confirm.promise import Promise, Publisher
 from confirm.standard import StandardConfirms
-from storage.message import Message, Persistent
+from storage.message import Message, Persistent, Promised
 
 
 class ChannelHost(Protocol):
@@ -218,7 +219,15 @@ class Channel:
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.default_destination(routing_key)
         plain = self.tx is None and bool(queues or not bits & 1) and not any(map(_may_refuse, queues))
-        return Route(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
+        kind: type[Route] = Route
+        if self.confirms is not None:
+            awaited = [queue.awaits_consumers for queue in queues]
+            if any(awaited):
+                kind = AwaitedRoute
+                plain = plain and all(
+                    awaited
+                )  # queues that wait and queues that do not get different messages
+        return kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:
         """Publish a message that the fast path did not take: complete, but with something special about it."""
@@ -275,31 +284,41 @@ class Channel:
 
         False if one of them refuses it; whoever is told through the message knows then.
         """
+        if not queues:
+            if mandatory:
+                self.returned += 1
+                self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
+                self._send_content(message)
+            return True
         is_taken = True
-        if queues:
-            durable = saved_among(queues, persistent=persistent)
-            if durable:
-                message = self._saved(message, len(durable))
-            for queue in queues:
-                if not queue.put(message):
+        confirms = self.confirms
+        awaited = [] if confirms is None else [queue for queue in queues if queue.awaits_consumers]
+        others = [queue for queue in queues if not queue.awaits_consumers] if awaited else queues
+        durable = saved_among(others, persistent=persistent)
+        publisher: Publisher | None = None
+        seq_no = 0
+        if confirms is not None and (awaited or durable):
+            publisher, seq_no = self, confirms.seq_no
+            confirms.hold(seq_no)
+        if awaited:
+            publisher = promise = Promise(self, seq_no, len(awaited) + bool(durable))
+            promised = Promised(message.address, message.content, message.channel_id, promise)
+            for queue in awaited:
+                if not queue.put(promised):
                     is_taken = False
-                    if isinstance(message, Persistent):
-                        message.refused()
-                        if queue.durable:
-                            message.accepted()
-        elif mandatory:
-            self.returned += 1
-            self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
-            self._send_content(message)
+                    promise.refused()
+        if durable:
+            message = Persistent(
+                message.address, message.content, message.channel_id, publisher, seq_no, len(durable)
+            )
+        for queue in others:
+            if not queue.put(message):
+                is_taken = False
+                if isinstance(message, Persistent):
+                    message.refused()
+                    if queue.durable:
+                        message.accepted()
         return is_taken
-
-    def _saved(self, message: Message, copies: int) -> Message:
-        """A message as those queues want it that keep it on disk."""
-        publisher, seq_no = None, 0
-        if self.confirms is not None:
-            publisher, seq_no = self, self.confirms.seq_no
-            self.confirms.hold(seq_no)
-        return Persistent(message.address, message.content, message.channel_id, publisher, seq_no, copies)
 
     def accepted(self, seq_no: int) -> None:
         """All queues have a persistent message on disk, or need it there no more."""

@@ -3,7 +3,7 @@
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import repeat
 from typing import Protocol
 
@@ -60,7 +60,7 @@ class ConsumedQueue(Protocol):
     def touch(self) -> None:
         """Have the queue run at the end of this turn."""
 
-    def discard(self, seq_ids: Iterable[int]) -> None:
+    def discard(self, seq_ids: Collection[int]) -> None:
         """Unacked messages were rejected without requeue; the caller owes a `touch`."""
 
     def rejoin(self, consumer: "Consumer") -> None:

@@ -20,8 +20,10 @@ from broker.amqp.properties import delivery_mode
 from broker.dead_letters import Cycles, DeadLetter, dead_letter
 from broker.queue import Queue
 from broker.route import PERSISTENT_MODE, offer, saved_among
+from broker.rules import REJECTED
+from confirm.promise import Promise, Publisher
 from exchanges.base import Exchange, Headers
-from storage.message import Message, Persistent, Publisher
+from storage.message import Awaited, Message, Persistent
 
 
 class DeadLettering:
@@ -47,8 +49,8 @@ class DeadLettering:
         self._clock = clock
         self._file_from = file_from
         self._cycles = Cycles()
-        self._line: deque[tuple[Queue, Message]] = deque()
-        """Dead letters on their way into their queues."""
+        self._line: deque[tuple[Queue, Message, Awaited | None]] = deque()
+        """Dead letters on their way into their queues, and what is not kept if they find no place there."""
         self._has_worker = False
 
     def publish(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
@@ -56,6 +58,10 @@ class DeadLettering:
         name = queue.settings.dead_letter_exchange
         exchange = None if name is None else self._find_exchange(name)
         if exchange is None:
+            if reason != REJECTED:
+                for _, message in letters:
+                    if message.promise is not None:
+                        message.promise.refused()
             return [seq_id for seq_id, _ in letters]
         now = self._clock() // 1000
         moved = []
@@ -71,7 +77,10 @@ class DeadLettering:
             exchange.published_in += 1
             targets = self._route(exchange, letter.routing_keys, letter.headers)
             targets = self._cycles.leave_out(targets, letter.headers)
-            if self._send(queue, seq_id, message, letter, targets):
+            promise = None if reason == REJECTED else message.promise
+            if promise is not None and not targets:
+                promise.refused()
+            if self._send(queue, seq_id, message, letter, targets, promise):
                 moved.append(seq_id)
         if not self._has_worker:
             self._work_off()
@@ -81,13 +90,20 @@ class DeadLettering:
         self._has_worker = True
         try:
             while self._line:
-                target, letter = self._line.popleft()
-                offer((target,), letter)
+                target, letter, promise = self._line.popleft()
+                if not offer((target,), letter) and promise is not None:
+                    promise.refused()
         finally:
             self._has_worker = False
 
     def _send(
-        self, queue: Queue, seq_id: int, original: Message, letter: DeadLetter, targets: Sequence[Queue]
+        self,
+        queue: Queue,
+        seq_id: int,
+        original: Message,
+        letter: DeadLetter,
+        targets: Sequence[Queue],
+        promise: Awaited | None,
     ) -> bool:
         """Put a dead letter into the line to its queues; false if the original has to stay until it is safe."""
         copy = Message(letter.address, letter.message_content, original.channel_id)
@@ -99,7 +115,7 @@ class DeadLettering:
             if seq_id >= 0 and len(copy.content) >= self._file_from:
                 copy = _Awaited(copy, queue, seq_id)
                 waits = True
-        self._line.extend([(target, copy) for target in targets])
+        self._line.extend([(target, copy, promise) for target in targets])
         return not waits
 
 
@@ -125,33 +141,12 @@ class _Awaited(Persistent):
 
 def _joined(original: Message) -> tuple[Publisher | None, int]:
     """Who wants to know that a dead letter is safe, and by what number: whoever waits for its original."""
-    if not isinstance(original, Persistent) or original.publisher is None:
+    waiting: object = original.promise
+    if isinstance(original, Persistent) and original.publisher is not None:
+        if not isinstance(original.publisher, Promise):
+            original.publisher = Promise(original.publisher, original.seq_no, 1)
+        waiting = original.publisher
+    if not isinstance(waiting, Promise):
         return None, 0
-    if not isinstance(original.publisher, _Joint):
-        original.publisher = _Joint(original.publisher)
-    original.publisher.open += 1
-    return original.publisher, original.seq_no
-
-
-class _Joint:
-    """Tells a publisher that a message is safe when its dead letters are, too."""
-
-    __slots__ = ("_publisher", "open")
-
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher: Publisher | None = publisher
-        """None once it is told no."""
-        self.open = 1
-        """The message and its dead letters, as far as they are not safe."""
-
-    def accepted(self, seq_no: int) -> None:
-        """One of them is."""
-        self.open -= 1
-        if not self.open and self._publisher is not None:
-            self._publisher.accepted(seq_no)
-
-    def refused(self, seq_no: int) -> None:
-        """One of them cannot be, for now; what becomes of the others does not matter any more."""
-        if self._publisher is not None:
-            self._publisher.refused(seq_no)
-            self._publisher = None
+    waiting.open += 1
+    return waiting, waiting.seq_no

@@ -92,6 +92,7 @@ class DelayLine:
 
     """
 
+    awaits_consumers = False
     durable = True
     saves_all = False
     rules = None

@@ -42,7 +42,7 @@ from broker.queue import Queue
 from broker.route import Route, Special, inspect
 from broker.turn import Outbox
 from broker.vhost import VHost
-from storage.message import Message, Persistent
+from storage.message import Message
 
 log = logging.getLogger("leveret.connection")
 
@@ -221,7 +221,7 @@ class Inbound:
         routes, specials = self._routes, self._specials
         limit = self.frame_limit
         touched = self.node.turn.queues
-        prefix, total, head, channel, route, saved = self._repeat
+        prefix, total, head, channel, route, made = self._repeat
         latest: Route | None = None
         begun = False
         while True:
@@ -230,8 +230,8 @@ class Inbound:
                 messages: list[Message] = []
                 address, number = route.address, channel.number  # type: ignore[union-attr]
                 stop = at + total
-                if saved:
-                    at = _scan_saved(data, at, messages, prefix, total, head, channel, route)  # type: ignore[arg-type]
+                if made:
+                    at = _scan_made(data, at, messages, prefix, total, head, channel, route)  # type: ignore[arg-type]
                 else:
                     while stop <= size and data[stop - 1] == FRAME_END:
                         messages.append(Message(address, data[at + head : stop], number))
@@ -327,10 +327,10 @@ class Inbound:
                                 and (special is None or special.plain_route)  # type: ignore[attr-defined]
                                 and body_size <= self.max_message_size
                             ):
-                                saved = (
+                                made = (
                                     special is not None and special.persistent and bool(way.durable)  # type: ignore[attr-defined]
-                                ) or way.saves_all
-                                self._enqueue(publishing, way, data[end:last], saved=saved)
+                                ) or way.makes_all
+                                self._enqueue(publishing, way, data[end:last], made=made)
                                 total = last - at
                                 if total <= _REPEAT_LIMIT:
                                     prefix = data[at : last - body_size - 1 if body_size else last]
@@ -394,7 +394,7 @@ class Inbound:
                     break
                 if self._seen_router != self.vhost.router.generation:
                     self._refresh()
-                prefix, total, head, channel, route, saved = self._repeat
+                prefix, total, head, channel, route, made = self._repeat
                 continue
             if kind == TYPE_BODY:
                 self.published = True
@@ -430,7 +430,7 @@ class Inbound:
             if not begun:  # or it counts with its header, as in RabbitMQ
                 self.published = True
             self.published_to = latest.queues
-        self._repeat = prefix, total, head, channel, route, saved
+        self._repeat = prefix, total, head, channel, route, made
         return at
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -483,18 +483,11 @@ class Inbound:
             self._specials[octets] = special
         return special
 
-    def _enqueue(self, channel: Channel, route: Route, content: bytes, *, saved: bool) -> None:
-        """Publish a message that is nothing special to its queues' inboxes; `saved`: it goes to disk."""
+    def _enqueue(self, channel: Channel, route: Route, content: bytes, *, made: bool) -> None:
+        """Publish a message that is nothing special to its queues' inboxes; `made`: the route makes it."""
         confirms = channel.confirms
-        if saved:
-            publisher, seq_no = None, 0
-            if confirms is not None:
-                publisher, seq_no = channel, confirms.seq_no + 1
-                confirms.held.add(seq_no)
-            copies = len(route.durable)
-            message: Message = Persistent(route.address, content, channel.number, publisher, seq_no, copies)
-            for queue in route.durable:
-                queue.inbox_persistent = True
+        if made:
+            (message,) = route.make(channel, (content,))
         else:
             message = Message(route.address, content, channel.number)
         size = len(content)
@@ -567,8 +560,8 @@ class Inbound:
         if route.generation != self.vhost.router.generation:
             route = channel.find_route(route.address, route.bits)  # much may have changed since it began
         if route.plain and (special is None or special.plain_route):
-            saved = (special is not None and special.persistent and bool(route.durable)) or route.saves_all
-            self._enqueue(channel, route, content, saved=saved)
+            made = (special is not None and special.persistent and bool(route.durable)) or route.makes_all
+            self._enqueue(channel, route, content, made=made)
         else:
             channel.publish(route, special, content)
 
@@ -644,7 +637,7 @@ def malformed(error: MalformedMethod) -> AMQPError:
     return AMQPError(ReplyCode.FRAME_ERROR, error.explanation, error.class_id, error.method_id)
 
 
-def _scan_saved(
+def _scan_made(
     data: bytes,
     at: int,
     messages: list[Message],
@@ -654,27 +647,17 @@ def _scan_saved(
     channel: Channel,
     route: Route,
 ) -> int:
-    """Take the run of equal publishes that starts at `at` and goes to disk; returns where it ends."""
-    address, number, copies = route.address, channel.number, len(route.durable)
-    confirms = channel.confirms
-    publisher = None
-    first = seq_no = 0
-    if confirms is not None:
-        publisher = channel
-        first = seq_no = confirms.seq_no + 1
+    """Take the run of equal publishes that starts at `at` and that the route makes; returns where it ends."""
+    contents = []
     size = len(data)
     startswith = data.startswith
     stop = at + total
     while stop <= size and data[stop - 1] == FRAME_END:
-        messages.append(Persistent(address, data[at + head : stop], number, publisher, seq_no, copies))
-        seq_no += 1
+        contents.append(data[at + head : stop])
         at = stop
         if not startswith(prefix, at):
             break
         stop = at + total
-    if messages:
-        if confirms is not None:
-            confirms.held.update(range(first, seq_no))
-        for queue in route.durable:
-            queue.inbox_persistent = True
+    if contents:
+        messages += route.make(channel, contents)
     return at

@@ -10,17 +10,18 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from broker.amqp.properties import may_expire
 from broker.amqp.tables import Table
-from broker.arguments import QUORUM, queue_type
+from broker.arguments import CONSUMER_ACK_LIGHT, QUORUM, STANDARD, queue_type
 from broker.consumer import Consumer
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch
+from storage.consumer_ack import ConsumerAckQueue
 from storage.message import Message
 
 _NOT_YET = Batch((), [], redelivered=False)
@@ -66,6 +67,8 @@ class Queue:
         "active_consumer",
         "arguments",
         "auto_delete",
+        "awaiting",
+        "awaits_consumers",
         "backing",
         "consumers",
         "deleted",
@@ -117,6 +120,10 @@ class Queue:
         self.qid = qid
         self.backing = backing
         backing.on_loaded = self.touch
+        self.awaiting: ConsumerAckQueue | None = None
+        """What of `backing` tells publishers what consumers say; None as long as none has asked for it."""
+        self.awaits_consumers = False
+        """Whether messages that come by a channel in confirm mode are to be `Promised`."""
         self.turn = turn
         self.durable = durable
         self.exclusive_owner = exclusive_owner
@@ -229,9 +236,14 @@ class Queue:
     def give_up(self) -> None:
         """Forget what this turn has collected, after an internal error."""
         for message in self.inbox:
-            if message.persistent and self.durable:
+            if message.promise is not None:
+                message.promise.refused()
+            elif message.persistent and self.durable:
                 message.refused()  # type: ignore[attr-defined]
                 message.accepted()  # type: ignore[attr-defined] # refused before: only its copy here counts no more
+        if self.awaiting is not None:
+            self.awaiting.refuse_light(self.awaiting.split(self.acks)[1])
+            self.awaiting.refuse_all()
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
@@ -386,12 +398,27 @@ class Queue:
         """Do from now on what arguments and policies ask for."""
         if settings.lazy is not self.settings.lazy:
             self.backing.set_lazy(lazy=settings.lazy)
+        self._await_consumers(settings.confirm_mode)
         self.settings = settings
         if settings.asks_something:
             self._need_rules()
         if self.rules is not None:
             self.rules.configure(settings)
             self.touch()
+
+    def _await_consumers(self, mode: str) -> None:
+        """Treat promises of later publishes as the mode says."""
+        self.settle()
+        self.awaits_consumers = mode != STANDARD
+        if self.awaits_consumers:
+            if self.awaiting is None:
+                self.backing = self.awaiting = ConsumerAckQueue(self.backing)
+            self.awaiting.light = mode == CONSUMER_ACK_LIGHT
+
+    @property
+    def store(self) -> BackingQueue:
+        """What keeps the messages, whatever stands before it."""
+        return self.backing if self.awaiting is None else self.awaiting.inner
 
     def used(self) -> None:
         """Somebody has asked about the queue, or the last consumer left: one that expires begins to wait anew."""
@@ -536,7 +563,10 @@ class Queue:
         return batch
 
     def requeue(self, seq_ids: Collection[int]) -> None:
-        """Unacked messages come back, to their places."""
+        """Unacked messages come back, to their places; some may be gone, and their publishers are told."""
+        if self.awaiting is not None:
+            seq_ids, gone = self.awaiting.split(seq_ids)
+            self.awaiting.refuse_light(gone)
         if self.deleted:
             return
         self.settle()
@@ -548,12 +578,15 @@ class Queue:
                 self.rules.shorten()
         self.touch()
 
-    def discard(self, seq_ids: Iterable[int]) -> None:
+    def discard(self, seq_ids: Collection[int]) -> None:
         """Unacked messages were rejected without requeue; the caller owes a `touch`."""
         if self.rules is None:
             self.acks.extend(seq_ids)
-        else:
-            self.rules.rejected(seq_ids)
+            return
+        if self.awaiting is not None:
+            seq_ids, settled = self.awaiting.split(seq_ids)
+            self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other
+        self.rules.rejected(seq_ids)
 
     def purge(self) -> int:
         """Drop the ready messages; returns how many."""

@@ -8,6 +8,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from broker.amqp.errors import InvalidExpiration, MalformedProperties
 from broker.amqp.properties import (
@@ -26,12 +27,21 @@ from broker.amqp.properties import (
 from broker.amqp.tables import Field, Table
 from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
+from confirm.promise import Promise, Publisher
+from confirm.standard import StandardConfirms
 from exchanges.base import Exchange
-from storage.message import Message, Persistent
+from storage.message import Message, Persistent, Promised
 
 PERSISTENT_MODE = 2
 _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
 REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+class PublishingChannel(Publisher, Protocol):
+    """What making messages needs of the channel they come by."""
+
+    number: int
+    confirms: StandardConfirms | None
 
 
 class Route:
@@ -41,6 +51,9 @@ class Route:
     transactional, and a mandatory message has somewhere to go. `generation` is the router's when this was worked out.
     `error` is what the publish fails with once its
     content has arrived.
+
+    Messages that are more than their octets are made by `make`: those that go to disk and, where all queues are
+    asked to wait for consumers (`AwaitedRoute`), every message.
     """
 
     __slots__ = (
@@ -50,10 +63,10 @@ class Route:
         "error",
         "exchange",
         "generation",
+        "makes_all",
         "plain",
         "queues",
         "routing_key",
-        "saves_all",
     )
 
     def __init__(
@@ -74,8 +87,8 @@ class Route:
         self.queues = queues
         self.durable = saved_among(queues, persistent=True)
         """Those of the queues that keep persistent messages on disk."""
-        self.saves_all = any(queue.saves_all for queue in queues)
-        """Whether some of them keep every message there."""
+        self.makes_all = any(queue.saves_all for queue in queues)
+        """Whether `make` makes every message: some queue keeps all of them on disk."""
         self.bits = bits
         self.plain = plain
         self.generation = generation
@@ -85,6 +98,52 @@ class Route:
     def mandatory(self) -> bool:
         """Whether the message is to be returned if it has nowhere to go."""
         return bool(self.bits & 1)
+
+    def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
+        """Messages for the queues' inboxes, the next that the channel publishes; their numbers are held until then."""
+        address, number, copies = self.address, channel.number, len(self.durable)
+        for queue in self.durable:
+            queue.inbox_persistent = True
+        confirms = channel.confirms
+        if confirms is None:
+            return [Persistent(address, content, number, None, 0, copies) for content in contents]
+        seq_no = confirms.seq_no + 1
+        confirms.hold(seq_no, len(contents))
+        return [
+            Persistent(address, content, number, channel, confirm, copies)
+            for confirm, content in enumerate(contents, seq_no)
+        ]
+
+
+class AwaitedRoute(Route):
+    """The route of a channel in confirm mode to queues that all tell publishers what consumers say."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        address: bytes,
+        bits: int,
+        exchange: Exchange | None,
+        routing_key: str,
+        queues: Sequence[Queue],
+        *,
+        plain: bool,
+        generation: int,
+    ) -> None:
+        super().__init__(address, bits, exchange, routing_key, queues, plain=plain, generation=generation)
+        self.makes_all = True
+
+    def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
+        """As for any route; nothing of these goes to disk."""
+        address, number, copies = self.address, channel.number, len(self.queues)
+        confirms: StandardConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
+        seq_no = confirms.seq_no + 1
+        confirms.hold(seq_no, len(contents))
+        return [
+            Promised(address, content, number, Promise(channel, confirm, copies))
+            for confirm, content in enumerate(contents, seq_no)
+        ]
 
 
 class Special:
@@ -157,11 +216,15 @@ def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ..
     return ()
 
 
-def offer(queues: Sequence[Queue], message: Message) -> None:
-    """Put a message into queues that may refuse it without anybody being told."""
+def offer(queues: Sequence[Queue], message: Message) -> bool:
+    """Put a message into queues that may refuse it without its publisher being told; false if one does."""
+    is_taken = True
     for queue in queues:
-        if not queue.put(message) and queue.durable and isinstance(message, Persistent):
-            message.accepted()
+        if not queue.put(message):
+            is_taken = False
+            if queue.durable and isinstance(message, Persistent):
+                message.accepted()
+    return is_taken
 
 
 def inspect(payload: bytes) -> Special | None:

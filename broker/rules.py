@@ -20,6 +20,7 @@ from broker.amqp.properties import Properties, expiration, may_expire, parse_exp
 from broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from broker.timers import Timer, Timers
 from storage.backing_queue import BackingQueue, Batch
+from storage.consumer_ack import ConsumerAckQueue
 from storage.message import Message
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
@@ -46,6 +47,7 @@ class RuledQueue(Protocol):
     inbox: list[Message]
     acks: list[int]
     deleted: bool
+    awaiting: ConsumerAckQueue | None
 
     @property
     def turn(self) -> Clock:
@@ -289,15 +291,23 @@ class Rules:
         is_dead_letter = self.settings.dead_letter_exchange is not None
         if not is_dead_letter and self.settings.max_octets is None and not self._returned:
             return backing.drop(count)
-        batch = backing.fetch(count, ack_required=is_dead_letter)
+        batch = backing.fetch(count, ack_required=True)
         if self._returned:
             for seq_id in batch.seq_ids:
                 self._returned.pop(seq_id, None)
         if self.settings.max_octets is not None:
             self._octets -= sum([message.body_size for message in batch.messages])
         if is_dead_letter:
-            self._dead_letter(list(zip(batch.seq_ids, batch.messages, strict=True)), reason)
+            self._dead_letter(backing.unacked_messages(batch.seq_ids)[0], reason)
+        else:
+            self._refuse(batch.seq_ids)
+            backing.ack(batch.seq_ids)
         return len(batch.messages)
+
+    def _refuse(self, seq_ids: Iterable[int]) -> None:
+        """Unacked messages are discarded, and not because a consumer said so."""
+        if self._queue.awaiting is not None:
+            self._queue.awaiting.refuse(seq_ids)
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
@@ -308,9 +318,11 @@ class Rules:
                 for seq_id in seq_ids:
                     table.pop(seq_id, None)
 
-    def rejected(self, seq_ids: Iterable[int], reason: str = REJECTED) -> None:
+    def rejected(self, seq_ids: Collection[int], reason: str = REJECTED) -> None:
         """Unacked messages are to be discarded; the caller owes the queue a run."""
         if self.settings.dead_letter_exchange is None:
+            if reason != REJECTED:
+                self._refuse(seq_ids)
             self._queue.acks.extend(seq_ids)
         else:
             self._leaving.extend([(seq_id, reason) for seq_id in seq_ids])

@@ -258,7 +258,7 @@ class Server:
         """Give the queues of the last run their messages, and have what the configuration says stored."""
         began = self.now()
         disk.start(self, self._loop)
-        total = disk.recover([queue.backing for queue in self._recovered])
+        total = disk.recover([queue.store for queue in self._recovered])
         if self._recovered:
             seconds = self.now() - began
             log.info("recovered %d queues, %d messages in %.2f s", len(self._recovered), total, seconds)
@@ -308,7 +308,7 @@ class Server:
                 line.stop()
         if self.disk is not None:
             await self.disk.stop(
-                queue.backing for vhost in self.vhosts.values() for queue in vhost.queues.values()
+                queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
             )
 
     async def _wait_until_empty(self, seconds: float) -> None:

@@ -27,8 +27,9 @@ class Batch(NamedTuple):
 class BackingQueue(Protocol):
     """Keeps the ready and the unacked messages of one queue, in order."""
 
-    ready_count: int
-    """Messages that `fetch` could return now."""
+    @property
+    def ready_count(self) -> int:
+        """Messages that `fetch` could return now."""
 
     @property
     def unacked_count(self) -> int:
@@ -48,8 +49,10 @@ class BackingQueue(Protocol):
         persistent: bool = False,
         small: bool = False,
         expires: int = 0,
-    ) -> None:
-        """Append messages at the tail, in order. `expires`: when all of them do (epoch ms), 0 for never.
+    ) -> Sequence[int]:
+        """Append messages at the tail, in order; returns their seq_ids.
+
+        `expires`: when all of them do (epoch ms), 0 for never.
 
         `small` promises that these and all that are ready have a content of 4 KiB at most.
 
@@ -87,8 +90,9 @@ class BackingQueue(Protocol):
     def head_is_new(self) -> bool:
         """Whether the next message is in memory and was never delivered; False says nothing."""
 
-    expiring: bool
-    """Some message that came, or was found on disk, expires."""
+    @property
+    def expiring(self) -> bool:
+        """Some message that came, or was found on disk, expires."""
 
     def head_expires(self) -> int | None:
         """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""

@@ -57,8 +57,8 @@ class MemoryQueue:
         persistent: bool = False,
         small: bool = False,
         expires: int = 0,
-    ) -> None:
-        """Append messages at the tail, in order; there is nothing to wait for."""
+    ) -> range:
+        """Append messages at the tail, in order; there is nothing to wait for. Returns their seq_ids."""
         del small
         if persistent:
             _accept(messages)
@@ -67,8 +67,10 @@ class MemoryQueue:
             messages = dated(messages, expires)
         if self._ready is _NOTHING:
             self._ready = deque()
+        first = self._head + len(self._ready)
         self._ready.extend(messages)
         self.ready_count += len(messages)
+        return range(first, first + len(messages))
 
     def publish_delivered(
         self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0

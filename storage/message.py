@@ -32,6 +32,8 @@ class Message:
     """Whether durable queues have to keep it."""
     expires = 0
     """When a queue has to discard it (epoch ms); 0 for never. Of a copy of its own: see `Dated`."""
+    promise: "Awaited | None" = None
+    """What its publisher waits for, if that is more than that the broker has it: see `Promised`."""
 
     def __init__(self, address: bytes, content: bytes, channel_id: int) -> None:
         self.address = address
@@ -68,6 +70,36 @@ class Message:
         (length,) = _LENGTH(content, 3)
         parts = (content[:3], _pack_length(len(header)), header, content[7 + length :])
         return Message(self.address, b"".join(parts), self.channel_id)
+
+
+class Awaited(Protocol):
+    """A publisher's wish to know what consumers say of a message (`confirm.promise`)."""
+
+    def accepted(self) -> None:
+        """One copy has its consumer's verdict."""
+
+    def refused(self) -> None:
+        """One copy will not have one."""
+
+
+class Promised(Message):
+    """A message whose publisher waits for consumers; queues keep it as they keep a transient one.
+
+    Args:
+        address: as for a `Message`.
+        content: the same.
+        channel_id: the same.
+        promise: is told, by each queue once, what has become of its copy.
+
+    """
+
+    __slots__ = ("promise",)
+
+    def __init__(self, address: bytes, content: bytes, channel_id: int, promise: Awaited) -> None:
+        self.address = address
+        self.content = content
+        self.channel_id = channel_id
+        self.promise: Awaited | None = promise
 
 
 class Dated(Message):

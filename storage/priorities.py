@@ -154,14 +154,18 @@ class PriorityQueue(Generic[Level]):
         persistent: bool = False,
         small: bool = False,
         expires: int = 0,
-    ) -> None:
-        """Append messages to the tails of their levels, in order."""
+    ) -> Sequence[int]:
+        """Append messages to the tails of their levels, in order; returns their seq_ids."""
         if expires:
             self.expiring = True
-        for level, run in _runs(messages, self._levels_of(messages)).items():
-            self.level(level).publish(run, persistent=persistent, small=small, expires=expires)
+        levels = self._levels_of(messages)
+        given: dict[int, Sequence[int]] = {}
+        for level, run in _runs(messages, levels).items():
+            seq_ids = self.level(level).publish(run, persistent=persistent, small=small, expires=expires)
+            given[level] = _numbered(seq_ids, level)
             self._filled |= 1 << level
         self.ready_count += len(messages)
+        return _interleaved(given, levels)
 
     def publish_delivered(
         self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
@@ -170,16 +174,13 @@ class PriorityQueue(Generic[Level]):
         if expires:
             self.expiring = True
         levels = self._levels_of(messages)
-        given: dict[int, Iterator[int]] = {}
+        given: dict[int, Sequence[int]] = {}
         for level, run in _runs(messages, levels).items():
             seq_ids = self.level(level).publish_delivered(
                 run, ack_required=ack_required, persistent=persistent, expires=expires
             )
-            numbered = _numbered(seq_ids, level)
-            if len(run) == len(messages):
-                return numbered
-            given[level] = iter(numbered)
-        return [next(given[level]) for level in levels]
+            given[level] = _numbered(seq_ids, level)
+        return _interleaved(given, levels)
 
     # -- fetching ---------------------------------------------------------------------------------------------------
 
@@ -316,6 +317,14 @@ def _numbered(seq_ids: Sequence[int], level: int) -> Sequence[int]:
     if type(seq_ids) is range:
         return range(seq_ids.start << _LEVEL_BITS | level, seq_ids.stop << _LEVEL_BITS | level, _STEP)
     return [seq_id << _LEVEL_BITS | level for seq_id in seq_ids]
+
+
+def _interleaved(given: dict[int, Sequence[int]], levels: list[int]) -> Sequence[int]:
+    """The seq_ids that levels gave to messages, in the order of the messages."""
+    if len(given) == 1:
+        return next(iter(given.values()))
+    taken = {level: iter(seq_ids) for level, seq_ids in given.items()}
+    return [next(taken[level]) for level in levels]
 
 
 def parts(backings: Iterable[BackingQueue]) -> Iterator[BackingQueue]:

@@ -69,8 +69,8 @@ class VariableQueue(Reading):
         persistent: bool = False,
         small: bool = False,
         expires: int = 0,
-    ) -> None:
-        """Append messages at the tail, in order."""
+    ) -> range:
+        """Append messages at the tail, in order; returns their seq_ids."""
         seq_id = self.next_seq
         if expires:
             self.expiring = True
@@ -110,6 +110,7 @@ class VariableQueue(Reading):
         ):
             self.reduce_memory_use(count)
         self.pager.active.add(self)
+        return range(seq_id, self.next_seq)
 
     def publish_delivered(
         self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0

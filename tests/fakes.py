@@ -214,7 +214,7 @@ class DiskNode(Node):
         config = settings.setdefault("storage", StorageConfig(sync=False, check_invariants=True))
         super().__init__(CrankedDisk(data_dir, config), **settings)
         self.data_dir = data_dir
-        self.disk.recover([queue.backing for queue in self._recovered])
+        self.disk.recover([queue.store for queue in self._recovered])
         for queue in self._recovered:
             queue.recovered()
         self._recovered = []
@@ -264,7 +264,7 @@ class DiskNode(Node):
         """The next server after this one was stopped; its clients must be gone."""
         while self.disk.journal.has_work:
             self.commit()
-        backings = [queue.backing for vhost in self.vhosts.values() for queue in vhost.all_queues()]
+        backings = [queue.store for vhost in self.vhosts.values() for queue in vhost.all_queues()]
         self.disk.environment.save(saved_rows(paging(backings)))
         return self.killed()
 

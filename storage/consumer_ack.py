@@ -1,0 +1,305 @@
+"""Confirm on consumer ack: a backing queue that tells publishers what consumers say of their messages.
+
+Theory. It stands in front of any other backing queue and keeps nothing but promises, by seq_id: a `Promised` message
+is kept as a transient one is, in memory or paged without a flush, and whoever published it is told when its copy here
+has its end. A consumer's verdict (an ack, a reject without requeue, a delivery that needs no ack) accepts the copy;
+what the broker drops by itself (a purge, an expiry, a limit, the end of the queue) refuses it. A requeue changes
+nothing.
+
+`light` is the second way: once a message is delivered nothing of it is kept here. The promise itself is then the key
+that the consumer's channel remembers (keys are opaque to it) and gives back: to `ack` it is accepted; what would have
+to be delivered again is gone, so the publisher is told to send it again.
+
+Messages without a promise pass through. The modes are those of a 2018 paper on confirms of small messages
+(docs/confirms.md says which and what was added).
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from storage.backing_queue import BackingQueue, Batch
+from storage.message import Awaited, Message, Promised
+
+Key = Any
+"""A seq_id, or the promise of a message that was delivered and is kept no more."""
+
+
+class ConsumerAckQueue:
+    """A `BackingQueue` in front of another.
+
+    Args:
+        inner: keeps the messages.
+
+    """
+
+    __slots__ = ("_ready", "_ready_light", "_unacked", "inner", "light", "light_count", "lost")
+
+    def __init__(self, inner: BackingQueue) -> None:
+        self.inner = inner
+        self.light = False
+        """Keep nothing about delivered messages, of those that are published from now on."""
+        self._ready: dict[int, Awaited] = {}
+        self._ready_light: dict[int, Awaited] = {}
+        self._unacked: dict[int, Awaited] = {}
+        # counters
+        self.light_count = 0
+        """Messages that were delivered, are kept no more, and have no verdict yet."""
+        self.lost = 0
+        """Those that came back: their publishers were told to send them again."""
+
+    @property
+    def promised_count(self) -> int:
+        """Promises of messages that are kept here, ready or unacked."""
+        return len(self._ready) + len(self._ready_light) + len(self._unacked)
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        messages: Collection[Message],
+        *,
+        persistent: bool = False,
+        small: bool = False,
+        expires: int = 0,
+    ) -> Sequence[int]:
+        """Append messages at the tail, in order; their promises are open until they have left."""
+        seq_ids = self.inner.publish(messages, persistent=persistent, small=small, expires=expires)
+        _note(self._ready_light if self.light else self._ready, seq_ids, messages)
+        return seq_ids
+
+    def publish_delivered(
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
+    ) -> Sequence[Key]:
+        """Record messages that go straight to a consumer; `ready_count` must be 0. Returns their keys."""
+        publish = self.inner.publish_delivered
+        promises = [message.promise for message in messages]
+        if not ack_required:
+            seq_ids = publish(messages, ack_required=False, persistent=persistent, expires=expires)
+            for promise in promises:
+                if promise is not None:
+                    promise.accepted()
+            return seq_ids
+        if self.light and all(promises):
+            publish(messages, ack_required=False, persistent=persistent, expires=expires)
+            self.light_count += len(promises)
+            return promises
+        seq_ids = publish(messages, ack_required=True, persistent=persistent, expires=expires)
+        if self.light:
+            return self._leave_light(seq_ids, promises)
+        _note(self._unacked, seq_ids, messages)
+        return seq_ids
+
+    def _leave_light(self, seq_ids: Sequence[int], promises: Sequence[Awaited | None]) -> list[Key]:
+        """Keep only those of the unacked that have no promise; returns the keys of all."""
+        left = [seq_id for seq_id, promise in zip(seq_ids, promises, strict=True) if promise is not None]
+        self.inner.ack(left)
+        self.light_count += len(left)
+        return [promise or seq_id for seq_id, promise in zip(seq_ids, promises, strict=True)]
+
+    # -- fetching ---------------------------------------------------------------------------------------------------
+
+    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+        """Take at most `count` messages from the head; `ready_count` must not be 0."""
+        inner, light = self.inner, self._ready_light
+        if ack_required and light and len(light) == inner.ready_count:
+            batch = inner.fetch(count, ack_required=False)
+            pop = light.pop
+            keys: list[Key] = [pop(seq_id) for seq_id in batch.seq_ids]
+            self.light_count += len(keys)
+            return batch._replace(seq_ids=keys)
+        batch = inner.fetch(count, ack_required=ack_required)
+        seq_ids = batch.seq_ids
+        if not ack_required:
+            for promise in self._pop_ready(seq_ids):
+                promise.accepted()
+        else:
+            if self._ready:
+                ready, unacked = self._ready, self._unacked
+                for seq_id in seq_ids:
+                    if seq_id in ready:
+                        unacked[seq_id] = ready.pop(seq_id)
+            if light:
+                keys = self._leave_light(seq_ids, [light.pop(seq_id, None) for seq_id in seq_ids])
+                batch = batch._replace(seq_ids=keys)
+        if not inner.ready_count:
+            self._refuse_ready()
+        return batch
+
+    def _pop_ready(self, seq_ids: Iterable[int]) -> list[Awaited]:
+        """Take the promises of messages that were ready."""
+        ready, light = self._ready, self._ready_light
+        if not ready and not light:
+            return []
+        found = (ready.pop(seq_id, None) or light.pop(seq_id, None) for seq_id in seq_ids)
+        return [promise for promise in found if promise is not None]
+
+    def _refuse_ready(self) -> None:
+        """Nothing is ready, so what is left of promises belongs to messages that were dropped, or damaged on disk."""
+        for table in (self._ready, self._ready_light):
+            for promise in table.values():
+                promise.refused()
+            table.clear()
+
+    def drop(self, count: int) -> int:
+        """Drop at most `count` messages from the head, and refuse them; returns how many."""
+        inner = self.inner
+        if not self._ready and not self._ready_light:
+            return inner.drop(count)
+        dropped = 0
+        while inner.ready_count and dropped < count:
+            batch = inner.fetch(count - dropped, ack_required=False)
+            if not batch.messages:
+                break
+            dropped += len(batch.messages)
+            for promise in self._pop_ready(batch.seq_ids):
+                promise.refused()
+        return dropped
+
+    # -- settling ---------------------------------------------------------------------------------------------------
+
+    def ack(self, seq_ids: Collection[Key], *, moved: bool = False) -> None:
+        """Consumers are done with messages (or they live on as others, `moved`): forget them, and accept them."""
+        if self.light_count:
+            seq_ids, promises = self.split(seq_ids)
+            self.light_count -= len(promises)
+            for promise in promises:
+                promise.accepted()
+        if seq_ids:
+            self.inner.ack(seq_ids, moved=moved)
+            unacked = self._unacked
+            if unacked:
+                for seq_id in seq_ids:
+                    if seq_id in unacked:
+                        unacked.pop(seq_id).accepted()
+
+    def split(self, keys: Collection[Key]) -> tuple[Collection[int], list[Awaited]]:
+        """Keys that are seq_ids, and those that are promises."""
+        if not self.light_count:
+            return keys, []
+        return [key for key in keys if type(key) is int], [key for key in keys if type(key) is not int]
+
+    def refuse(self, seq_ids: Iterable[int]) -> None:
+        """Unacked messages are about to be discarded by the broker, which still owes their `ack`."""
+        unacked = self._unacked
+        for seq_id in seq_ids:
+            promise = unacked.pop(seq_id, None)
+            if promise is not None:
+                promise.refused()
+
+    def refuse_light(self, promises: Collection[Awaited]) -> None:
+        """Messages that are kept no more would have to be delivered again."""
+        self.light_count -= len(promises)
+        self.lost += len(promises)
+        for promise in promises:
+            promise.refused()
+
+    def refuse_all(self) -> None:
+        """Nothing can be said of any message any more. They stay where they are."""
+        for promise in chain(self._ready.values(), self._ready_light.values(), self._unacked.values()):
+            promise.refused()
+
+    def requeue(self, seq_ids: Collection[int]) -> None:
+        """Put fetched messages back; the keys are all seq_ids (see `split`)."""
+        self.inner.requeue(seq_ids)
+        unacked = self._unacked
+        if unacked:
+            self._ready.update([(seq_id, unacked.pop(seq_id)) for seq_id in seq_ids if seq_id in unacked])
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
+        """Unacked messages, with their promises; those that were damaged on disk are refused."""
+        asked = list(seq_ids)
+        found, waiting = self.inner.unacked_messages(asked)
+        unacked = self._unacked
+        if unacked:
+            if len(found) + len(waiting) < len(asked):
+                known = {seq_id for seq_id, _ in found}.union(waiting)
+                self.refuse([seq_id for seq_id in asked if seq_id not in known])
+            found = [(seq_id, _with_promise(message, unacked.get(seq_id))) for seq_id, message in found]
+        return found, waiting
+
+    # -- all of them ------------------------------------------------------------------------------------------------
+
+    def purge(self) -> int:
+        """Drop every ready message, and refuse it; returns how many."""
+        purged = self.inner.purge()
+        self._refuse_ready()
+        return purged
+
+    def delete(self) -> None:
+        """The queue goes, with its unacked messages; those that were delivered and are not kept still get a verdict."""
+        self.inner.delete()
+        self.refuse_all()
+        for table in (self._ready, self._ready_light, self._unacked):
+            table.clear()
+
+    # -- what only the messages matter for ----------------------------------------------------------------------------
+
+    @property
+    def ready_count(self) -> int:
+        """Messages that `fetch` could return now."""
+        return self.inner.ready_count
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages fetched with `ack_required` and neither acked nor requeued yet, kept or not."""
+        return self.inner.unacked_count + self.light_count
+
+    @property
+    def on_loaded(self) -> Callable[[], object]:
+        """Called when messages that `fetch` could not return have been read."""
+        return self.inner.on_loaded
+
+    @on_loaded.setter
+    def on_loaded(self, callback: Callable[[], object]) -> None:
+        self.inner.on_loaded = callback
+
+    @property
+    def loading(self) -> bool:
+        """Whether messages are being read from disk."""
+        return self.inner.loading
+
+    @property
+    def expiring(self) -> bool:
+        """Some message that came, or was found on disk, expires."""
+        return self.inner.expiring
+
+    @property
+    def head_is_new(self) -> bool:
+        """Whether the next message is in memory and was never delivered; False says nothing."""
+        return self.inner.head_is_new
+
+    def head_expires(self) -> int | None:
+        """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
+        return self.inner.head_expires()
+
+    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
+        """How many messages from the head on have all expired by `now` or all not; and which."""
+        return self.inner.head_run(now, limit)
+
+    def ready_octets(self) -> int:
+        """Octets of the bodies of all ready messages, about."""
+        return self.inner.ready_octets()
+
+    def set_lazy(self, *, lazy: bool) -> None:
+        """Keep as little as possible in memory, or no longer."""
+        self.inner.set_lazy(lazy=lazy)
+
+
+def _note(table: dict[int, Awaited], seq_ids: Sequence[int], messages: Iterable[Message]) -> None:
+    """Remember what was promised of messages."""
+    promises = [message.promise for message in messages]
+    pairs = zip(seq_ids, promises, strict=True)
+    if all(promises):
+        table.update(pairs)  # type: ignore[arg-type]
+    else:
+        table.update({seq_id: promise for seq_id, promise in pairs if promise is not None})
+
+
+def _with_promise(message: Message, promise: Awaited | None) -> Message:
+    """A message that may have come from disk, where no promise is kept."""
+    if promise is None or message.promise is promise:
+        return message
+    return Promised(message.address, message.content, message.channel_id, promise)
