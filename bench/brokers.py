@@ -72,8 +72,15 @@ class Broker:
 
     def disk_octets(self) -> int:
         """Octets the broker's process has caused to be written to a disk so far."""
+        return self._io("write_bytes")
+
+    def written_octets(self) -> int:
+        """Octets the broker's process has handed to `write` and its like so far, for files and sockets."""
+        return self._io("wchar")
+
+    def _io(self, field: str) -> int:
         for line in Path(f"/proc/{self.pid}/io").read_text().splitlines():
-            if line.startswith("write_bytes:"):
+            if line.startswith(field + ":"):
                 return int(line.split()[1])
         return 0
 

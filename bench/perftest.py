@@ -101,11 +101,16 @@ def run_all(folder: Path, port: int, flags: list[list[str]], seconds: int, warm_
         PerfTestError: one failed, hung or reported nothing.
 
     """
-    command = ["java", "-cp", f"{folder}/*", "com.rabbitmq.perf.PerfTest"]
-    command += ["-h", f"amqp://guest:guest@127.0.0.1:{port}", "-z", str(seconds)]
+    command = command_line(folder, port, seconds)
     with ThreadPoolExecutor(len(flags)) as pool:
         outputs = list(pool.map(lambda each: _output([*command, *each], seconds), flags))
     return added([parse(output, warm_up) for output in outputs])
+
+
+def command_line(folder: Path, port: int, seconds: int) -> list[str]:
+    """Return what starts a PerfTest that sends for so many seconds to a broker on loopback, without a workload."""
+    command = ["java", "-cp", f"{folder}/*", "com.rabbitmq.perf.PerfTest"]
+    return [*command, "-h", f"amqp://guest:guest@127.0.0.1:{port}", "-z", str(seconds)]
 
 
 def _output(command: list[str], seconds: int) -> str:
