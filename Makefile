@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
-	bench-store bench-backlog bench-delayed bench-stalls bench-transactions bench-ladder conformance definitions-roundtrip fuzz fuzz-long model \
+	bench-store bench-backlog bench-delayed bench-stalls bench-transactions bench-ladder bench-paper conformance definitions-roundtrip fuzz fuzz-long model \
 	crash powercut crash-points faults torn mutants disk-full churn clean
 
 help:
@@ -24,7 +24,7 @@ help:
 	@echo "make fmt          format the code"
 	@echo "make docs         write the generated pages under docs/"
 	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness,"
-	@echo "                  -store, -backlog, -stalls, -transactions, -ladder"
+	@echo "                  -store, -backlog, -stalls, -transactions, -ladder, -paper"
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make definitions-roundtrip  definitions to a real RabbitMQ and back"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
@@ -114,6 +114,9 @@ bench-transactions: $(VENV)/.installed-test
 
 bench-ladder: $(VENV)/.installed-test
 	$(BIN)/python -m bench.ladder $(ARGS)
+
+bench-paper: $(VENV)/.installed-test
+	$(BIN)/python -m bench.paper $(ARGS)
 
 bench-compare: $(VENV)/.installed-test
 	$(BIN)/python -m bench.hotpath --against $(or $(REF),main) $(ARGS)

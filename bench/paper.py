@@ -1,0 +1,278 @@
+"""The experiment of the paper about confirms on consumer ack: `python -m bench.paper`.
+
+Per queue two producers of two channels and three consumers of three, 1,500 octets, persistent, confirms and acks;
+1 to 30 queues. Our three modes and RabbitMQ take turns in random order inside blocks, each run with a broker of its
+own in a fresh directory. Speed-ups are paired ratios with 95 % intervals, beside the paper's. A sweep may be stopped
+anywhere and gone on with: `--resume DIR`. `--short` takes 10 minutes, `--blocks 6` makes a verdict of it.
+"""
+
+import argparse
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from bench import perftest
+from bench.paper_plan import LINES, QUEUES, SHORT_QUEUES, WINDOWS, Plan, Trial, remaining, shuffled
+from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError
+from bench.paper_report import report, results
+from bench.paper_run import TrialError, git_revision, measure
+from bench.results import RESULTS
+
+PRESETS = {
+    "full": {"queues": QUEUES, "seconds": 60, "cut_start": 15.0, "cut_end": 5.0, "blocks": 6},
+    "short": {"queues": SHORT_QUEUES, "seconds": 30, "cut_start": 8.0, "cut_end": 2.0, "blocks": 1},
+    "paper": {"queues": QUEUES, "seconds": 600, "cut_start": 15.0, "cut_end": 5.0, "blocks": 3},
+}
+OVERHEAD = 8.0
+"""Seconds that a run is thought to take beyond its load until one has shown how many."""
+BAR = 24
+
+Measure = Callable[
+    [Plan, Trial, Path, Callable[[float], None]], tuple[BenchRun, list[BenchSample], BenchCost]
+]
+
+
+def main(arguments: Sequence[str] | None = None, measured: Measure = measure) -> int:
+    """Measure or take up a sweep and print its report.
+
+    Returns:
+        0; 1 if a verdict is against us; 2 if a run or everything failed; 130 or 143 if it was stopped.
+
+    """
+    command = parser()
+    options = command.parse_args(arguments)
+    if (options.resume or options.report) and len(given(options)) > 1:
+        command.error(
+            f"the sweep is done as it was planned; to be left out: {', '.join(given(options)[:-1])}"
+        )
+    stamp = time.strftime("paper-%Y%m%dT%H%M%SZ", time.gmtime())
+    records = Records(options.report or options.resume or options.out or RESULTS / stamp)
+    # Whoever ends the sweep ends its broker and load generators with it.
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        if options.report:
+            return show(records, records.plan())
+        if not options.resume:
+            plan = planned(command, options)
+            perftest.fetch(plan.perf_test)  # what cannot be run leaves no directory
+            records.begin(plan)
+        plan = records.plan()
+        folder = perftest.fetch(plan.perf_test)
+        if (now := git_revision()) != plan.git:
+            print(f"the sweep began with revision {plan.git}, this is {now}")
+        with records.held():
+            records.tidy()
+            print(f"into {records.directory}", flush=True)
+            failed = sweep(plan, records, folder, measured)
+    except (RecordsError, perftest.PerfTestError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\nstopped; to go on: python -m bench.paper --resume {records.directory}", file=sys.stderr)
+        return 128 + signal.SIGINT
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    print()
+    return max(show(records, plan), 2 if failed else 0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    made = argparse.ArgumentParser(
+        prog="python -m bench.paper", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    length = made.add_mutually_exclusive_group()
+    length.add_argument("--short", action="store_true", help="1, 2, 15 and 30 queues, 30 s each")
+    length.add_argument(
+        "--paper-length", action="store_true", help="three blocks of ten minutes each, as in the paper"
+    )
+    made.add_argument("--queues", type=numbers, metavar="N,N", help=f"queue counts (default {spelt(QUEUES)})")
+    made.add_argument(
+        "--windows",
+        type=numbers,
+        metavar="N,N",
+        help=f"publisher windows (default 200; a report: {spelt(WINDOWS)})",
+    )
+    made.add_argument(
+        "--lines", type=line_names, metavar="NAME,NAME", help=f"what is compared (default {spelt(LINES)})"
+    )
+    made.add_argument(
+        "--blocks", type=positive, help="how often everything is run (default 6, short 1); a verdict needs 6"
+    )
+    made.add_argument("--seconds", type=positive, help="length of a run (default 60, short 30)")
+    made.add_argument(
+        "--cut-start", type=float, metavar="SECONDS", help="not counted at the start (default 15, short 8)"
+    )
+    made.add_argument(
+        "--cut-end", type=float, metavar="SECONDS", help="not counted at the end (default 5, short 2)"
+    )
+    made.add_argument("--seed", type=int, help="of the random order (default: any)")
+    made.add_argument(
+        "--perf-test", metavar="VERSION", help=f"PerfTest's version (default {perftest.VERSION})"
+    )
+    made.add_argument(
+        "--out", type=Path, metavar="DIR", help="a directory for the records (default: one in bench/results)"
+    )
+    made.add_argument(
+        "--resume", type=Path, metavar="DIR", help="go on with the sweep in this directory, as it was planned"
+    )
+    made.add_argument(
+        "--report", type=Path, metavar="DIR", help="measure nothing, print what is in this directory"
+    )
+    return made
+
+
+def spelt(values: Sequence[object] | dict[str, object]) -> str:
+    """Return values as they are given on the command line."""
+    return ",".join(map(str, values))
+
+
+def positive(text: str) -> int:
+    """Read a number above 0.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    if (value := int(text)) < 1:
+        raise ValueError(text)
+    return value
+
+
+def numbers(text: str) -> list[int]:
+    """Read comma-separated numbers above 0, each once.
+
+    Raises:
+        ValueError: one is none.
+
+    """
+    return sorted({positive(each) for each in text.split(",")})
+
+
+def line_names(text: str) -> list[str]:
+    """Read comma-separated names of lines.
+
+    Raises:
+        argparse.ArgumentTypeError: one is unknown.
+
+    """
+    names = text.split(",")
+    if unknown := [name for name in names if name not in LINES]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(LINES)}")
+    return [name for name in LINES if name in names]
+
+
+def given(options: argparse.Namespace) -> list[str]:
+    """Return the options that the command line has, `--resume` and `--report` last."""
+    names = [name for name, value in vars(options).items() if value is not None and value is not False]
+    return [
+        f"--{name.replace('_', '-')}" for name in sorted(names, key=lambda name: name in {"resume", "report"})
+    ]
+
+
+def planned(command: argparse.ArgumentParser, options: argparse.Namespace) -> Plan:
+    """Return the plan that the command line asks for; ends the program if it makes no sense."""
+    preset = PRESETS["short" if options.short else "paper" if options.paper_length else "full"]
+    chosen = {
+        name: value if getattr(options, name) is None else getattr(options, name)
+        for name, value in preset.items()
+    }
+    seconds, cut_start, cut_end = chosen["seconds"], chosen["cut_start"], chosen["cut_end"]
+    if cut_start < 0 or cut_end < 0 or cut_start + cut_end > seconds - 1:
+        command.error(
+            f"of {seconds} s, {cut_start:g} s at the start and {cut_end:g} s at the end leave nothing to count"
+        )
+    seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    return Plan(
+        sweep=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{seed:08x}",
+        seed=seed,
+        seconds=seconds,
+        cut_start=cut_start,
+        cut_end=cut_end,
+        perf_test=options.perf_test or perftest.VERSION,
+        git=git_revision(),
+        blocks=chosen["blocks"],
+        trials=shuffled(
+            seed, options.lines or list(LINES), chosen["queues"], options.windows or [200], chosen["blocks"]
+        ),
+    )
+
+
+def sweep(plan: Plan, records: Records, folder: Path, measured: Measure) -> int:
+    """Run what is not recorded yet and record it; returns how many runs failed. Those are tried again by `--resume`."""
+    waiting = remaining(plan, records.done())
+    progress = Progress(len(plan.trials), len(plan.trials) - len(waiting), plan.seconds, sys.stdout)
+    failed = 0
+    for trial in waiting:
+        what = f"block {trial.block}, {trial.queues} queue(s), -c {trial.window}, {trial.line}"
+        began = time.monotonic()
+        try:
+            run, samples, cost = measured(
+                plan, trial, folder, lambda elapsed, what=what: progress.tick(what, elapsed)
+            )
+        except TrialError as error:
+            failed += 1
+            progress.finished(f"{what}: FAILED: {error}", time.monotonic() - began)
+            continue
+        records.add(run, samples, cost, trial.number)
+        rate = cost.messages / plan.seconds
+        progress.finished(f"{what}: {rate:,.0f} msg/s, warm-up included", time.monotonic() - began)
+    return failed
+
+
+class Progress:
+    """A bar with the time left: redrawn on a terminal, a line per run elsewhere.
+
+    Args:
+        total: runs of the whole plan.
+        done: those that are recorded already.
+        seconds: the load of each.
+        sink: where it is drawn.
+
+    """
+
+    __slots__ = ("_sink", "_terminal", "_took", "done", "seconds", "total")
+
+    def __init__(self, total: int, done: int, seconds: int, sink: TextIO) -> None:
+        self.total, self.done, self.seconds = total, done, seconds
+        self._sink, self._terminal = sink, sink.isatty()
+        self._took: list[float] = []
+
+    def bar(self, elapsed: float = 0.0) -> str:
+        """Return the bar, `elapsed` seconds into a run."""
+        each = sum(self._took) / len(self._took) if self._took else self.seconds + OVERHEAD
+        share = (self.done + min(elapsed / each, 0.99)) / self.total if self.total else 1.0
+        left = max(0, round((self.total - self.done) * each - elapsed))
+        filled = int(share * BAR)
+        clock = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
+        return f"[{'#' * filled}{'.' * (BAR - filled)}] {self.done}/{self.total} {share:4.0%}, {clock} left"
+
+    def tick(self, what: str, elapsed: float) -> None:
+        """Redraw the bar while a run is under way."""
+        if self._terminal:
+            self._sink.write(f"\r{self.bar(elapsed)}  {what}\x1b[K")
+            self._sink.flush()
+
+    def finished(self, what: str, took: float) -> None:
+        """Print what came of a run that took so many seconds, broker and all."""
+        self._took.append(took)
+        self.done += 1
+        before, after = ("\r", "\x1b[K") if self._terminal else ("", "")
+        self._sink.write(f"{before}{self.bar()}  {what}{after}\n")
+        self._sink.flush()
+
+
+def show(records: Records, plan: Plan) -> int:
+    """Print the report of what is recorded; 1 if a verdict is against us, else 0."""
+    found = results(plan, records.read(BenchRun), records.read(BenchSample), records.read(BenchCost))
+    text, good = report(plan, found)
+    print("\n".join(text), flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

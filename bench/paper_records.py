@@ -1,0 +1,199 @@
+"""What is kept of a sweep: its plan and JSON Lines of three tables, written so that being stopped loses nothing.
+
+`bench_run` and `bench_sample` are tables of the export; `bench_cost` has what the report needs beside them. A
+run's files are written under another name and renamed, `bench_run` last: a run is recorded when it has that file.
+What a run that was stopped left behind is removed before the sweep goes on.
+"""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from bench.paper_plan import Plan
+
+PLAN = "plan.json"
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run under one load. `start_ts` is wall-clock milliseconds; `dur_s` how long the load was to last."""
+
+    v: int = 1
+    run_id: str
+    git: str
+    host: str
+    cpu: str
+    kernel: str
+    broker: str
+    version: str
+    mode: str
+    sync: str
+    queues: int
+    producers_q: int
+    consumers_q: int
+    ch_prod: int
+    ch_cons: int
+    size: int
+    persistent: bool
+    block: int
+    rep: int
+    order_in_block: int
+    start_ts: int
+    dur_s: float
+
+
+class BenchSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One interval of a run that ended `t_s` after its start: messages a second, microseconds to the confirm
+    (`c_`) and to the consumer (`l_`)."""
+
+    v: int = 1
+    run_id: str
+    t_s: float
+    published: float
+    confirmed: float
+    returned: float
+    nacked: float
+    received: float
+    c_p50: int
+    c_p75: int
+    c_p95: int
+    c_p99: int
+    l_p50: int
+    l_p75: int
+    l_p95: int
+    l_p99: int
+
+
+class BenchCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run cost, warm-up and end included, and what `bench_run` has no field for.
+
+    `messages` is the greater of published and received. `other` is the share of the machine's CPU time that went
+    neither to the broker nor to the load generators. `flushes` are the disk's, whoever asked for them, None where
+    it does not count them. `counters` is what Leveret counted itself and logged when it stopped.
+    """
+
+    v: int = 1
+    run_id: str
+    line: str
+    window: int
+    prefetch: int
+    generators: int
+    settings: str
+    messages: int
+    cpu_s: float
+    client_cpu_s: float
+    other: float
+    write_bytes: int
+    wchar: int
+    flushes: int | None
+    counters: dict[str, int]
+
+
+TABLES: dict[type[msgspec.Struct], str] = {
+    BenchRun: "bench_run",
+    BenchSample: "bench_sample",
+    BenchCost: "bench_cost",
+}
+
+
+class RecordsError(Exception):
+    """A directory that holds no sweep, another one, or one that is being measured; the text says which."""
+
+
+class Records:
+    """The directory of one sweep."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def begin(self, plan: Plan) -> None:
+        """Make the directory and keep the plan in it.
+
+        Raises:
+            RecordsError: there is a sweep in it already.
+
+        """
+        target = self.directory / PLAN
+        if target.exists():
+            message = f"{self.directory} holds a sweep already: --resume {self.directory} goes on with it"
+            raise RecordsError(message)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._put(target, msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+
+    def plan(self) -> Plan:
+        """Return the plan that was kept.
+
+        Raises:
+            RecordsError: there is none, or not one of ours.
+
+        """
+        try:
+            return msgspec.json.decode((self.directory / PLAN).read_bytes(), type=Plan)
+        except FileNotFoundError as error:
+            message = f"{self.directory} holds no sweep: no {PLAN} in it"
+            raise RecordsError(message) from error
+        except msgspec.DecodeError as error:
+            message = f"{self.directory / PLAN} cannot be read: {error}"
+            raise RecordsError(message) from error
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep everybody else from measuring into this directory for the length of a `with` block.
+
+        Raises:
+            RecordsError: somebody else does.
+
+        """
+        with (self.directory / PLAN).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                message = f"another process is measuring into {self.directory}"
+                raise RecordsError(message) from error
+            yield
+
+    def add(self, run: BenchRun, samples: Sequence[BenchSample], cost: BenchCost, number: int) -> None:
+        """Record a complete run; `number` is its place in the plan."""
+        for rows in (samples, [cost], [run]):
+            table = TABLES[type(rows[0])]
+            moment = time.gmtime(run.start_ts / 1000)
+            folder = (
+                self.directory / table / time.strftime("dt=%Y-%m-%d/hour=%H", moment) / f"node={run.host}"
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            self._put(
+                folder / f"{table}-{run.start_ts}-{number}.jsonl", msgspec.json.Encoder().encode_lines(rows)
+            )
+
+    @staticmethod
+    def _put(target: Path, content: bytes) -> None:
+        unfinished = target.with_name(f".{target.name}.tmp")
+        unfinished.write_bytes(content)
+        unfinished.replace(target)
+
+    def read(self, kind: type[T]) -> list[T]:
+        """Return all rows of a table, those of the earliest run first."""
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+        files = sorted(self._files(TABLES[kind]), key=lambda path: path.name)
+        return [row for path in files for row in decoder.decode_lines(path.read_bytes())]
+
+    def _files(self, table: str) -> Iterator[Path]:
+        return (path for path in (self.directory / table).rglob("*.jsonl") if not path.name.startswith("."))
+
+    def done(self) -> set[str]:
+        """Return the ids of the runs that are recorded."""
+        return {run.run_id for run in self.read(BenchRun)}
+
+    def tidy(self) -> None:
+        """Remove what runs that were stopped left behind. Nobody else may be writing."""
+        complete = {path.name.removeprefix("bench_run-") for path in self._files("bench_run")}
+        for table in TABLES.values():
+            for path in (self.directory / table).rglob("*"):
+                unfinished = path.name.startswith(".")
+                if path.is_file() and (unfinished or path.name.removeprefix(f"{table}-") not in complete):
+                    path.unlink()

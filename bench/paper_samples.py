@@ -1,0 +1,161 @@
+"""PerfTest's per-second lines: read, those of several PerfTests put together, and the seconds that count.
+
+Nothing here knows a clock, a file or a process.
+"""
+
+import csv
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+RATES = ("published", "confirmed", "returned", "nacked", "received")
+LATENCIES = (
+    ("c", "confirm latency"),
+    ("l", "consumer latency"),
+)
+PERCENTILES = (("p50", "median"), ("p75", "75th p."), ("p95", "95th p."), ("p99", "99th p."))
+SHORTEST = 0.05
+"""Seconds an interval has at least; a rate over next to no time is as large as a number can be."""
+
+
+class SampleError(ValueError):
+    """What PerfTest wrote cannot be read, or has no second that counts; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """One interval: when it began and ended (seconds since the start), rates a second, latencies in microseconds."""
+
+    since: float
+    t_s: float
+    rates: dict[str, float]
+    latencies: dict[str, int]
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.t_s - self.since
+
+
+def parse(text: str) -> list[Sample]:
+    """Read a file that PerfTest's `--output-file` wrote.
+
+    A column that PerfTest left empty because the flag it belongs to was not given (`returned` without
+    `mandatory`) counts nothing. A last line that was cut off is left out.
+
+    Raises:
+        SampleError: a column is missing, or a value is no number.
+
+    """
+    lines = text.splitlines()
+    if text and not text.endswith("\n"):
+        lines.pop()
+    rows = csv.reader(lines)
+    titles = {title.partition(" (")[0]: at for at, title in enumerate(next(rows, []))}
+    try:
+        rate_at = [(name, titles[name]) for name in RATES]
+        latency_at = [
+            (f"{short}_{percentile}", titles[f"{spelt} {long}"])
+            for short, long in LATENCIES
+            for percentile, spelt in PERCENTILES
+        ]
+        samples = []
+        before = 0.0
+        for row in rows:
+            now = float(row[titles["time"]])
+            if now - before < SHORTEST:
+                continue
+            rates = {name: float(row[at] or 0) for name, at in rate_at}
+            latencies = {name: round(float(row[at] or 0)) for name, at in latency_at}
+            samples.append(Sample(before, now, rates, latencies))
+            before = now
+    except (KeyError, ValueError, IndexError) as error:
+        message = f"PerfTest's output cannot be read: {error!r}"
+        raise SampleError(message) from error
+    return samples
+
+
+def merged(parts: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """Put the samples of PerfTests that ran at once together; one alone is returned as it is.
+
+    Their seconds do not begin together, so each rate is spread over the whole seconds it covers, and a
+    second's rate is the sum: the counts stay what they were. Percentiles cannot be added: of those that end in
+    the same second, the worst is taken.
+    """
+    if len(parts) == 1:
+        return list(parts[0])
+    last = max((math.ceil(part[-1].t_s) for part in parts if part), default=0)
+    counts = [dict.fromkeys(RATES, 0.0) for _ in range(last)]
+    worst: list[dict[str, int]] = [{} for _ in range(last)]
+    for part in parts:
+        for sample in part:
+            for second in range(int(sample.since), math.ceil(sample.t_s)):
+                share = min(sample.t_s, second + 1) - max(sample.since, second)
+                for name, rate in sample.rates.items():
+                    counts[second][name] += rate * share
+            ends = worst[min(max(round(sample.t_s) - 1, 0), last - 1)]
+            for name, value in sample.latencies.items():
+                ends[name] = max(ends.get(name, 0), value)
+    nothing = dict.fromkeys((f"{short}_{p}" for short, _ in LATENCIES for p, _ in PERCENTILES), 0)
+    return [
+        Sample(float(second), second + 1.0, rates, nothing | worst[second])
+        for second, rates in enumerate(counts)
+    ]
+
+
+def total(samples: Iterable[Sample], name: str) -> int:
+    """Return how many messages were published, confirmed, ... in all of it."""
+    return round(sum(sample.rates[name] * sample.seconds for sample in samples))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Steady:
+    """What the seconds that count had: mean rates, the median of PerfTest's medians of confirm latency."""
+
+    seconds: float
+    published: float
+    confirmed: float
+    received: float
+    nacked: float
+    confirm_p50_us: float | None
+
+    @property
+    def counted(self) -> float:
+        """The rate that is compared: the least of published, confirmed and received, messages a second."""
+        return min(self.published, self.confirmed, self.received)
+
+
+def steady(samples: Sequence[Sample], seconds: float, cut_start: float, cut_end: float) -> Steady:
+    """Cut the warm-up and the end and average the rest.
+
+    Args:
+        samples: of the whole run.
+        seconds: how long PerfTest was told to publish; what came after it does not count in any case.
+        cut_start: so many seconds at the start do not count.
+        cut_end: so many before `seconds` do not count.
+
+    Raises:
+        SampleError: no second is left.
+
+    """
+    half = 0.5
+    kept = [
+        sample
+        for sample in samples
+        if sample.since >= cut_start - half and sample.t_s <= seconds - cut_end + half
+    ]
+    length = sum(sample.seconds for sample in kept)
+    if not kept:
+        message = f"PerfTest reported no interval between {cut_start:g} s and {seconds - cut_end:g} s"
+        raise SampleError(message)
+    means = {name: sum(sample.rates[name] * sample.seconds for sample in kept) / length for name in RATES}
+    medians = [sample.latencies["c_p50"] for sample in kept if sample.rates["confirmed"]]
+    return Steady(
+        seconds=length,
+        published=means["published"],
+        confirmed=means["confirmed"],
+        received=means["received"],
+        nacked=means["nacked"],
+        confirm_p50_us=statistics.median(medians) if medians else None,
+    )

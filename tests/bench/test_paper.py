@@ -1,0 +1,193 @@
+"""The experiment's command line, with runs that are made up."""
+
+import io
+
+import pytest
+from paper_runs import made_run
+
+from bench import paper, perftest
+from bench.paper_plan import LINES, QUEUES, SHORT_QUEUES
+from bench.paper_records import BenchRun, Records
+from bench.paper_run import TrialError, workload
+
+
+@pytest.fixture(autouse=True)
+def no_perf_test(monkeypatch, tmp_path):
+    """Nothing is downloaded."""
+    monkeypatch.setattr(perftest, "fetch", lambda _version: tmp_path)
+
+
+def measured(plan, trial, _folder, tick):
+    """A run that takes no time."""
+    tick(1.0)
+    return made_run(plan, trial)
+
+
+SMALL = [
+    "--queues",
+    "1,2",
+    "--seconds",
+    "4",
+    "--cut-start",
+    "1",
+    "--cut-end",
+    "1",
+    "--lines",
+    "default,consumer-ack",
+]
+
+
+def test_a_sweep_is_measured_recorded_and_reported(tmp_path, capsys):
+    """All runs are there, each with a line of progress, and the table follows."""
+    assert paper.main([*SMALL, "--blocks", "2", "--out", str(tmp_path / "o")], measured) == 0
+
+    records = Records(tmp_path / "o")
+    assert len(records.read(BenchRun)) == len(records.plan().trials) == 8
+    text = capsys.readouterr().out
+    assert "8/8 100%, 0:00:00 left" in text
+    assert "x paper-standard" in text
+
+
+def test_what_failed_is_tried_again_by_resume(tmp_path, capsys):
+    """A run that fails is told and not recorded; the exit code says so until it has been made good."""
+
+    def failing(plan, trial, folder, tick):
+        if trial.line == "consumer-ack":
+            raise TrialError("the broker ended: no such key")
+        return measured(plan, trial, folder, tick)
+
+    out = str(tmp_path / "o")
+    assert paper.main([*SMALL, "--blocks", "1", "--out", out], failing) == 2
+    text = capsys.readouterr().out
+    assert "FAILED: the broker ended: no such key" in text
+    assert "NOT COMPLETE: 2 of 4" in text
+    assert paper.main(["--resume", out], measured) == 0
+    assert "NOT COMPLETE" not in capsys.readouterr().out
+
+
+def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, capsys):
+    """Ctrl-C says how to go on, and what is recorded is not measured again."""
+    seen = []
+
+    def stopping(plan, trial, folder, tick):
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.append(trial.number)
+        return measured(plan, trial, folder, tick)
+
+    def noting(plan, trial, folder, tick):
+        seen.append(trial.number)
+        return measured(plan, trial, folder, tick)
+
+    out = str(tmp_path / "o")
+    assert paper.main([*SMALL, "--blocks", "1", "--out", out], stopping) == 130
+    assert f"--resume {out}" in capsys.readouterr().err
+    assert paper.main(["--resume", out], noting) == 0
+    assert [1, 2, 3, 4] == seen
+
+
+def test_report_measures_nothing(tmp_path, capsys):
+    """What is there is printed as often as one likes."""
+    out = str(tmp_path / "o")
+    paper.main([*SMALL, "--blocks", "1", "--out", out], measured)
+    table = capsys.readouterr().out.partition("sweep ")[2]
+
+    assert paper.main(["--report", out], lambda *_: pytest.fail("measured")) == 0
+    assert table == capsys.readouterr().out.partition("sweep ")[2]
+
+
+def test_a_verdict_against_us_is_the_exit_code(tmp_path):
+    """Six blocks in which a mode is slower make 1."""
+
+    def slow(plan, trial, _folder, _tick):
+        return made_run(plan, trial, 1000.0 if trial.line == "default" else 900.0)
+
+    assert paper.main([*SMALL, "--blocks", "6", "--out", str(tmp_path / "o")], slow) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "queues", "seconds", "counted", "blocks"),
+    [
+        (["--short"], SHORT_QUEUES, 30, (8.0, 2.0), 1),
+        ([], QUEUES, 60, (15.0, 5.0), 6),
+        (["--paper-length"], QUEUES, 600, (15.0, 5.0), 3),
+        (
+            ["--short", "--blocks", "6", "--seconds", "20", "--cut-start", "0", "--queues", "3"],
+            (3,),
+            20,
+            (0.0, 2.0),
+            6,
+        ),
+    ],
+)
+def test_lengths(arguments, queues, seconds, counted, blocks):
+    """The lengths that have names, and that each part of them may be changed."""
+    command = paper.parser()
+    plan = paper.planned(command, command.parse_args(arguments))
+
+    assert [(200, count) for count in queues] == plan.cells()
+    assert (seconds, *counted, blocks) == (plan.seconds, plan.cut_start, plan.cut_end, plan.blocks)
+    assert list(LINES) == plan.lines()
+    assert len(plan.trials) == len(queues) * len(LINES) * blocks
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--lines", "default,kafka"],
+        ["--queues", "0"],
+        ["--seconds", "5", "--cut-start", "3", "--cut-end", "2"],
+        ["--short", "--paper-length"],
+        ["--resume", "somewhere", "--blocks", "6"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, capsys):
+    """Unknown lines, no queue, nothing left to count, two lengths, a plan changed on its way."""
+    with pytest.raises(SystemExit) as ended:
+        paper.main(arguments, lambda *_: pytest.fail("measured"))
+
+    assert ended.value.code == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_nothing_to_resume(tmp_path, capsys):
+    """A directory without a sweep is an error."""
+    assert paper.main(["--resume", str(tmp_path)], measured) == 2
+    assert "holds no sweep" in capsys.readouterr().err
+
+
+def test_the_bar_knows_what_is_left():
+    """It starts from a guess and goes on with what runs took."""
+    progress = paper.Progress(4, 0, 30, io.StringIO())
+
+    assert progress.bar() == "[........................] 0/4   0%, 0:02:32 left"
+    progress.finished("one", 60.0)
+    assert progress.bar(30.0) == "[#########...............] 1/4  38%, 0:02:30 left"
+
+
+def test_a_terminal_has_its_bar_redrawn():
+    """Elsewhere a bar is printed for each run, not for each second."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal, file = Terminal(), io.StringIO()
+    for sink in (terminal, file):
+        progress = paper.Progress(2, 0, 30, sink)
+        progress.tick("one", 1.0)
+        progress.finished("one", 38.0)
+
+    assert terminal.getvalue().count("\r") == 2
+    assert file.getvalue() == "[############............] 1/2  50%, 0:00:38 left  one\n"
+
+
+def test_the_load_is_the_papers():
+    """Two producers of two channels and three consumers of three, 1,500 octets, persistent, the window as asked."""
+    command = paper.parser()
+    plan = paper.planned(command, command.parse_args(["--windows", "1000", "--queues", "15"]))
+
+    load = workload(plan.trials[0])
+
+    assert load.flags == "-X2 -Y3 -q200 -c1000 -s1500 -f persistent"
+    assert load.queues == 15

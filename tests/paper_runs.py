@@ -1,0 +1,69 @@
+"""Records as a sweep would write them, made up for tests."""
+
+from bench.paper_plan import LINES, Plan, shuffled
+from bench.paper_records import BenchCost, BenchRun, BenchSample
+
+
+def made_plan(
+    lines=("default", "paper-standard", "consumer-ack"), queues=(1, 2), windows=(200,), blocks=1, seed=5
+):
+    """A plan of runs of four seconds, the first and the last of which do not count."""
+    trials = shuffled(seed, lines, queues, windows, blocks)
+    return Plan("sweep", seed, 4, 1.0, 1.0, "2.22.1", "abc", blocks, trials)
+
+
+def made_run(plan, trial, rate=1000.0, *, counters=None, other=0.0, nacked=0.0, git="abc"):
+    """What `measure` would return of a run at a steady rate; its two seconds that do not count are slower."""
+    line, run_id = LINES[trial.line], plan.run_id(trial)
+    run = BenchRun(
+        run_id=run_id,
+        git=git,
+        host="here",
+        cpu="2 x some",
+        kernel="6",
+        broker=line.broker,
+        version="1",
+        mode=line.mode,
+        sync=line.sync,
+        queues=trial.queues,
+        producers_q=2,
+        consumers_q=3,
+        ch_prod=2,
+        ch_cons=3,
+        size=1500,
+        persistent=True,
+        block=trial.block,
+        rep=1,
+        order_in_block=trial.order,
+        start_ts=1_800_000_000_000 + trial.number * 1000,
+        dur_s=4.0,
+    )
+    latencies = {f"{kind}_p{percent}": 2000 for kind in "cl" for percent in (50, 75, 95, 99)}
+    samples = [
+        BenchSample(
+            run_id=run_id,
+            t_s=float(second),
+            **dict.fromkeys(("published", "confirmed", "received"), rate if second in {2, 3} else rate / 10),
+            returned=0.0,
+            nacked=nacked,
+            **latencies,
+        )
+        for second in (1, 2, 3, 4)
+    ]
+    cost = BenchCost(
+        run_id=run_id,
+        line=line.name,
+        window=trial.window,
+        prefetch=200,
+        generators=1,
+        settings="",
+        messages=4000,
+        cpu_s=0.2,
+        client_cpu_s=0.4,
+        other=other,
+        write_bytes=8_000_000,
+        wchar=9_000_000,
+        flushes=None,
+        counters={"commits": 40, "early": 2000} if counters is None else counters,
+    )
+    return run, samples, cost
