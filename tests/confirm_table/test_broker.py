@@ -1,0 +1,86 @@
+"""Cells of the table: a broker that is short of memory or disk, is stopped, or dies."""
+
+from confirm_table.cells import LIGHT, STANDARD, Stage, cell
+
+from broker.disk import paging
+
+
+@cell("disk-full")
+def test_a_commit_finds_no_room(stage: Stage) -> None:
+    """It matters to those who wait for it; consumers answer as always."""
+    stage.declare()
+    stage.consume()
+    stage.publish()
+
+    stage.node.fail()
+
+    assert ([] if stage.is_late else ["nack 1"]) == stage.verdicts()
+    assert ["1"] == stage.deliveries()
+    stage.ack(1)
+    assert stage.late("ack 1") == stage.verdicts()
+
+
+@cell("memory-pressure")
+def test_memory_is_short(stage: Stage) -> None:
+    """What waits goes out of memory, without a place among what is kept, and comes back to be consumed."""
+    stage.declare()
+    stage.publish_many(300)
+    stage.stored()
+    (backing,) = paging([stage.node.vhosts["/"].queues["q"].store])
+
+    backing.set_ram_target(0, 0)
+    stage.commit()
+
+    assert 0 == backing.ram_msg_count
+    assert [] == stage.verdicts()
+    assert stage.is_late is (0 == stage.written())
+    stage.consume()
+    found = stage.deliveries()
+    while stage.node.disk.loads:
+        stage.node.read()
+        found += stage.deliveries()
+    assert [str(number) for number in range(1, 301)] == found
+    stage.ack(0, multiple=True)
+    assert stage.late(*[f"ack {number}" for number in range(1, 301)]) == stage.verdicts()
+
+
+def one_delivered_of_two(stage: Stage) -> None:
+    """A message that is unacked, and one that is ready."""
+    stage.declare()
+    stage.prefetch(1)
+    stage.consume()
+    stage.publish_many(2)
+    stage.stored()
+    assert ["1"] == stage.deliveries()
+    stage.left_open = stage.open
+
+
+def found_after(stage: Stage) -> list[str]:
+    """What is there for the next consumer after the broker's end."""
+    stage.node.run_turn()
+    stage.node.read()
+    stage.consume()
+    found = stage.deliveries()
+    stage.node.read()
+    return found + stage.deliveries()
+
+
+@cell("crash")
+def test_the_broker_is_killed(stage: Stage) -> None:
+    """What was told of is there, or was consumed; all else is lost, and its publisher was not told."""
+    one_delivered_of_two(stage)
+    stage.restarted(stage.node.killed())
+
+    assert ([] if stage.is_late else ["1*", "2*"]) == found_after(stage)
+
+
+@cell("graceful-stop", modes=(STANDARD,))
+def test_the_broker_is_stopped(stage: Stage) -> None:
+    """What is persistent is there after it, whoever was waited for, but for what only a consumer had."""
+    one_delivered_of_two(stage)
+    for client in (stage.publisher, stage.consumer):
+        client.connection.lost()
+    stage.node.run_turn()
+    stage.restarted(stage.node.restarted())
+
+    assert (["2"] if stage.mode == LIGHT else ["1*", "2"]) == found_after(stage)

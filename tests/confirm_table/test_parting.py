@@ -1,0 +1,152 @@
+"""Cells of the table: consumers and publishers who go, or are not there."""
+
+from collections.abc import Callable
+
+from confirm_table.cells import LIGHT, Stage, cell
+
+from broker.amqp.commands import Basic, Channel, make
+
+MINUTE = 60_000
+
+
+def close_channel(stage: Stage) -> None:
+    """The consumer closes its channel."""
+    stage.consumer.send(make(Channel.Close, 200, "", 0, 0))
+
+
+def lose_connection(stage: Stage) -> None:
+    """The consumer's connection breaks."""
+    stage.consumer.connection.lost()
+    stage.node.run_turn()
+
+
+def time_out(stage: Stage) -> None:
+    """The consumer acks too late, and its channel is closed."""
+    for _ in range(MINUTE // 1000 + 3):
+        stage.node.pass_time(1000)
+        stage.consumer.connection.close_overdue(stage.node.now())
+    stage.node.run_turn()
+    (closed,) = stage.consumer.sent()
+    assert closed.startswith("1 channel.close reply_code=406")
+
+
+ENDS: dict[str, Callable[[Stage], None]] = {
+    "channel-closed": close_channel,
+    "connection-lost": lose_connection,
+    "consumer-timeout": time_out,
+}
+
+
+@cell(*ENDS)
+def test_a_consumer_that_is_gone(stage: Stage, event: str) -> None:
+    """What it had unacked goes to the next one and is waited for, or nobody has it and the publisher is told no."""
+    stage.declare(arguments={"x-consumer-timeout": ("signedint", MINUTE)})
+    stage.prefetch(2)
+    stage.consume()
+    stage.publish_many(3)
+    stage.stored()
+    assert ["1", "2"] == stage.deliveries()
+
+    ENDS[event](stage)
+
+    is_light = stage.mode == LIGHT
+    assert (["nack 1", "nack 2"] if is_light else []) == stage.verdicts()
+    assert (1 if is_light else 3, 0) == stage.counts()
+    other = stage.connect()
+    stage.consume(client=other)
+    assert (["3"] if is_light else ["1*", "2*", "3"]) == stage.deliveries(other)
+    other.send(make(Basic.Ack, 0, True))
+    acked = ["ack 3"] if is_light else ["ack 1", "ack 2", "ack 3"]
+    assert stage.late(*acked) == stage.verdicts()
+
+
+@cell("basic-cancel")
+def test_a_consumer_that_is_cancelled(stage: Stage) -> None:
+    """Its deliveries stay with its channel, which may still ack them."""
+    stage.declare()
+    stage.consume()
+    stage.delivered(2)
+
+    stage.consumer.send(make(Basic.Cancel, "c-q", False))
+
+    assert [] == stage.verdicts()
+    assert (0, 2) == stage.counts()
+    stage.ack(1)
+    assert stage.late("ack 1") == stage.verdicts()
+    stage.nack(2, requeue=False)
+    assert stage.late("ack 2") == stage.verdicts()
+
+
+@cell("last-consumer-cancelled")
+def test_the_last_consumer_of_an_auto_delete_queue(stage: Stage) -> None:
+    """The queue goes: what is ready has no verdict any more, what is delivered only where its channel knows of it."""
+    stage.declare(auto_delete=True)
+    stage.prefetch(1)
+    stage.consume()
+    stage.publish_many(2)
+    stage.stored()
+
+    stage.consumer.send(make(Basic.Cancel, "c-q", False))
+
+    assert "q" not in stage.node.vhosts["/"].queues
+    assert (["nack 2"] if stage.mode == LIGHT else stage.late("nack 1", "nack 2")) == stage.verdicts()
+    stage.ack(1)
+    assert (["ack 1"] if stage.mode == LIGHT else []) == stage.verdicts()
+
+
+@cell("publisher-gone")
+def test_a_publisher_that_is_gone(stage: Stage) -> None:
+    """Its messages stay and are delivered, in their mode, and nobody is told."""
+    stage.declare()
+    stage.publish_many(2)
+
+    stage.publisher.connection.lost()
+    stage.node.run_turn()
+
+    assert (0 if stage.is_late else 1) == stage.written()
+    stage.consume()
+    assert ["1", "2"] == stage.deliveries()
+    stage.ack(1)
+    stage.nack(2, requeue=True)
+    assert ([] if stage.mode == LIGHT else ["2*"]) == stage.deliveries()
+    stage.left_open = [1, 2]
+
+
+@cell("no-consumers")
+def test_nobody_consumes(stage: Stage) -> None:
+    """The disk answers, or the publisher waits until somebody comes, however late that is."""
+    stage.declare()
+    stage.publish_many(3)
+    stage.stored()
+
+    stage.node.pass_time(3_600_000)
+
+    assert [] == stage.verdicts()
+    assert (3, 0) == stage.counts()
+    stage.consume()
+    assert ["1", "2", "3"] == stage.deliveries()
+    stage.ack(3, multiple=True)
+    assert stage.late("ack 1", "ack 2", "ack 3") == stage.verdicts()
+
+
+@cell("single-active-failover")
+def test_the_single_active_consumer_goes(stage: Stage) -> None:
+    """The next one gets its deliveries as well, or only what is ready, and the publisher is told no of the others."""
+    stage.declare(arguments={"x-single-active-consumer": ("bool", True)})
+    stage.prefetch(2)
+    stage.consume()
+    heir = stage.connect()
+    stage.consume(client=heir)
+    stage.publish_many(3)
+    stage.stored()
+    assert ["1", "2"] == stage.deliveries()
+    assert [] == stage.deliveries(heir)
+
+    lose_connection(stage)
+
+    is_light = stage.mode == LIGHT
+    assert (["nack 1", "nack 2"] if is_light else []) == stage.verdicts()
+    assert (["3"] if is_light else ["1*", "2*", "3"]) == stage.deliveries(heir)
+    heir.send(make(Basic.Ack, 0, True))
+    acked = ["ack 3"] if is_light else ["ack 1", "ack 2", "ack 3"]
+    assert stage.late(*acked) == stage.verdicts()
