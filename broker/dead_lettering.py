@@ -15,6 +15,7 @@ refuses it, or without a reject it would go round for ever (`broker.dead_letters
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from broker.amqp.properties import delivery_mode
 from broker.dead_letters import Cycles, DeadLetter, dead_letter
@@ -23,7 +24,7 @@ from broker.route import PERSISTENT_MODE, offer, saved_among
 from broker.rules import REJECTED
 from confirm.promise import Promise, Publisher
 from exchanges.base import Exchange, Headers
-from storage.message import Awaited, Message, Persistent
+from storage.message import Awaited, Message, Moved, Persistent
 
 
 class DeadLettering:
@@ -111,32 +112,15 @@ class DeadLettering:
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
             publisher, seq_no = _joined(original)
-            copy = Persistent(copy.address, copy.content, copy.channel_id, publisher, seq_no, len(durable))
             if seq_id >= 0 and len(copy.content) >= self._file_from:
-                copy = _Awaited(copy, queue, seq_id)
+                copy = Moved(copy, publisher, seq_no, len(durable), partial(queue.let_go, seq_id))
                 waits = True
+            else:
+                copy = Persistent(
+                    copy.address, copy.content, copy.channel_id, publisher, seq_no, len(durable)
+                )
         self._line.extend([(target, copy, promise) for target in targets])
         return not waits
-
-
-class _Awaited(Persistent):
-    """A dead letter whose body goes to a file: its unacked original stays in its queue until that is there."""
-
-    __slots__ = ("_queue", "_seq_id")
-
-    def __init__(self, letter: Persistent, queue: Queue, seq_id: int) -> None:
-        super().__init__(
-            letter.address, letter.content, letter.channel_id, letter.publisher, letter.seq_no, letter.copies
-        )
-        self._queue = queue
-        self._seq_id = seq_id
-
-    def accepted(self) -> None:
-        """One copy is on disk, or needs not be any more."""
-        super().accepted()
-        if not self.open_copies and not self._queue.deleted:
-            self._queue.acks.append(self._seq_id)
-            self._queue.touch()
 
 
 def _joined(original: Message) -> tuple[Publisher | None, int]:

@@ -34,7 +34,7 @@ from storage.delayed import (
     unpack_row,
 )
 from storage.errors import DamagedError
-from storage.message import Message, Persistent
+from storage.message import Message, Moved, Persistent
 
 log = logging.getLogger("leveret.storage")
 
@@ -297,7 +297,7 @@ class DelayLine:
         if durable:
             copies = len(durable)
             if self._disk is not None and len(message.content) >= self._disk.file_from:
-                message = _Moving(message, copies, self, due)
+                message = Moved(message, None, 0, copies, partial(self._moved, due))
                 self._moving += 1
                 is_safe = False
             else:
@@ -305,7 +305,7 @@ class DelayLine:
         offer(queues, message)
         return is_safe
 
-    def moved(self, due: Due) -> None:
+    def _moved(self, due: Due) -> None:
         """A message whose row had to stay is safe in its queues."""
         self._moving -= 1
         self._delete(due)
@@ -361,26 +361,3 @@ class DelayLine:
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))
-
-
-class _Moving(Persistent):
-    """A large message on its way from its row into its queues, which write its body to a file first.
-
-    Until that is done, or the message is settled, its row stays. A full disk changes nothing: the queues try again.
-    """
-
-    __slots__ = ("_due", "_line")
-
-    def __init__(self, message: Message, copies: int, line: DelayLine, due: Due) -> None:
-        super().__init__(message.address, message.content, message.channel_id, None, 0, copies)
-        self._line = line
-        self._due = due
-
-    def accepted(self) -> None:
-        """One copy is in a file, or needs not be any more."""
-        self.open_copies -= 1
-        if not self.open_copies:
-            self._line.moved(self._due)
-
-    def refused(self) -> None:
-        """There is no room for the file now."""

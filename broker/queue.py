@@ -413,7 +413,9 @@ class Queue:
         if self.awaits_consumers:
             if self.awaiting is None:
                 self.backing = self.awaiting = ConsumerAckQueue(self.backing)
-            self.awaiting.light = mode == CONSUMER_ACK_LIGHT
+            self.awaiting.set_light(light=mode == CONSUMER_ACK_LIGHT)
+        elif self.awaiting is not None:
+            self.awaiting.set_light(light=False)
 
     @property
     def store(self) -> BackingQueue:
@@ -587,6 +589,12 @@ class Queue:
             seq_ids, settled = self.awaiting.split(seq_ids)
             self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other
         self.rules.rejected(seq_ids)
+
+    def let_go(self, seq_id: int) -> None:
+        """An unacked message is safe elsewhere, and has no place here any more."""
+        if not self.deleted:
+            self.acks.append(seq_id)
+            self.touch()
 
     def purge(self) -> int:
         """Drop the ready messages; returns how many."""

@@ -10,6 +10,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from broker.errors import not_allowed
 from broker.parameters import Parameters
 from broker.queue import Queue
 from broker.rounds import Round
+from broker.spill import Spill
 from broker.ticks import TICK_SECONDS, Ticks
 from broker.transport import SocketDriver
 from broker.turn import Turn
@@ -307,9 +309,25 @@ class Server:
             for line in vhost.delay_lines():
                 line.stop()
         if self.disk is not None:
+            await self._spill(self.disk)
             await self.disk.stop(
                 queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
             )
+
+    async def _spill(self, disk: Disk) -> None:
+        """Put on disk what queues have only promised to publishers."""
+        queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
+        for queue in filter(Spill.is_owed, queues):
+            spill = Spill(queue, disk.file_from)
+            count = spill.left
+            while spill.left:
+                if spill.step():
+                    await self._stored()
+                else:
+                    read = self._loop.create_future()
+                    queue.after_next_run(partial(read.set_result, None))
+                    await read
+            log.info("%r: turned %d messages round to put those on disk that publishers wait for", queue, count)
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no socket is left, but no longer than that."""

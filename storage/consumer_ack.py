@@ -35,12 +35,11 @@ class ConsumerAckQueue:
 
     """
 
-    __slots__ = ("_ready", "_ready_light", "_unacked", "inner", "light", "light_count", "lost")
+    __slots__ = ("_light", "_ready", "_ready_light", "_unacked", "inner", "light_count", "lost")
 
     def __init__(self, inner: BackingQueue) -> None:
         self.inner = inner
-        self.light = False
-        """Keep nothing about delivered messages, of those that are published from now on."""
+        self._light = False
         self._ready: dict[int, Awaited] = {}
         self._ready_light: dict[int, Awaited] = {}
         self._unacked: dict[int, Awaited] = {}
@@ -55,6 +54,13 @@ class ConsumerAckQueue:
         """Promises of messages that are kept here, ready or unacked."""
         return len(self._ready) + len(self._ready_light) + len(self._unacked)
 
+    def set_light(self, *, light: bool) -> None:
+        """Keep nothing about delivered messages, of those that are published from now on; or keep all, of all."""
+        self._light = light
+        if not light:
+            self._ready.update(self._ready_light)
+            self._ready_light.clear()
+
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def publish(
@@ -67,7 +73,7 @@ class ConsumerAckQueue:
     ) -> Sequence[int]:
         """Append messages at the tail, in order; their promises are open until they have left."""
         seq_ids = self.inner.publish(messages, persistent=persistent, small=small, expires=expires)
-        _note(self._ready_light if self.light else self._ready, seq_ids, messages)
+        _note(self._ready_light if self._light else self._ready, seq_ids, messages)
         return seq_ids
 
     def publish_delivered(
@@ -82,12 +88,12 @@ class ConsumerAckQueue:
                 if promise is not None:
                     promise.accepted()
             return seq_ids
-        if self.light and all(promises):
+        if self._light and all(promises):
             publish(messages, ack_required=False, persistent=persistent, expires=expires)
             self.light_count += len(promises)
             return promises
         seq_ids = publish(messages, ack_required=True, persistent=persistent, expires=expires)
-        if self.light:
+        if self._light:
             return self._leave_light(seq_ids, promises)
         _note(self._unacked, seq_ids, messages)
         return seq_ids

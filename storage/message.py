@@ -3,7 +3,7 @@
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Protocol
 
@@ -208,3 +208,38 @@ class Persistent(Message):
         if self.publisher is not None:
             self.publisher.refused(self.seq_no)
             self.publisher = None
+
+
+class Moved(Persistent):
+    """A copy of a message that has to stay where it was until all copies of this one are on disk, or settled.
+
+    Its body goes to a file of its own, which is not there when the rest is committed. If there is no room for it the
+    queues try again.
+
+    Args:
+        message: the new copy.
+        publisher: as for a `Persistent`.
+        seq_no: the same.
+        copies: the same.
+        on_safe: called once, then.
+
+    """
+
+    __slots__ = ("_on_safe",)
+
+    def __init__(
+        self,
+        message: Message,
+        publisher: Publisher | None,
+        seq_no: int,
+        copies: int,
+        on_safe: Callable[[], object],
+    ) -> None:
+        super().__init__(message.address, message.content, message.channel_id, publisher, seq_no, copies)
+        self._on_safe = on_safe
+
+    def accepted(self) -> None:
+        """One copy is on disk, or needs not be any more."""
+        super().accepted()
+        if not self.open_copies:
+            self._on_safe()

@@ -56,6 +56,7 @@ STOREYS = (
         "broker.dead_lettering",
         "broker.delay_line",
         "broker.route*",
+        "broker.spill",
         "broker.vhost*",
         "broker.flow",
         "broker.definitions*",

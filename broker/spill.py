@@ -1,0 +1,88 @@
+"""Putting on disk, at the end, what queues have only promised.
+
+A broker that stops closes its connections first, so publishers hear nothing more of what consumers have not settled
+yet. They will send it again; but those that are gone for good by then cannot. So what was published as persistent is
+written as if it had come in standard mode: it may come twice then, and is never lost.
+
+The queue is turned round once, so that its order stays: each message is taken from its head, appended to its tail, and
+forgotten at its old place in the same commit. What is transient goes with the broker, as always.
+"""
+
+from functools import partial
+
+from broker.amqp.properties import delivery_mode
+from broker.queue import Queue
+from broker.route import PERSISTENT_MODE
+from storage.backing_queue import Batch
+from storage.message import Message, Moved, Persistent
+from storage.priorities import parts
+from storage.variable_queue import VariableQueue
+
+STEP = 256
+"""Messages that are taken at a time."""
+
+
+class Spill:
+    """One durable queue on its way to disk.
+
+    Args:
+        queue: nobody consumes from it or publishes to it any more, and nothing of it is unacked.
+        file_from: octets from which a content is written to a file of its own.
+
+    """
+
+    def __init__(self, queue: Queue, file_from: int) -> None:
+        self._queue = queue
+        self._store = queue.store
+        self._file_from = file_from
+        self.left = queue.ready_count
+        """Messages that have not had their turn."""
+        self._watermarks: dict[VariableQueue, int] = {}
+        """Up to where messages may have been delivered before."""
+
+    @staticmethod
+    def is_owed(queue: Queue) -> bool:
+        """Whether a queue has promised something that a restart would not break."""
+        return queue.durable and queue.awaiting is not None and queue.awaiting.promised_count > 0
+
+    def step(self) -> bool:
+        """Move some messages; false if the next one has to be read first: the queue is touched when it is here.
+
+        The caller owes a commit after each step, or all of the queue would be in memory.
+        """
+        store = self._store
+        taken = 0
+        self.left = min(self.left, store.ready_count)  # some may have expired meanwhile
+        while self.left and taken < STEP:
+            expires = store.head_expires() or 0 if store.expiring else 0
+            count = min(self.left, STEP) if not store.expiring else 1  # each when it did before
+            batch = store.fetch(count, ack_required=True)
+            if not batch.messages:
+                return taken > 0
+            self._turn_round(batch, expires)
+            taken += len(batch.messages)
+            self.left -= len(batch.messages)
+        if not self.left:
+            for queue, watermark in self._watermarks.items():
+                queue.redelivered_below = watermark
+        return True
+
+    def _turn_round(self, batch: Batch, expires: int) -> None:
+        store = self._store
+        copies: list[Message] = []
+        left = []
+        for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
+            if delivery_mode(message.header) != PERSISTENT_MODE:
+                left.append(seq_id)
+            elif len(message.content) >= self._file_from:
+                copies.append(Moved(message, None, 0, 1, partial(self._queue.let_go, seq_id)))
+            else:
+                copies.append(Persistent(message.address, message.content, message.channel_id, None, 0, 1))
+                left.append(seq_id)
+        if copies:
+            store.publish(copies, persistent=True, expires=expires)
+        store.ack(left, moved=True)
+        if batch.redelivered:
+            for part in parts((store,)):
+                if isinstance(part, VariableQueue):
+                    self._watermarks[part] = part.next_seq
