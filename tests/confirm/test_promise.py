@@ -1,0 +1,86 @@
+"""A promise against the list of what was said about its copies."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, strategies as st
+
+from confirm.promise import Promise
+
+KEPT, BROKEN = True, False
+
+
+class Channel:
+    """Notes what a publisher is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, bool]] = []
+
+    def accepted(self, seq_no: int) -> None:
+        self.told.append((seq_no, KEPT))
+
+    def refused(self, seq_no: int) -> None:
+        self.told.append((seq_no, BROKEN))
+
+
+def due(seq_no: int, copies: int, results: list[bool]) -> list[tuple[int, bool]]:
+    """What the publisher has to know by now."""
+    if BROKEN in results:
+        return [(seq_no, BROKEN)]
+    return [(seq_no, KEPT)] if len(results) == copies else []
+
+
+@pytest.mark.parametrize("copies", range(1, 6))
+def test_every_order_of_results(copies: int) -> None:
+    """The first copy that is refused is told at once, else the last that is accepted, and nothing after it."""
+    for results in product((KEPT, BROKEN), repeat=copies):
+        channel = Channel()
+        promise = Promise(channel, 7, copies)
+        for count, result in enumerate(results, 1):
+            (promise.accepted if result is KEPT else promise.refused)()
+
+            assert due(7, copies, list(results[:count])) == channel.told
+
+
+@given(
+    copies=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    data=st.data(),
+)
+def test_promises_of_one_channel_do_not_know_each_other(copies: list[int], data: st.DataObject) -> None:
+    """Results of many promises in any order: each number is told once, when its own results decide it."""
+    channel = Channel()
+    promises = [Promise(channel, number, count) for number, count in enumerate(copies, 1)]
+    results: list[list[bool]] = [[] for _ in copies]
+    copy_of = [number for number, count in enumerate(copies) for _ in range(count)]
+    for number in data.draw(st.permutations(copy_of)):
+        result = data.draw(st.sampled_from([KEPT, KEPT, BROKEN]))
+        before = list(channel.told)
+        # the number is for those who tell many publishers, a promise knows its own
+        seq_no = data.draw(st.sampled_from([0, 99]))
+        (promises[number].accepted if result is KEPT else promises[number].refused)(seq_no)
+        decided = bool(due(0, copies[number], results[number]))
+        results[number].append(result)
+        now = due(number + 1, copies[number], results[number])
+
+        assert before + (now if not decided else []) == channel.told
+    assert list(range(1, len(copies) + 1)) == sorted(number for number, _ in channel.told)
+
+
+def test_a_copy_that_becomes_two_is_waited_for() -> None:
+    """What joins a promise, such as a dead letter, is one more result to wait for."""
+    channel = Channel()
+    promise = Promise(channel, 3, 1)
+    promise.open += 1
+    promise.accepted()
+
+    assert [] == channel.told
+    promise.accepted()
+    assert [(3, KEPT)] == channel.told
+
+
+def test_a_broken_promise_keeps_nobody_alive() -> None:
+    """A publisher that was told no is forgotten, however long the other copies stay."""
+    promise = Promise(Channel(), 3, 2)
+    promise.refused()
+
+    assert promise.publisher is None
