@@ -29,8 +29,8 @@ help:
 	@echo "make definitions-roundtrip  definitions to a real RabbitMQ and back"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
 	@echo "make model        the queue on disk beside a list, 50,000 times 100 operations"
-	@echo "make crash        1000 kills under load, N=10 for ten; also powercut, crash-points, faults, torn, mutants,"
-	@echo "                  disk-full"
+	@echo "make crash        1000 kills under load, N=10 for ten, MODE=consumer-ack or consumer-ack-light for one of these;"
+	@echo "                  also powercut, crash-points, faults, torn, mutants, disk-full"
 	@echo "make churn        half an hour of coming and going, SECONDS=60 for a minute"
 	@echo "make clean        remove the environment and what tools left behind"
 
@@ -137,7 +137,7 @@ model: $(VENV)/.installed-test
 	PYTHONPATH=. $(BIN)/python tests/storage/test_variable_queue.py $(or $(EXAMPLES),50000) $(or $(STEPS),100)
 
 crash: $(VENV)/.installed-test
-	$(BIN)/python tests/crash/run.py crash -n $(or $(N),1000) $(ARGS)
+	$(BIN)/python tests/crash/run.py $(or $(MODE),crash) -n $(or $(N),1000) $(ARGS)
 
 powercut: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/run.py powercut -n $(or $(N),1000) $(ARGS)

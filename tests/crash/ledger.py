@@ -228,9 +228,13 @@ class Ledger:
         publication = Publication(ident, queues, digest, persistent=persistent, mandatory=mandatory)
         channel.open[ident.seq] = publication
         for queue in queues:
-            self._queues.setdefault(queue, {})[ident] = Copy(publication, queue)
+            self._queues.setdefault(queue, {})[ident] = self._copy(publication, queue)
         self.counts["published"] += 1
         return publication
+
+    def _copy(self, publication: Publication, queue: str) -> Copy:
+        """A message in one of its queues."""
+        return Copy(publication, queue)
 
     def was_published(self, ident: Id) -> bool:
         """Whether there ever was such a message."""
@@ -366,6 +370,9 @@ class Ledger:
             if copy.place is ACKED:
                 copy.place, copy.why = GONE, "its ack was on disk"
 
+    def leaving(self, queue: str) -> None:
+        """A consumer is about to close its channel, with what it holds."""
+
     def requeued(self, copies: Iterable[Copy]) -> int:
         """A consumer gave them back, or its channel is closed with them; returns the number of this requeue."""
         self._requeues += 1
@@ -464,13 +471,20 @@ class Ledger:
 
     def died(self) -> None:
         """The broker was killed, or its power was cut; the next run begins."""
-        self._restart(acks_known=False)
+        self._restart(acks_known=False, marked=True)
 
     def stopped(self) -> None:
         """The broker was stopped in good order; the next run begins."""
-        self._restart(acks_known=True)
+        self._restart(acks_known=True, marked=False)
 
-    def _restart(self, *, acks_known: bool) -> None:
+    def _restart(self, *, acks_known: bool, marked: bool) -> None:
+        """Begin the next run.
+
+        Args:
+            acks_known: whether the broker has heard all acks and has them on disk.
+            marked: whether everything that comes back has `redelivered`.
+
+        """
         for copies in self._queues.values():
             for copy in copies.values():
                 if copy.place is GONE:
@@ -483,7 +497,7 @@ class Ledger:
                 elif copy.place is not DOUBTFUL:
                     copy.place = WAITING if copy.safe else DOUBTFUL
                     copy.recovered = copy.place is WAITING
-                if not acks_known:
+                if marked:
                     copy.redelivery = True
                 elif not copy.redelivery:
                     copy.redelivery = None  # the broker may have sent it and nobody read it

@@ -226,6 +226,7 @@ class Consumer:
     async def leave(self) -> None:
         """Close the channel with what is unacked, which goes back to the queue."""
         self.leaving = True
+        self.ledger.leaving(self.queue)
         await self.link.call(commands.Channel.Close(200, "", 0, 0), self.number)
         number = self.ledger.requeued(self.held.values())
         self.held = {}

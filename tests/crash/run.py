@@ -1,4 +1,4 @@
-"""Runs a campaign: `make crash`, `powercut`, `crash-points`, `faults`, `torn`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make crash`, `make crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.
@@ -10,18 +10,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 import uvloop  # noqa: E402
-from crash import faults, kills, loopdisk, points, powercuts, torn, tracer  # noqa: E402
+from crash import consumer_acks, faults, kills, loopdisk, points, powercuts, promises, torn, tracer  # noqa: E402
 from crash.kills import Totals  # noqa: E402
 from crash.move_points import Moves  # noqa: E402
 from crash.mutants import run as mutants  # noqa: E402
 
 MEMORY = Path("/dev/shm")
-DEFAULTS = {"crash": 1000, "powercut": 1000, "points": 100, "faults": 200, "torn": 20_000, "control": 1}
+DEFAULTS = {"points": 100, "faults": 200, "torn": 20_000, "control": 1}
 
 
 class Progress:
@@ -41,6 +42,11 @@ class Progress:
 def crash(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
     """`kill -9` at random."""
     return uvloop.run(kills.kills(home, count, seed, say=say))
+
+
+def consumer_ack(home: Path, count: int, seed: int, say: Callable[[str], object], *, mode: str) -> Totals:
+    """`kill -9` at random where consumers answer for messages, and stops at work."""
+    return uvloop.run(consumer_acks.consumer_acks(home, count, seed, mode, say=say))
 
 
 def powercut(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
@@ -94,6 +100,7 @@ def tear(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Tot
 
 CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "crash": (crash, str, ""),
+    **{mode: (partial(consumer_ack, mode=mode), str, "") for mode in promises.MODES},
     "powercut": (powercut, loopdisk.why_no_power_cuts, ""),
     "points": (crash_points, tracer.why_not, ""),
     "faults": (fail, tracer.why_not, ""),
@@ -116,7 +123,7 @@ def main() -> int:
     if reason := why_not():
         print(f"{arguments.campaign}: {reason}")
         return 2
-    count = arguments.number or DEFAULTS[arguments.campaign]
+    count = arguments.number or DEFAULTS.get(arguments.campaign, 1000)
     print(f"{arguments.campaign}: {count}, seed {arguments.seed}", flush=True)
     folder = arguments.home or (MEMORY if where == "memory" and MEMORY.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="leveret-crash-", dir=folder) as home:

@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import uvloop
+from crash.consumer_acks import consumer_acks
 from crash.faults import faults
 from crash.kills import Totals, kills
 from crash.loopdisk import why_no_small_disks
 from crash.moves import FEATURES
 from crash.points import purges
+from crash.promises import LIGHT, MODES
 
 HERE = Path(__file__).parent
 KILLS = 40
@@ -52,6 +54,30 @@ def _moved(home: Path, mutant: str) -> Totals:
     return _killed(home, mutant, FEATURES)
 
 
+def _answered(home: Path, mutant: str, mode: str = MODES[0], count: int = KILLS) -> Totals:
+    return uvloop.run(
+        consumer_acks(
+            home,
+            count,
+            SEED,
+            mode,
+            say=str,
+            program=program(mutant),
+            enough=1,
+            stall=2.0,
+            allowance=10.0,
+        )
+    )
+
+
+def _answered_lightly(home: Path, mutant: str) -> Totals:
+    return _answered(home, mutant, LIGHT)
+
+
+def _answered_in_the_end(home: Path, mutant: str) -> Totals:
+    return _answered(home, mutant, count=1)
+
+
 def _purged(home: Path, mutant: str) -> Totals:
     return uvloop.run(purges(home, 5, program=program(mutant)))
 
@@ -75,6 +101,10 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "delay_forgotten_early": (_moved, str),
     "delay_cut_short": (_moved, str),
     "expiry_forgotten": (_moved, str),
+    "confirm_at_delivery": (_answered, str),
+    "first_copy_confirms": (_answered, str),
+    "requeue_forgets": (_answered_in_the_end, str),
+    "lost_is_confirmed": (_answered_lightly, str),
     "open_reader": (_filled, why_no_small_disks),
 }
 """What catches each, and why that cannot be run here."""

@@ -1,0 +1,14 @@
+"""What comes back to its queue is delivered again, but its publisher is not told any more."""
+
+from storage.consumer_ack import ConsumerAckQueue
+
+_requeue = ConsumerAckQueue.requeue
+
+
+def requeue(queue, seq_ids):
+    for seq_id in seq_ids:
+        queue._unacked.pop(seq_id, None)
+    _requeue(queue, seq_ids)
+
+
+ConsumerAckQueue.requeue = requeue
