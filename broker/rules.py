@@ -298,7 +298,9 @@ class Rules:
         if self.settings.max_octets is not None:
             self._octets -= sum([message.body_size for message in batch.messages])
         if is_dead_letter:
-            self._dead_letter(backing.unacked_messages(batch.seq_ids)[0], reason)
+            letters = list(zip(batch.seq_ids, batch.messages, strict=True))
+            awaiting = self._queue.awaiting
+            self._dead_letter(letters if awaiting is None else awaiting.with_promises(letters), reason)
         else:
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids)

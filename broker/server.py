@@ -327,7 +327,9 @@ class Server:
                     read = self._loop.create_future()
                     queue.after_next_run(partial(read.set_result, None))
                     await read
-            log.info("%r: turned %d messages round to put those on disk that publishers wait for", queue, count)
+            log.info(
+                "%r: turned %d messages round to put those on disk that publishers wait for", queue, count
+            )
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no socket is left, but no longer than that."""

@@ -218,13 +218,15 @@ class ConsumerAckQueue:
         """Unacked messages, with their promises; those that were damaged on disk are refused."""
         asked = list(seq_ids)
         found, waiting = self.inner.unacked_messages(asked)
+        if len(found) + len(waiting) < len(asked):
+            known = {seq_id for seq_id, _ in found}.union(waiting)
+            self.refuse([seq_id for seq_id in asked if seq_id not in known])
+        return self.with_promises(found), waiting
+
+    def with_promises(self, messages: Iterable[tuple[int, Message]]) -> list[tuple[int, Message]]:
+        """Unacked messages with what was promised of them: those that were read from disk know nothing of it."""
         unacked = self._unacked
-        if unacked:
-            if len(found) + len(waiting) < len(asked):
-                known = {seq_id for seq_id, _ in found}.union(waiting)
-                self.refuse([seq_id for seq_id in asked if seq_id not in known])
-            found = [(seq_id, _with_promise(message, unacked.get(seq_id))) for seq_id, message in found]
-        return found, waiting
+        return [(seq_id, _with_promise(message, unacked.get(seq_id))) for seq_id, message in messages]
 
     # -- all of them ------------------------------------------------------------------------------------------------
 
