@@ -144,7 +144,10 @@ def run(
 def declare(server, connection, name: str, **consume: object):
     """A queue, and perhaps a consumer for it."""
 
-    connection.receive(encode_method(1, make(Queue.Declare, 0, name, False, False, False, False, False, {})))
+    arguments = {"x-confirm-mode": ("longstr", consume["mode"])} if "mode" in consume else {}
+    connection.receive(
+        encode_method(1, make(Queue.Declare, 0, name, False, False, False, False, False, arguments))
+    )
     if consume:
         prefetch = consume.get("prefetch", 0)
         connection.receive(encode_method(1, make(Basic.Qos, 0, prefetch, False)))
@@ -253,6 +256,8 @@ CASES: dict[str, Callable[[int], float]] = {
     "hand over, ack each, prefetch 200": lambda n: simple(n, no_ack=False, prefetch=200),
     "hand over, ack multiple": lambda n: simple(n, no_ack=False, multiple=True),
     "hand over, ack each, confirm": lambda n: simple(n, no_ack=False, confirm=True),
+    "... consumer-ack": lambda n: simple(n, no_ack=False, confirm=True, mode="consumer-ack"),
+    "... consumer-ack-light": lambda n: simple(n, no_ack=False, confirm=True, mode="consumer-ack-light"),
     "properties differ each time, no ack": lambda n: simple(n, no_ack=True, vary=True),
     "1,500 octets, no ack": lambda n: simple(n, no_ack=True, body=b"x" * 1500),
     "fan-out to 5, no ack, per copy": fan_out,
