@@ -143,7 +143,6 @@ class Machine(RuleBasedStateMachine):
         self.queue = ConsumerAckQueue(inner)
         self.queue.on_loaded = self.wake
         self.is_light = False
-        self.queue.light = False
 
     def make(self) -> Any:
         if not self.has_disk:
@@ -398,10 +397,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(light=st.booleans())
     def change_mode(self, *, light: bool) -> None:
-        """Holds for what is published from now on."""
+        """Light is what is published from now on; where nothing is light any more, what is ready is not either."""
         if self.is_light is not light:
             self.note("change of mode")
-        self.is_light = self.queue.light = light
+        self.is_light = light
+        self.queue.set_light(light=light)
+        for copy in self.copies:
+            copy.light = copy.light and (light or copy.state != READY)
+        self.verify()
 
     @precondition(lambda self: self.has_disk)
     @rule(messages=st.sampled_from([0, 1, 3, 8, inf]), octets=st.sampled_from([0, 300, 2000, 1 << 40]))
