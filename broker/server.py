@@ -317,19 +317,21 @@ class Server:
     async def _spill(self, disk: Disk) -> None:
         """Put on disk what queues have only promised to publishers."""
         queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
-        for queue in filter(Spill.is_owed, queues):
-            spill = Spill(queue, disk.file_from)
-            count = spill.left
-            while spill.left:
-                if spill.step():
-                    await self._stored()
-                else:
-                    read = self._loop.create_future()
-                    queue.after_next_run(partial(read.set_result, None))
-                    await read
-            log.info(
-                "%r: turned %d messages round to put those on disk that publishers wait for", queue, count
-            )
+        for queue in queues:
+            count = queue.ready_count
+            spills = list(Spill.all_of(queue, disk.file_from))
+            for spill in spills:
+                while spill.left:
+                    if spill.step():
+                        await self._stored()
+                    else:
+                        read = self._loop.create_future()
+                        queue.after_next_run(partial(read.set_result, None))
+                        await read
+            if spills:
+                log.info(
+                    "%r: turned %d messages round to put those on disk that publishers wait for", queue, count
+                )
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no socket is left, but no longer than that."""

@@ -5,17 +5,19 @@ yet. They will send it again; but those that are gone for good by then cannot. S
 written as if it had come in standard mode: it may come twice then, and is never lost.
 
 The queue is turned round once, so that its order stays: each message is taken from its head, appended to its tail, and
-forgotten at its old place in the same commit. What is transient goes with the broker, as always.
+forgotten at its old place in the same commit. What is transient goes with the broker, as always. Each level of a queue
+with priorities is turned by itself: what is appended to the highest would be its head again and again.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from broker.amqp.properties import delivery_mode
 from broker.queue import Queue
 from broker.route import PERSISTENT_MODE
-from storage.backing_queue import Batch
+from storage.backing_queue import BackingQueue, Batch
 from storage.message import Message, Moved, Persistent
-from storage.priorities import parts
+from storage.priorities import PriorityQueue, parts
 from storage.variable_queue import VariableQueue
 
 STEP = 256
@@ -23,33 +25,47 @@ STEP = 256
 
 
 class Spill:
-    """One durable queue on its way to disk.
+    """One durable queue, or one level of it, on its way to disk.
 
     Args:
         queue: nobody consumes from it or publishes to it any more, and nothing of it is unacked.
+        part: what of it is turned round (see `storage.priorities.parts`).
         file_from: octets from which a content is written to a file of its own.
 
     """
 
-    def __init__(self, queue: Queue, file_from: int) -> None:
+    def __init__(self, queue: Queue, part: BackingQueue, file_from: int) -> None:
         self._queue = queue
         self._store = queue.store
+        self._part = part
         self._file_from = file_from
-        self.left = queue.ready_count
+        self.left = part.ready_count
         """Messages that have not had their turn."""
-        self._watermarks: dict[VariableQueue, int] = {}
+        self._watermark = 0
         """Up to where messages may have been delivered before."""
 
-    @staticmethod
-    def is_owed(queue: Queue) -> bool:
-        """Whether a queue has promised something that a restart would not break."""
-        return queue.durable and queue.awaiting is not None and queue.awaiting.promised_count > 0
+    @classmethod
+    def all_of(cls, queue: Queue, file_from: int) -> Iterator["Spill"]:
+        """What a queue needs: nothing unless it has promised something that a restart would break."""
+        if queue.durable and queue.awaiting is not None and queue.awaiting.promised_count > 0:
+            for part in parts((queue.store,)):
+                yield cls(queue, part, file_from)
 
     def step(self) -> bool:
         """Move some messages; false if the next one has to be read first: the queue is touched when it is here.
 
         The caller owes a commit after each step, or all of the queue would be in memory.
         """
+        store = self._store
+        if not isinstance(store, PriorityQueue):
+            return self._step()
+        store.narrow(self._part)
+        try:
+            return self._step()
+        finally:
+            store.recount()
+
+    def _step(self) -> bool:
         store = self._store
         taken = 0
         self.left = min(self.left, store.ready_count)  # some may have expired meanwhile
@@ -62,9 +78,8 @@ class Spill:
             self._turn_round(batch, expires)
             taken += len(batch.messages)
             self.left -= len(batch.messages)
-        if not self.left:
-            for queue, watermark in self._watermarks.items():
-                queue.redelivered_below = watermark
+        if not self.left and self._watermark and isinstance(self._part, VariableQueue):
+            self._part.redelivered_below = self._watermark
         return True
 
     def _turn_round(self, batch: Batch, expires: int) -> None:
@@ -82,7 +97,5 @@ class Spill:
         if copies:
             store.publish(copies, persistent=True, expires=expires)
         store.ack(left, moved=True)
-        if batch.redelivered:
-            for part in parts((store,)):
-                if isinstance(part, VariableQueue):
-                    self._watermarks[part] = part.next_seq
+        if batch.redelivered and isinstance(self._part, VariableQueue):
+            self._watermark = self._part.next_seq

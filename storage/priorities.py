@@ -108,6 +108,11 @@ class PriorityQueue(Generic[Level]):
         self.ready_count = sum([queue.ready_count for queue in self.levels.values()])
         self._filled = sum([1 << number for number, queue in self.levels.items() if queue.ready_count])
 
+    def narrow(self, queue: BackingQueue) -> None:
+        """Have the head be that of one level, and count what that has, until `recount`."""
+        self.ready_count = queue.ready_count
+        self._filled = sum([1 << number for number, level in self.levels.items() if level is queue])
+
     def _loaded(self) -> None:
         """A level has read something; what was damaged is not ready any more."""
         self.recount()

@@ -1,0 +1,62 @@
+"""What queues have promised is on disk when a broker has stopped in good order, each message in its place."""
+
+import pytest
+from fakes import Client, DiskNode, basic_consume
+
+from broker.amqp.commands import Basic, Confirm
+from broker.spill import Spill
+
+ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
+LEVELS = {"x-max-priority": ("signedint", 3)}
+
+
+@pytest.fixture
+def node(tmp_path):
+    return DiskNode(tmp_path)
+
+
+@pytest.fixture
+def client(node):
+    client = Client(node)
+    client.ask(Confirm.Select())
+    return client
+
+
+def stopped(node, *clients):
+    """The next server after this one was stopped in good order."""
+    for client in clients:
+        client.connection.lost()
+    node.run_turn()
+    for queue in node.vhosts["/"].queues.values():
+        for spill in Spill.all_of(queue, node.disk.file_from):
+            while spill.left:
+                if not spill.step():
+                    node.read()
+                node.commit()
+    return node.restarted()
+
+
+def found(node, queue="q"):
+    """What a consumer gets, with a star where it is redelivered; the node is closed."""
+    node.run_turn()
+    client = Client(node)
+    client.send(basic_consume(queue, "it", no_ack=True))
+    while node.disk.loads:
+        node.read()
+    deliveries = [sent for sent in client.take() if isinstance(sent.method, Basic.Deliver)]
+    node.disk.close()
+    return [sent.body.decode() + "*" * bool(sent.method.redelivered) for sent in deliveries]
+
+
+def test_each_level_of_a_queue_with_priorities_is_kept(node, client):
+    """What the lower ones hold is not passed over for what is turned round in the highest."""
+    client.declare("q", durable=True, arguments=ASKS | LEVELS)
+    node.commit()
+    for number in range(8):
+        client.publish("q", b"%d" % number, delivery_mode=2, priority=number % 4)
+    client.send(Basic.Qos(0, 3, False))
+    client.consume("q")
+
+    node = stopped(node, client)
+
+    assert ["3*", "7*", "2*", "6", "1", "5", "0", "4"] == found(node)
