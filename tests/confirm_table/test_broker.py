@@ -1,8 +1,9 @@
 """Cells of the table: a broker that is short of memory or disk, is stopped, or dies."""
 
-from confirm_table.cells import LIGHT, STANDARD, Stage, cell
+from confirm_table.cells import LIGHT, Stage, cell
 
 from broker.disk import paging
+from broker.spill import Spill
 
 
 @cell("disk-full")
@@ -74,13 +75,26 @@ def test_the_broker_is_killed(stage: Stage) -> None:
     assert ([] if stage.is_late else ["1*", "2*"]) == found_after(stage)
 
 
-@cell("graceful-stop", modes=(STANDARD,))
+def spill(stage: Stage) -> None:
+    """What a broker does that is stopped, when its clients are gone."""
+    for queue in stage.node.vhosts["/"].queues.values():
+        if Spill.is_owed(queue):
+            moving = Spill(queue, stage.node.config.storage.file_from)
+            while moving.left:
+                if moving.step():
+                    stage.commit()
+                else:
+                    stage.node.read()
+
+
+@cell("graceful-stop")
 def test_the_broker_is_stopped(stage: Stage) -> None:
     """What is persistent is there after it, whoever was waited for, but for what only a consumer had."""
     one_delivered_of_two(stage)
     for client in (stage.publisher, stage.consumer):
         client.connection.lost()
     stage.node.run_turn()
+    spill(stage)
     stage.restarted(stage.node.restarted())
 
     assert (["2"] if stage.mode == LIGHT else ["1*", "2"]) == found_after(stage)
