@@ -1,6 +1,7 @@
 """A pika publisher who wants confirms, and a broker for which consumers answer."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 
@@ -11,6 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from running import Running
 
 SECONDS = 20
+MODE = ("--set", "confirm.mode=consumer-ack")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -61,7 +63,7 @@ class Publisher:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[tuple[str, int]]:
     """The address of a broker that waits for consumers."""
-    with Running(tmp_path_factory.mktemp("broker"), "--set", "confirm.mode=consumer-ack") as running:
+    with Running(tmp_path_factory.mktemp("broker"), *MODE) as running:
         running.wait_for("Server startup complete")
         yield running.address
 
@@ -164,3 +166,31 @@ async def test_the_broker_gives_it_up(publisher, consumer):
     consumer.channel.queue_purge("given up")
 
     assert ("Basic.Nack", 1) == await publisher.next_told()
+
+
+async def test_a_stop_keeps_what_was_not_confirmed(tmp_path):
+    """Persistent messages that nobody has consumed are there after a stop, in order, and were never confirmed."""
+    with Running(tmp_path, *MODE) as running:
+        running.wait_for("Server startup complete")
+        publisher = Publisher(running.address)
+        await publisher.ready()
+        publisher.channel.queue_declare("q", durable=True)
+        for number in range(600):
+            publisher.channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        publisher.channel.basic_publish("", "q", b"transient")
+        await publisher.round_trip()
+        code, _, err = await asyncio.to_thread(running.stopped_by, signal.SIGTERM)
+        await asyncio.wait_for(publisher.closed, SECONDS)
+    assert (0, "") == (code, err)
+    assert publisher.told.empty()
+
+    with Running(tmp_path, *MODE) as running:
+        running.wait_for("Server startup complete")
+        with closing(pika.BlockingConnection(pika.ConnectionParameters(*running.address))) as connection:
+            channel = connection.channel()
+            count = channel.queue_declare("q", passive=True).method.message_count
+            found = [channel.basic_get("q", auto_ack=True) for _ in range(count)]
+
+    assert [(number, False) for number in range(600)] == [
+        (int(body), method.redelivered) for method, _, body in found
+    ]
