@@ -92,7 +92,6 @@ class Channel:
     __slots__ = (
         "acked",
         "ages",
-        "confirm_scheduled",
         "confirms",
         "consumers",
         "delivered",
@@ -139,7 +138,6 @@ class Channel:
         self.reply_consumer: Consumer | None = None
         # publishing
         self.confirms: StandardConfirms | None = None
-        self.confirm_scheduled = False
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -261,9 +259,10 @@ class Channel:
             return
         if self.confirms is not None:
             self.confirms.published()
-            self.schedule_confirms()
-        if not self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent):
-            self.refused(self.confirms.seq_no if self.confirms is not None else 0)
+            self.confirms.schedule()
+        is_taken = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
+        if not is_taken and self.confirms is not None:
+            self.confirms.refused(self.confirms.seq_no)
 
     def _rewritten(self, message: Message, special: Special, queues: Sequence[Queue]) -> Message:
         """The message without BCC, which a delay line still needs, and with the reply address filled in."""
@@ -298,10 +297,10 @@ class Channel:
         publisher: Publisher | None = None
         seq_no = 0
         if confirms is not None and (awaited or durable):
-            publisher, seq_no = self, confirms.seq_no
+            publisher, seq_no = confirms, confirms.seq_no
             confirms.hold(seq_no)
-        if awaited:
-            publisher = promise = Promise(self, seq_no, len(awaited) + bool(durable))
+        if awaited and confirms is not None:
+            publisher = promise = Promise(confirms, seq_no, len(awaited) + bool(durable))
             promised = Promised(message.address, message.content, message.channel_id, promise)
             for queue in awaited:
                 if not queue.put(promised):
@@ -320,21 +319,6 @@ class Channel:
                         message.accepted()
         return is_taken
 
-    def accepted(self, seq_no: int) -> None:
-        """All queues have a persistent message on disk, or need it there no more."""
-        confirms = self.confirms
-        if confirms is not None:
-            confirms.accepted(seq_no)
-            if not self.confirm_scheduled:
-                self.schedule_confirms()
-
-    def refused(self, seq_no: int) -> None:
-        """Some queue cannot keep a persistent message on disk."""
-        if self.confirms is not None:
-            self.confirms.refuse(seq_no)
-            if not self.confirm_scheduled:
-                self.schedule_confirms()
-
     def _send_content(self, message: Message) -> None:
         content = reframe(message.content, self.number, self.host.frame_max)
         self.outbox.pending += len(content)
@@ -342,13 +326,10 @@ class Channel:
 
     def schedule_confirms(self) -> None:
         """Have the confirms written at the end of the turn."""
-        if not self.confirm_scheduled:
-            self.confirm_scheduled = True
-            self.outbox.turn.channels.append(self)
+        self.outbox.turn.channels.append(self)
 
     def flush_confirms(self) -> None:
         """Write the confirms that are due."""
-        self.confirm_scheduled = False
         if self.confirms is not None:
             for tag, multiple, ack in self.confirms.take():
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
@@ -552,7 +533,9 @@ class Channel:
         """Give everything back: consumers leave, unacked messages are requeued. May be called again."""
         if self.tx is not None:
             self.rollback()  # what it settled is unacked again
-        self.confirms = None  # nobody is left to be told
+        if self.confirms is not None:
+            self.confirms.close()
+            self.confirms = None
         consumers = list(self.consumers.values())
         self.consumers.clear()
         left = []

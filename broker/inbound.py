@@ -255,8 +255,8 @@ class Inbound:
                     confirms = channel.confirms  # type: ignore[union-attr]
                     if confirms is not None:
                         confirms.seq_no += count
-                        if not channel.confirm_scheduled:  # type: ignore[union-attr]
-                            channel.schedule_confirms()  # type: ignore[union-attr]
+                        if not confirms.scheduled:
+                            confirms.schedule()
                     continue
             left = size - at
             if left < 11:
@@ -501,8 +501,8 @@ class Inbound:
         route.exchange.published_in += 1  # type: ignore[union-attr]
         if confirms is not None:
             confirms.seq_no += 1
-            if not channel.confirm_scheduled:
-                channel.schedule_confirms()
+            if not confirms.scheduled:
+                confirms.schedule()
 
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """A content header that did not arrive together with its publish."""

@@ -27,7 +27,7 @@ from broker.amqp.properties import (
 from broker.amqp.tables import Field, Table
 from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
-from confirm.promise import Promise, Publisher
+from confirm.promise import Promise
 from confirm.standard import StandardConfirms
 from exchanges.base import Exchange
 from storage.message import Message, Persistent, Promised
@@ -37,7 +37,7 @@ _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-class PublishingChannel(Publisher, Protocol):
+class PublishingChannel(Protocol):
     """What making messages needs of the channel they come by."""
 
     number: int
@@ -110,7 +110,7 @@ class Route:
         seq_no = confirms.seq_no + 1
         confirms.hold(seq_no, len(contents))
         return [
-            Persistent(address, content, number, channel, confirm, copies)
+            Persistent(address, content, number, confirms, confirm, copies)
             for confirm, content in enumerate(contents, seq_no)
         ]
 
@@ -141,7 +141,7 @@ class AwaitedRoute(Route):
         seq_no = confirms.seq_no + 1
         confirms.hold(seq_no, len(contents))
         return [
-            Promised(address, content, number, Promise(channel, confirm, copies))
+            Promised(address, content, number, Promise(confirms, confirm, copies))
             for confirm, content in enumerate(contents, seq_no)
         ]
 

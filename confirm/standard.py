@@ -11,6 +11,7 @@ Hot path: see docs/performance.md.
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -22,19 +23,40 @@ class Confirmation(NamedTuple):
     ack: bool
 
 
+def _nobody() -> None:
+    """Nobody wants to know."""
+
+
 class StandardConfirms:
     """The confirm state of one channel.
+
+    Args:
+        wake: called when something may be told that `take` has not been asked for since: it is owed a `take` soon.
 
     `published` and `hold` (which the receive loop writes out) and `take` are the hot path: a publish that every
     queue accepts at once costs an addition, and a whole turn of them one `multiple` ack. Only numbers held back cost
     more: a place in a set each, whatever their number, and nothing is ever walked twice.
     """
 
-    __slots__ = ("_low", "_nacked", "_refused", "_settled", "_taken", "_told", "held", "seq_no")
+    __slots__ = (
+        "_low",
+        "_nacked",
+        "_refused",
+        "_settled",
+        "_taken",
+        "_told",
+        "_wake",
+        "held",
+        "scheduled",
+        "seq_no",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], object] = _nobody) -> None:
         self.seq_no = 0
         """Number of the last publish; 0 before the first."""
+        self.scheduled = False
+        """A `take` is owed."""
+        self._wake = wake
         self.held: set[int] = set()
         """The open numbers."""
         self._low = 0  # no number up to here is open
@@ -45,7 +67,7 @@ class StandardConfirms:
         self._nacked: set[int] = set()  # told as nack, above _told: no multiple ack may cross them
 
     def published(self, count: int = 1) -> None:
-        """Number the next `count` publishes, taken for settled unless `hold` or `refuse` says otherwise."""
+        """Number the next `count` publishes, taken for settled unless `hold` or `refused` says otherwise."""
         self.seq_no += count
 
     def hold(self, first: int, count: int = 1) -> None:
@@ -55,19 +77,35 @@ class StandardConfirms:
         else:
             self.held.update(range(first, first + count))
 
+    def schedule(self) -> None:
+        """Have `take` called soon."""
+        if not self.scheduled:
+            self.scheduled = True
+            self._wake()
+
+    def close(self) -> None:
+        """Nobody is left to be told: whatever still comes is ignored."""
+        self._wake = _nobody
+        self.held.clear()
+        self._taken = -1
+
     def accepted(self, seq_no: int) -> None:
         """Every queue took responsibility for the message of a held number. Call once a number."""
         self.held.discard(seq_no)
         if seq_no <= self._taken:
             self._settled.append(seq_no)
+        if not self.scheduled:
+            self.scheduled = True
+            self._wake()
 
-    def refuse(self, seq_no: int) -> None:
+    def refused(self, seq_no: int) -> None:
         """Some queue cannot take its copy: the number is nacked, whatever the others say.
 
         May be called again before the next `take`.
         """
         self.held.discard(seq_no)
         self._refused.add(seq_no)
+        self.schedule()
 
     @property
     def unconfirmed_count(self) -> int:
@@ -78,6 +116,7 @@ class StandardConfirms:
 
     def take(self) -> list[Confirmation]:
         """What may be told now, in sending order; taking it counts as telling it."""
+        self.scheduled = False
         last = self.seq_no
         if self.held or self._refused or self._nacked or self._settled:
             return self._take_some()

@@ -24,7 +24,7 @@ def confirm_select(channel: Channel, method: Confirm.Select) -> None:
     if channel.tx is not None:
         raise precondition_failed("cannot switch from tx to confirm mode")
     if channel.confirms is None:
-        channel.confirms = StandardConfirms()
+        channel.confirms = StandardConfirms(channel.schedule_confirms)
         channel.host.forget_routes()
     if not method.nowait:
         channel.send(Confirm.SelectOk())

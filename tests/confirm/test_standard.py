@@ -39,7 +39,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     @rule()
     def publish_refused(self) -> None:
         """A publish that a queue refuses at once."""
-        self.confirms.refuse(self.number(REFUSED))
+        self.confirms.refused(self.number(REFUSED))
 
     @precondition(lambda self: self.numbers(HELD))
     @rule(data=st.data())
@@ -63,7 +63,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     def refuse(self, data: st.DataObject) -> None:
         """A commit has found no room."""
         number = data.draw(st.sampled_from(self.numbers(HELD)))
-        self.confirms.refuse(number)
+        self.confirms.refused(number)
         self.states[number] = REFUSED
 
     @rule()
@@ -158,7 +158,7 @@ def test_no_multiple_ack_covers_a_nacked_number():
     confirms = StandardConfirms()
     confirms.published(3)
     confirms.hold(1)
-    confirms.refuse(2)
+    confirms.refused(2)
 
     assert [(3, False, True), (2, False, False)] == confirms.take()
     confirms.published(2)
@@ -175,8 +175,8 @@ def test_a_held_number_that_is_refused_later_is_nacked():
     confirms.published(3)
     confirms.hold(1, 3)
     assert [] == confirms.take()
-    confirms.refuse(1)
-    confirms.refuse(3)
+    confirms.refused(1)
+    confirms.refused(3)
 
     assert [(1, False, False), (3, False, False)] == confirms.take()
     assert 1 == confirms.unconfirmed_count
