@@ -33,12 +33,11 @@ from broker.errors import (
     resource,
 )
 from broker.queue import Queue
-from broker.route import AwaitedRoute, Route, Special, saved_among
+from broker.route import AwaitedRoute, Route, Special, spread
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
-from confirm.promise import Promise, Publisher
 from confirm.standard import StandardConfirms
-from storage.message import Message, Persistent, Promised
+from storage.message import Message
 
 
 class ChannelHost(Protocol):
@@ -289,35 +288,7 @@ class Channel:
                 self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
                 self._send_content(message)
             return True
-        is_taken = True
-        confirms = self.confirms
-        awaited = [] if confirms is None else [queue for queue in queues if queue.awaits_consumers]
-        others = [queue for queue in queues if not queue.awaits_consumers] if awaited else queues
-        durable = saved_among(others, persistent=persistent)
-        publisher: Publisher | None = None
-        seq_no = 0
-        if confirms is not None and (awaited or durable):
-            publisher, seq_no = confirms, confirms.seq_no
-            confirms.hold(seq_no)
-        if awaited and confirms is not None:
-            publisher = promise = Promise(confirms, seq_no, len(awaited) + bool(durable))
-            promised = Promised(message.address, message.content, message.channel_id, promise)
-            for queue in awaited:
-                if not queue.put(promised):
-                    is_taken = False
-                    promise.refused()
-        if durable:
-            message = Persistent(
-                message.address, message.content, message.channel_id, publisher, seq_no, len(durable)
-            )
-        for queue in others:
-            if not queue.put(message):
-                is_taken = False
-                if isinstance(message, Persistent):
-                    message.refused()
-                    if queue.durable:
-                        message.accepted()
-        return is_taken
+        return spread(queues, message, self.confirms, persistent=persistent)
 
     def _send_content(self, message: Message) -> None:
         content = reframe(message.content, self.number, self.host.frame_max)

@@ -27,7 +27,7 @@ from broker.amqp.properties import (
 from broker.amqp.tables import Field, Table
 from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
-from confirm.promise import Promise
+from confirm.promise import Promise, Publisher
 from confirm.standard import StandardConfirms
 from exchanges.base import Exchange
 from storage.message import Message, Persistent, Promised
@@ -214,6 +214,50 @@ def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ..
     if persistent or any(queue.saves_all for queue in queues):
         return tuple(queue for queue in queues if queue.durable)
     return ()
+
+
+def spread(
+    queues: Sequence[Queue], message: Message, confirms: StandardConfirms | None, *, persistent: bool
+) -> bool:
+    """Put a published message into its queues, each as it keeps messages; false if one of them refuses it.
+
+    Args:
+        queues: any, at least one.
+        message: the message as it came.
+        confirms: those of its channel, which has just numbered it; None without any. A number that is refused must
+            be refused there, too: of a message that nothing is held for nobody else tells.
+        persistent: whether it was published as such.
+
+    """
+    is_taken = True
+    awaited = [] if confirms is None else [queue for queue in queues if queue.awaits_consumers]
+    others = [queue for queue in queues if not queue.awaits_consumers] if awaited else queues
+    durable = saved_among(others, persistent=persistent)
+    publisher: Publisher | None = None
+    promise: Promise | None = None
+    seq_no = 0
+    if confirms is not None and (awaited or durable):
+        publisher, seq_no = confirms, confirms.seq_no
+        confirms.hold(seq_no)
+        if awaited:
+            publisher = promise = Promise(confirms, seq_no, len(awaited) + bool(durable))
+            promised = Promised(message.address, message.content, message.channel_id, promise)
+            for queue in awaited:
+                is_taken = queue.put(promised) and is_taken
+    if durable:
+        message = Persistent(
+            message.address, message.content, message.channel_id, publisher, seq_no, len(durable)
+        )
+    for queue in others:
+        if not queue.put(message):
+            is_taken = False
+            if isinstance(message, Persistent):
+                message.refused()
+                if queue.durable:
+                    message.accepted()
+    if not is_taken and promise is not None:
+        promise.refused()
+    return is_taken
 
 
 def offer(queues: Sequence[Queue], message: Message) -> bool:
