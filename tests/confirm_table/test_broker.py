@@ -78,8 +78,7 @@ def test_the_broker_is_killed(stage: Stage) -> None:
 def spill(stage: Stage) -> None:
     """What a broker does that is stopped, when its clients are gone."""
     for queue in stage.node.vhosts["/"].queues.values():
-        if Spill.is_owed(queue):
-            moving = Spill(queue, stage.node.config.storage.file_from)
+        for moving in Spill.all_of(queue, stage.node.config.storage.file_from):
             while moving.left:
                 if moving.step():
                     stage.commit()
