@@ -96,6 +96,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--window", type=int, default=1000, help="messages that may wait for their confirm (default 1000)"
     )
+    made.add_argument(
+        "--quiet",
+        type=float,
+        metavar="PERCENT",
+        help="repeat a run beside which others took more, as in bench.compare",
+    )
     made.add_argument("--perf-test", default=perftest.VERSION, metavar="VERSION", help="PerfTest's version")
     made.add_argument(
         "--set",
@@ -143,7 +149,7 @@ def measure(options: argparse.Namespace, rates: dict[tuple[str, str], dict[int, 
         compare.print_setting(options, started, peers)
         for number, rung, name in turns(rungs(options.window), options.brokers, options.rounds):
             try:
-                run = compare.run_once(rung, started[name], number, options, folder)
+                run = compare.run_quietly(rung, started[name], number, options, folder)
             except perftest.PerfTestError as error:
                 print(f"{number:>5} {rung.name:<16}{name:<10}FAILED: {error}", flush=True)
                 failed += 1
