@@ -2,11 +2,12 @@
 
 The load is made of that of `load`: four publishers in confirm mode, whose messages have consumers, each with its habit, on queues of the broker's
 mode; one more consumer rejects half of what it gets, into a queue of dead letters, and one needs no acks. Two queues are standard
-and have no consumer. A fifth publisher sends to a queue that nobody consumes from, and waits. Beside them somebody publishes
+and have no consumer. A fifth publisher sends to queues that nobody consumes from, and waits. Beside them somebody publishes
 without confirms and in transactions, to all queues: what such a commit covers is owed by the broker, whatever its mode.
 
 In each cycle a consumer's or a publisher's connection may be cut, and another takes its place. Then the broker is killed, or
-told to stop while consumers hold deliveries and publishers wait: the last must not lose what is persistent. `promises` judges.
+told to stop while consumers hold deliveries and publishers wait, which must not lose what is persistent, or both: killed on its
+way to the end. `promises` judges.
 """
 
 import asyncio
@@ -37,10 +38,12 @@ from crash.site import Site, depths, until
 from pamqp import commands
 
 WORKED = ("c0", "c1", "c2", "c3")
-REJECTED, LETTERS, GREEDY, PATIENT = "r", "d", "n", "w"
+REJECTED, LETTERS, GREEDY, SORTED = "r", "d", "n", "p"
+PATIENT = ("w", SORTED, "e")
+LEVELS = 3
 KEPT = ("u0", "u1")
 CONSUMED = (*WORKED, REJECTED, GREEDY)
-QUEUES = (*CONSUMED, PATIENT, LETTERS, *KEPT)
+QUEUES = (*CONSUMED, *PATIENT, LETTERS, *KEPT)
 EXCHANGES = {
     "promised.mixed": ("c0", "c1", "u0"),
     "promised.some": ("c2", REJECTED, GREEDY),
@@ -48,15 +51,16 @@ EXCHANGES = {
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
     REJECTED: {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": LETTERS},
+    SORTED: {"x-max-priority": LEVELS},
+    "e": {"x-message-ttl": 3_600_000},
     **{queue: {"x-confirm-mode": "standard"} for queue in (LETTERS, *KEPT)},
 }
-STOP_EVERY = 3
 NOTED = ("consumed", "nacked", "unanswered", "let go", "spilled")
 
 
 def modes(mode: str) -> dict[str, str]:
     """The mode in effect in each queue that is not standard: with dead letters none is light."""
-    return dict.fromkeys((*WORKED, GREEDY, PATIENT), mode) | {REJECTED: MODES[0]}
+    return dict.fromkeys((*WORKED, GREEDY, *PATIENT), mode) | {REJECTED: MODES[0]}
 
 
 class Publisher(AnyPublisher):
@@ -79,11 +83,16 @@ class Publisher(AnyPublisher):
 
 
 class Patient(AnyPublisher):
-    """Publishes to a queue without a consumer, and waits."""
+    """Publishes to queues without a consumer, and waits: to a plain one, one with priorities, and one that expires."""
 
     def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
         """Where and what."""
-        return "", PATIENT, (PATIENT,), int(self.rng.random() * 3000), self.rng.random() < 0.75
+        queue = self.rng.choice(PATIENT)
+        return "", queue, (queue,), int(self.rng.random() * 3000), self.rng.random() < 0.75
+
+    def priority(self) -> int:
+        """By lot."""
+        return self.rng.randint(0, LEVELS)
 
 
 class Unconfirmed:
@@ -130,7 +139,7 @@ class Unconfirmed:
                 self.ledger.verdict(channel, number, multiple=True, ack=True)
 
     def _one(self, number: int, channel: int) -> bytes:
-        queue = self.rng.choice([*WORKED, GREEDY, PATIENT, *KEPT, *KEPT])
+        queue = self.rng.choice([*WORKED, GREEDY, *PATIENT, *KEPT, *KEPT])
         ident = self.ledger.next_id(channel)
         body = make_body(ident, fill(int(self.rng.random() * 1500), ident.seq))
         self.ledger.published(ident, (queue,), body[-8:])
@@ -331,6 +340,21 @@ class _Cycles:
             self.ledger.broke("O10", f"exit code {code} after SIGTERM")
         self.ledger.halted(CONSUMED)
 
+    async def kill_stopping(self, load: Load) -> None:
+        """Tell it to stop, and kill it on its way."""
+        await load.pause()
+        self.ledger.halting(CONSUMED)
+        process = self.site.running.process
+        process.terminate()
+        await asyncio.gather(*[link.lost for link in load.links])
+        await until(lambda: process.poll() is not None, self.rng.uniform(0, 0.05), 0.001)
+        self.site.kill()
+        await load.died()
+        if self.site.exit_code == 0:
+            self.ledger.halted(CONSUMED)
+        else:
+            self.ledger.died_stopping(CONSUMED)
+
     async def finish(self) -> None:
         """Without a fault every number has its verdict once all queues are empty; stop the broker."""
         await self.begin(drain_now=True)
@@ -360,16 +384,19 @@ async def consumer_acks(
     variants: Sequence[tuple[str, Sequence[str]]] = VARIANTS,
     enough: int = MANY,
     stall: float = STALL_SECONDS,
-    stop_every: int = STOP_EVERY,
+    stop_every: int = 3,
     **options: Any,
 ) -> Totals:
     """Kill a broker in a consumer-ack mode `count` times.
 
-    Every `stop_every`th time it is stopped instead, which does not count. The other arguments are those of `kills`.
+    Each `stop_every`th time, the first included, it is stopped instead, and every other time killed on its way; these do not
+    count. The other arguments are those of `kills`.
     """
     rng = random.Random(seed)
     site = Site(home, "--set", f"confirm.mode={mode}", **options)
-    ledger = site.ledger = Promises(modes(mode), without_acks={GREEDY}, letters={REJECTED: LETTERS})
+    ledger = site.ledger = Promises(
+        modes(mode), without_acks={GREEDY}, letters={REJECTED: LETTERS}, unordered={SORTED}
+    )
     cycles = _Cycles(site, ledger, rng, stall)
     totals = Totals(mode)
     began = time.monotonic()
@@ -382,11 +409,15 @@ async def consumer_acks(
             ready = await cycles.begin(*variant, drain_now=drain_now)
             load, counts = await cycles.work()
             owed, outstanding = ledger.owed(), load.outstanding
-            stopped = totals.cycles % stop_every == stop_every - 1
-            await (cycles.stop if stopped else cycles.kill)(load)
+            stopped = totals.cycles % stop_every == 0
+            end = cycles.kill
+            if stopped:
+                end = cycles.stop if totals.cycles // stop_every % 2 == 0 else cycles.kill_stopping
+            await end(load)
             totals.cycles += 1
             totals.counted += counts and not stopped
             totals.notes["stops"] += stopped
+            totals.notes["of these cut short"] += stopped and site.exit_code != 0
             totals.slowest_start = max(totals.slowest_start, site.ready_after)
             found = since(ledger.counts, before)
             say(

@@ -15,7 +15,7 @@ import random
 from typing import Any
 
 from crash.ledger import BodyError, Copy, Id, Ledger, Publication, make_body, read_body
-from crash.link import Link, LostError, publish_frames
+from crash.link import Link, LostError, property_octets, publish_frames
 from crash.publisher import Crowd, Windowed
 from pamqp import commands
 
@@ -89,7 +89,12 @@ class Publisher(Windowed):
         self.sizes[ident] = size
         self.octets_out += size
         self.out += 1
-        return publish_frames(key, body, exchange=exchange, persistent=persistent, mandatory=mandatory)
+        properties = property_octets(persistent=persistent, priority=self.priority())
+        return publish_frames(key, body, exchange=exchange, properties=properties, mandatory=mandatory)
+
+    def priority(self) -> int | None:
+        """That of the next message."""
+        return None
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
         """It is on its way no more."""

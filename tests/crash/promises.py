@@ -12,6 +12,7 @@ any other, also in such a queue. An honest observer of a promise knows:
     its consumer's connection cut      the same; what was acked last, too     GONE; what was on its way to it, too
     rejected, with dead letters        the dead letter is WAITING; once the publish is confirmed it is on disk
     the broker is killed               GONE                                   GONE
+    killed while it stops              there or not, in any order             the same
     stopped at work                    on disk from now on, if the broker     the same, if nobody consumed there;
                                        had it and it is persistent            else it may be, or it was delivered
 
@@ -68,6 +69,7 @@ class Promises(Ledger):
         modes: the mode in effect by queue; what is not named is standard.
         without_acks: queues whose consumers need no acks: what is handed to them may never arrive in a fault.
         letters: where dead letters go, by queue.
+        unordered: queues with priorities.
 
     """
 
@@ -77,9 +79,11 @@ class Promises(Ledger):
         *,
         without_acks: Collection[str] = (),
         letters: Mapping[str, str] | None = None,
+        unordered: Collection[str] = (),
     ) -> None:
         super().__init__()
         self.modes, self.without_acks, self.letters = modes, without_acks, letters or {}
+        self.unordered = unordered
         self._standard: set[tuple[int, int]] = set()
         """Channels without confirms."""
         self._open: dict[Id, list[Promise]] = {}
@@ -88,6 +92,8 @@ class Promises(Ledger):
         """Queues whose consumer's connection was cut, and the broker may not know it yet."""
         self._leaving: set[str] = set()
         """Queues whose consumer is closing its channel."""
+        self._cut_short: set[tuple[str, int, int]] = set()
+        """Queues, and channels by run and number, that have no order any more."""
         self._taken: set[Id] = set()
         """What the broker has for certain, in this run."""
 
@@ -158,7 +164,9 @@ class Promises(Ledger):
         return copy
 
     def _check_order(self, queue: str, ident: Id, copy: Copy) -> None:
-        if not isinstance(copy, Letter):  # in the order of the rejects
+        if isinstance(copy, Letter):
+            return  # in the order of the rejects
+        if queue not in self.unordered and (queue, *ident[:2]) not in self._cut_short:
             super()._check_order(queue, ident, copy)
 
     def acked(self, copies: Iterable[Copy]) -> None:
@@ -237,6 +245,26 @@ class Promises(Ledger):
                 promise.place, promise.why = GONE, "it was never written, and the broker died"
         self._next_run()
         super().died()
+
+    def died_stopping(self, consumed: Collection[str]) -> None:
+        """The broker was killed while it stopped, with consumers on these queues: what is persistent may be on disk.
+
+        A queue that was being turned round is found as far as that had come, its front behind its rear.
+        """
+        self._cut_short |= {
+            (queue, *ident[:2]) for queue in self.modes for ident in self._queues.get(queue, ())
+        }
+        for promise in self._promises():
+            if promise.place is GONE:
+                continue
+            with_consumer = promise.light and promise.queue in consumed and promise.place in {HELD, ACKED}
+            if with_consumer or not promise.publication.persistent:
+                promise.place, promise.why = GONE, "it was not to be written"
+            else:
+                promise.place = DOUBTFUL
+            promise.written = True
+        self._next_run()
+        self._restart(acks_known=False, marked=False)  # it may have said that it has stopped
 
     def halting(self, consumed: Collection[str]) -> None:
         """The broker is about to be told to stop, with consumers at work on these queues."""

@@ -24,6 +24,9 @@ from crash.mutants import run as mutants  # noqa: E402
 MEMORY = Path("/dev/shm")
 DEFAULTS = {"points": 100, "faults": 200, "torn": 20_000, "control": 1}
 
+LINES = {"points": 4, "torn": 0, **dict.fromkeys(promises.MODES, 1.5)}
+"""Printed for each one of the number; 0 for a hundred in all."""
+
 
 class Progress:
     """Prints lines as they come, each with how far the campaign is."""
@@ -127,7 +130,7 @@ def main() -> int:
     print(f"{arguments.campaign}: {count}, seed {arguments.seed}", flush=True)
     folder = arguments.home or (MEMORY if where == "memory" and MEMORY.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="leveret-crash-", dir=folder) as home:
-        lines = count * {"points": 4, "torn": 0}.get(arguments.campaign, 1) or 100
+        lines = int(count * LINES.get(arguments.campaign, 1)) or 100
         totals = campaign(Path(home), count, arguments.seed, Progress(lines))
     print("\n".join(totals.lines()))
     return 1 if totals.failed else 0

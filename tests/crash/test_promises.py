@@ -152,6 +152,18 @@ class TestHonestHistories:
         assert [] == books.found
         assert 2 == books.ledger.counts["spilled"]
 
+    def test_a_stop_that_is_cut_short_may_have_kept_what_is_persistent(self, books):
+        """In any order; what a commit had covered is there."""
+        *_, ready = [books.publish("q") for _ in range(2)]
+        first, second = books.committed("q", 2)
+        books.ledger.taken(books.channel)
+        books.ledger.halting(["q"])
+        books.ledger.died_stopping(["q"])
+        for ident in (second, ready, first):
+            books.ack("q", ident)
+        books.ledger.drained("q")
+        assert [] == books.found
+
     def test_a_stop_loses_what_a_light_queue_has_delivered(self, books):
         """What may be on its way to a consumer, too, but not what nobody consumes."""
         books.deliver("light", books.publish("light"))
@@ -256,6 +268,13 @@ class TestAnswered:
         """It is persistent, and the broker had it."""
         books.publish("q")
         books.stop()
+        books.ledger.drained("q")
+        assert ["O1"] == books.found
+
+    def test_a_message_without_confirms_that_a_stop_cut_short_takes(self, books):
+        """It was on disk before the stop, and had only to stay there."""
+        books.committed("q")
+        books.ledger.died_stopping(["q"])
         books.ledger.drained("q")
         assert ["O1"] == books.found
 

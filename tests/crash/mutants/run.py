@@ -105,6 +105,7 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "first_copy_confirms": (_answered, str),
     "requeue_forgets": (_answered_in_the_end, str),
     "lost_is_confirmed": (_answered_lightly, str),
+    "promises_unwritten": (_answered, str),
     "open_reader": (_filled, why_no_small_disks),
 }
 """What catches each, and why that cannot be run here."""
