@@ -16,6 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
 	bench-store bench-backlog bench-delayed bench-stalls bench-transactions bench-ladder bench-paper conformance definitions-roundtrip fuzz fuzz-long model \
+	confirm-properties \
 	crash powercut crash-points faults torn mutants disk-full churn clean
 
 help:
@@ -29,6 +30,7 @@ help:
 	@echo "make definitions-roundtrip  definitions to a real RabbitMQ and back"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
 	@echo "make model        the queue on disk beside a list, 50,000 times 100 operations"
+	@echo "make confirm-properties  100,000 messages through random publishers and consumers in each confirm mode, MESSAGES="
 	@echo "make crash        1000 kills under load, N=10 for ten, MODE=consumer-ack or consumer-ack-light for one of these;"
 	@echo "                  also powercut, crash-points, faults, torn, mutants, disk-full"
 	@echo "make churn        half an hour of coming and going, SECONDS=60 for a minute"
@@ -135,6 +137,9 @@ fuzz-long: $(VENV)/.installed-test
 
 model: $(VENV)/.installed-test
 	PYTHONPATH=. $(BIN)/python tests/storage/test_variable_queue.py $(or $(EXAMPLES),50000) $(or $(STEPS),100)
+
+confirm-properties: $(VENV)/.installed-test
+	$(BIN)/python tests/promises/run.py --messages $(or $(MESSAGES),100000) $(ARGS)
 
 crash: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/run.py $(or $(MODE),crash) -n $(or $(N),1000) $(ARGS)

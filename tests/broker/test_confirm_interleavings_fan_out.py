@@ -232,3 +232,25 @@ def test_an_exchange_without_queues_behind_it(world: World, mode: str) -> None:
     assert ["1 basic.ack delivery_tag=2"] == world.client.sent()
     world.client.publish(exchange=exchange, body=b"3", mandatory=True)
     assert ["basic.return", "basic.ack"] == [line.split()[1] for line in world.client.sent()]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("delivery_mode", [1, 2])
+@pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
+def test_a_standard_queue_that_refuses(world: World, mode: str, delivery_mode: int, outcome: str) -> None:
+    """One nack where a full standard queue refuses what another waits for consumers with, whatever these say."""
+    names = world.begin(STANDARD, mode)
+    for name in names:
+        world.send(make(Queue.Purge, 0, name, False))
+    world.node.vhosts["/"].policies.set(
+        "full", f"^{names[0]}$", {"max-length": 0, "overflow": "reject-publish"}
+    )
+    world.node.run_turn()
+    world.look()
+    world.told.clear()
+    world.client.publish(exchange=f"x{world.scripts}", body=b"1", delivery_mode=delivery_mode)
+    world.look()
+
+    assert ["nack 2"] == world.told
+    world.do(outcome, names[1])
+    assert ["nack 2"] == world.told

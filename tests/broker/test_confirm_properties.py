@@ -1,0 +1,190 @@
+"""The short form of `make confirm-properties`, and whether its ledger objects to what no honest broker does."""
+
+from pathlib import Path
+
+import pytest
+from promises.ledger import Book, Channel, Ledger, Published, make_body
+from promises.walk import CONSUMER_ACK, LIGHT, MODES, STANDARD, run
+
+MESSAGES = 3000
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_short_walk(mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever publishers and consumers do, every number has one verdict, the right one, and nothing is left."""
+    ledger = run(tmp_path, mode, 1, MESSAGES, checked=True)
+    assert [] == ledger.violations
+    assert [] == [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    counts = ledger.counts
+    confirmed = sum(channel.seq for channel in ledger.channels.values() if channel.confirms)
+    assert confirmed == counts["ack"] + counts["nack"] + counts["unheard"]
+    assert 0 == counts["outstanding"]
+    assert min(counts["ack"], counts["nack"], counts["given back"], counts["dead letters"]) > 100
+
+
+class World:
+    """A ledger with a queue and a publisher."""
+
+    def __init__(self, mode: str = CONSUMER_ACK, **queue: bool) -> None:
+        self.ledger = Ledger()
+        self.book = Book("q", mode=mode, **queue)
+        self.channel = self.ledger.open_channel(confirms=True)
+
+    def publish(self, *, books: list[Book] | None = None, mandatory: bool = False) -> Published:
+        books = [self.book] if books is None else books
+        message = self.ledger.published(
+            self.channel, books, persistent=True, mandatory=mandatory, expires=False
+        )
+        self.ledger.sent(message.copies.values())
+        return message
+
+    def told(self, number: int, *, ack: bool = True, multiple: bool = False) -> None:
+        self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack)
+
+    def deliver(self, seq: int, channel: Channel | None = None, *, redelivered: bool = False):
+        body = make_body(channel or self.channel, seq, 3)
+        return self.ledger.delivered(self.book, "c", body, redelivered=redelivered)
+
+    @property
+    def oracles(self) -> list[str]:
+        return [text.partition(":")[0] for text in self.ledger.violations]
+
+
+def test_an_honest_broker_is_not_objected_to() -> None:
+    """An ack after the consumer's, a nack after a purge, and nothing else."""
+    world = World()
+    for _ in range(3):
+        world.publish()
+    world.ledger.settled(world.deliver(1))
+    world.told(1)
+    world.ledger.settled(world.deliver(2))
+    world.ledger.purged(world.book)
+    world.told(2)
+    world.told(3, ack=False)
+    world.ledger.check_open()
+    world.ledger.check_end()
+    world.ledger.check_empty(world.book)
+
+    assert [] == world.oracles
+
+
+def test_an_ack_without_a_consumer() -> None:
+    """Nobody has acked it."""
+    world = World()
+    world.publish()
+    world.deliver(1)
+    world.told(1)
+
+    assert ["ack"] == world.oracles
+
+
+def test_an_ack_before_the_commit() -> None:
+    """A standard queue has to have it on disk."""
+    world = World(STANDARD)
+    world.publish()
+    world.told(1)
+    world.publish()
+    world.ledger.commits += 1
+    world.told(2)
+
+    assert ["ack"] == world.oracles
+
+
+def test_an_ack_for_a_dead_letter_that_never_comes() -> None:
+    """What is no consumer's and no dead letter is lost."""
+    world = World(dies=True)
+    for _ in range(2):
+        world.publish()
+    world.told(2, multiple=True)
+    world.ledger.dead("q", make_body(world.channel, 1, 0))
+    world.ledger.check_end()
+
+    assert ["ack"] == world.oracles
+
+
+def test_a_nack_of_what_was_consumed() -> None:
+    """A broker that loses nothing does not nack."""
+    world = World()
+    world.publish()
+    world.ledger.settled(world.deliver(1))
+    world.told(1, ack=False)
+    world.publish()
+    world.told(2, ack=False)
+
+    assert ["nack", "nack"] == world.oracles
+
+
+@pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
+def test_a_second_verdict(mode: str) -> None:
+    """Each number has one."""
+    world = World(mode)
+    world.publish()
+    world.ledger.purged(world.book)
+    world.told(1, ack=False)
+    world.told(1, ack=False)
+
+    assert ["verdict"] == world.oracles
+
+
+def test_a_number_that_is_forgotten() -> None:
+    """What is settled has its verdict in that turn; what is not has it in the end."""
+    world = World()
+    world.publish()
+    world.ledger.settled(world.deliver(1))
+    world.ledger.check_open()
+    world.ledger.check_end()
+
+    assert ["late", "verdict"] == world.oracles
+
+
+def test_an_ack_before_the_return() -> None:
+    """A mandatory message without a queue comes back first."""
+    world = World()
+    world.publish(books=[], mandatory=True)
+    world.told(1)
+    message = world.publish(books=[], mandatory=True)
+    world.ledger.returned(world.channel, make_body(world.channel, message.seq, 0))
+    world.told(2)
+
+    assert ["verdict"] == world.oracles
+
+
+def test_wrong_deliveries() -> None:
+    """Not again once it is gone, marked if it was seen, in order, and only what was published."""
+    world = World()
+    for _ in range(4):
+        world.publish()
+    world.ledger.given_back(world.deliver(1))
+    world.deliver(1)
+    assert ["delivery"] == world.oracles  # not marked
+    world.deliver(1, redelivered=True)
+    assert 2 == len(world.oracles)  # is with a consumer
+    world.deliver(3)
+    world.deliver(2)
+    assert 3 == len(world.oracles)  # out of order
+    world.deliver(7)
+    assert 4 == len(world.oracles)  # never published
+    world.ledger.purged(world.book)
+    world.deliver(4)
+    assert 5 == len(world.oracles)  # purged
+
+
+def test_a_light_copy_that_comes_back() -> None:
+    """Nothing is kept of it, so it cannot be delivered again, and its number is nacked."""
+    world = World(LIGHT)
+    world.publish()
+    world.ledger.given_back(world.deliver(1))
+    world.ledger.check_open()
+    world.told(1, ack=False)
+    world.deliver(1, redelivered=True)
+
+    assert ["late", "delivery"] == world.oracles
+
+
+def test_a_message_that_nobody_ever_got() -> None:
+    """A queue that discards nothing gives everything to somebody."""
+    world = World(STANDARD)
+    world.publish()
+    world.ledger.check_empty(world.book)
+
+    assert ["delivery"] == world.oracles
