@@ -87,13 +87,17 @@ def leads_nowhere(stage: Stage, arguments: Table) -> None:
 
 @cell("ttl-nowhere")
 def test_an_expired_message_that_leads_nowhere(stage: Stage) -> None:
-    """A dead letter for nobody is no better than none."""
+    """A dead letter for nobody is no better than none; also where the exchange is gone."""
     leads_nowhere(stage, TTL)
     stage.publish()
 
     stage.node.pass_time(100)
 
     assert (stage.late("nack 1") or ["ack 1"]) == stage.verdicts()
+    stage.ask(make(Exchange.Delete, 0, "dlx", False, False))
+    stage.publish()
+    stage.node.pass_time(100)
+    assert (stage.late("nack 2") or ["ack 2"]) == stage.verdicts()
     assert (0, 0) == stage.counts()
     assert 0 == stage.written()
 
