@@ -97,6 +97,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     io_batch: int = 256
     file_from: int = 4 * 1024 * 1024
     commit_interval: float = 0.002
+    early_confirm: bool = True
     sync: bool = True
     ram_limit: int = 128 * 1024 * 1024
     paging_ratio: float = 0.5

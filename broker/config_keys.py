@@ -164,7 +164,12 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="Persistent messages from this size on are kept in files of their own."),
     Key(name="storage.commit_interval", kind="duration", default="2ms", unit="ms", low=0,
         attribute="storage.commit_interval", origin="Leveret",
-        doc="Time between two commits under load. An idle broker commits at once."),
+        doc="Time between two commits under load. An idle broker commits at once, and one that becomes idle before it "
+        "is over, if it is longer than that."),
+    Key(name="storage.early_confirm", kind="bool", default="true", attribute="storage.early_confirm",
+        origin="Leveret",
+        doc="`false`: messages that are consumed before their commit are written nevertheless, and confirmed "
+        "after it, as RabbitMQ 3.6 did; for measurements."),
     Key(name="storage.ram_limit", kind="size", default="134217728", unit="bytes", low=1048576,
         attribute="storage.ram_limit", origin="Leveret",
         doc="Memory that the messages of all queues may take before they are paged to disk; a single queue may "

@@ -24,6 +24,7 @@ from storage.environment import Environment
 from storage.errors import DiskFullError, StorageError
 from storage.invariants import check
 from storage.journal import Journal
+from storage.late import LateQueue
 from storage.loading import LoadRequest
 from storage.memory_monitor import MemoryMonitor
 from storage.priorities import PriorityQueue, level_qid, parts, queue_qid
@@ -32,6 +33,10 @@ from storage.sub_queues import Pager
 from storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
+
+FLUSHES = 2
+"""Of the data and of the root page for each commit, of the file and of its name for each body in a file of its own."""
+_CHECKED = ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", "loaded", "set_ram_target")
 
 
 class Room(NamedTuple):
@@ -50,25 +55,21 @@ class Room(NamedTuple):
         return self.unused / self.file if self.file else 0.0
 
 
-class CheckedQueue(VariableQueue):
-    """A variable queue that checks its invariants after every operation (`storage.check_invariants`)."""
+def _checking(queue_class: type[VariableQueue]) -> type[VariableQueue]:
+    """The same queues, checking their invariants after every operation (`storage.check_invariants`)."""
 
-    __slots__ = ()
+    def checked(name: str) -> Callable[..., Any]:
+        operation = getattr(queue_class, name)
 
+        def run_and_check(queue: VariableQueue, *args: Any, **options: Any) -> Any:
+            result = operation(queue, *args, **options)
+            check(queue)
+            return result
 
-def _checked(name: str) -> Callable[..., Any]:
-    operation = getattr(VariableQueue, name)
+        return run_and_check
 
-    def run_and_check(queue: VariableQueue, *args: Any, **options: Any) -> Any:
-        result = operation(queue, *args, **options)
-        check(queue)
-        return result
-
-    return run_and_check
-
-
-for _name in ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", "loaded", "set_ram_target"):
-    setattr(CheckedQueue, _name, _checked(_name))
+    operations = {name: checked(name) for name in _CHECKED}
+    return type("Checked" + queue_class.__name__, (queue_class,), {"__slots__": (), **operations})
 
 
 class Disk:
@@ -98,7 +99,8 @@ class Disk:
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
-        self._queue_class = CheckedQueue if config.check_invariants else VariableQueue
+        queue_class = VariableQueue if config.early_confirm else LateQueue
+        self._queue_class = _checking(queue_class) if config.check_invariants else queue_class
         self._host: StorageHost
         self.commits: CommitTask
         self._reader: Reader
@@ -213,12 +215,13 @@ class Disk:
                 )
         journal = self.journal
         log.info(
-            "storage: commits=%d written=%d early=%d bytes=%d paged=%d slowest_commit_ms=%.1f",
+            "storage: commits=%d written=%d early=%d bytes=%d paged=%d flushes=%d slowest_commit_ms=%.1f",
             journal.commits,
             journal.written,
             journal.early,
             journal.octets_written,
             journal.paged_out,
+            FLUSHES * (self.environment.store.commits * self.config.sync + self.commits.files),
             self.commits.slowest * 1000,
         )
         self.close()

@@ -114,6 +114,9 @@ class Journaled(Protocol):
     def stored(self, entries: list[Entry]) -> None:
         """Entries that shall be evicted are on disk now."""
 
+    def unstored(self, entries: Iterable[Entry]) -> None:
+        """Entries have found no room: those that are still needed are NEW again, and their publishers know."""
+
 
 class Journal:
     """The changes that are not on disk yet.
@@ -126,8 +129,10 @@ class Journal:
     """
 
     __slots__ = (
+        "_buried",
         "_dirty",
         "_file_waiters",
+        "_late_waiters",
         "_moved_refs",
         "_next_msg_id",
         "_queues",
@@ -163,6 +168,10 @@ class Journal:
         self._sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
         self._waiters: list[Callable[[bool], object]] = []
+        self._late_waiters: list[Callable[[bool], object]] = []
+        """Who waits for ends that could only be noted when the last commit was done."""
+        self._buried = False
+        """There are such ends."""
         self.in_flight: Batch | None = None
         self.octets = 0
         """Octets of memory that wait for a cut, about; some of them may be settled already."""
@@ -240,6 +249,14 @@ class Journal:
                 self._moved_refs.append(entry.msg_id)
             else:
                 self._unrefs.append((block.paged, entry.msg_id))
+
+    def bury(self, entry: Entry) -> None:
+        """The same of a record that was not needed any more before it was written, and is written by now.
+
+        Only while a batch is settled. Whoever has waited for that batch waits for this end, too.
+        """
+        self._buried = True
+        self.dead(entry)
 
     def sweep(self, qid: int, first: int, stop: int) -> None:
         """Everything of a queue from seq_id `first` to before `stop` is gone."""
@@ -386,7 +403,14 @@ class Journal:
                 self._settle_entries(queue, entries)
         else:
             self._note_again(batch, error)
-        for waiter in batch.waiters:
+        due, self._late_waiters = self._late_waiters, []
+        if self._buried:
+            self._buried = False
+            self._late_waiters = batch.waiters
+            self.urgent |= bool(batch.waiters)
+        else:
+            due = due + batch.waiters
+        for waiter in due:
             waiter(error is None)
 
     @staticmethod
@@ -430,6 +454,7 @@ class Journal:
                         not_written.add(entry.msg_id)
                     elif message.in_file:  # nobody needs the file any more
                         self._unrefs.append((False, entry.msg_id))
+            queue.unstored(entries)
             self.touch(queue)
         if not_written:  # other copies will be written under that number, and nobody may take theirs away
             self._unrefs = [each for each in self._unrefs if each[1] not in not_written]
@@ -503,8 +528,10 @@ class Journal:
 
     def file_failed(self, msg_id: int) -> None:
         """There was no room for the file: the publisher is refused, the message stays in memory."""
-        message, _ = self.files[msg_id]
+        message, copies = self.files[msg_id]
         message.refused()
+        for queue, entry in copies:
+            queue.unstored((entry,))
         failed = [waiter for waiter in self._file_waiters if msg_id in waiter[0]]
         for waiter in failed:
             self._file_waiters.remove(waiter)

@@ -284,6 +284,9 @@ class SubQueues:
                     journal.early += 1
                     entry.message.accepted()  # type: ignore[union-attr]
 
+    def unstored(self, entries: Iterable[Entry]) -> None:
+        """Entries have found no room (the journal calls this); what is settled is not among them any more."""
+
     def _q3(self) -> deque[Entry]:
         if self.q3 is NO_ENTRIES:
             self.q3 = deque()

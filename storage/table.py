@@ -71,6 +71,7 @@ class Table:
         """Sweeps that are marked as done and not yet carried out to their end."""
         self.unlink: list[int] = []
         """Files whose last reference went with the commit under way."""
+        self.commits = 0
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Any]:
@@ -79,6 +80,7 @@ class Table:
         try:
             with self.env.begin(write=True) as txn:
                 yield txn
+            self.commits += 1
         except BaseException:
             self.unfinished, self.unlink, self.span = before
             raise

@@ -45,6 +45,9 @@ class Writer:
     def stored(self, entries: list[Entry]) -> None:
         raise AssertionError(entries)
 
+    def unstored(self, entries: list[Entry]) -> None:
+        """They are still needed."""
+
     def write(self, *seq_ids: int, size: int = 10, paged: bool = False, copies: int = 1) -> list[Entry]:
         """Note messages and commit all that was noted."""
         message = Persistent(ADDRESS, bytes(size), 1, None, 0, copies)

@@ -37,6 +37,9 @@ class FakeQueue:
     def stored(self, entries: list[Entry]) -> None:
         self.evicted += entries
 
+    def unstored(self, entries: list[Entry]) -> None:
+        """They are still needed."""
+
     def take(self, message: Persistent, seq_id: int) -> Entry:
         entry = Entry(seq_id, message, len(message.content), durable=True)
         self.journal_fresh.append(entry)

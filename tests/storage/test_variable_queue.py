@@ -35,6 +35,7 @@ from storage.environment import Environment, pack_blob
 from storage.errors import DiskFullError
 from storage.invariants import check
 from storage.journal import Batch, Journal
+from storage.late import LateQueue
 from storage.loading import Loaded, LoadRequest, Range
 from storage.message import Message, Persistent
 from storage.recovery import recover, saved_rows
@@ -67,12 +68,18 @@ class Copy:
         self.fetched = False
         self.expires = 0
         self.moved = False
+        self.deleted = False
+        """Its queue was, while it was there."""
         self.disk = NOWHERE
         """Where it is on its way to the disk; NOWHERE for one that shall not get there."""
         self.on_disk = False
         """It would be found after a crash now."""
         self.death = NOWHERE
         """Where its end is on its way to the disk."""
+
+    def is_needed(self, *, late: bool) -> bool:
+        """Whether it has to be written, if it is not written yet."""
+        return self.state != GONE or (late and not self.moved and not self.deleted)
 
 
 class ModelQueue:
@@ -117,6 +124,10 @@ def name_of(message: Message) -> int:
 
 class Machine(RuleBasedStateMachine):
     """A broker's storage without a broker."""
+
+    make_queue: type[VariableQueue] = VariableQueue
+    late = False
+    """What is settled before its commit is written nevertheless, and confirmed then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +187,9 @@ class Machine(RuleBasedStateMachine):
         self.reduce_memory_use(0)
 
     def declare(self) -> None:
-        queue = VariableQueue(self.pager, next(self.ids), durable=True, next_seq=self.environment.boot << 40)
+        queue = self.make_queue(
+            self.pager, next(self.ids), durable=True, next_seq=self.environment.boot << 40
+        )
         self.queues[queue.qid] = ModelQueue(queue)
         self.journal.put("defs", queue.qid.to_bytes(8, "big"), b"")
         self.noted_definitions.append((queue.qid, True))
@@ -186,7 +199,7 @@ class Machine(RuleBasedStateMachine):
 
     def make(self, qid: int, *, durable: bool) -> VariableQueue:
         first = self.environment.boot << 40 if durable else 0
-        queue = VariableQueue(self.pager, qid, durable=durable, next_seq=first)
+        queue = self.make_queue(self.pager, qid, durable=durable, next_seq=first)
         queue.target_ram_count = self.target
         return queue
 
@@ -224,7 +237,7 @@ class Machine(RuleBasedStateMachine):
             del publisher.open[seq_no]
         for seq_no in publisher.accepts:
             copies = publisher.open.pop(seq_no)
-            assert all(copy.disk == WRITTEN or copy.state == GONE for copy in copies)
+            assert all(copy.disk == WRITTEN or not copy.is_needed(late=self.late) for copy in copies)
         publisher.accepts.clear()
         publisher.refusals.clear()
 
@@ -252,7 +265,7 @@ class Machine(RuleBasedStateMachine):
             copy.expires = expires
             copy.fetched = state != READY
             if message.persistent and model.queue.durable:
-                if state != GONE:
+                if copy.is_needed(late=self.late):
                     copy.disk = NOTED if len(message.content) < FILE_FROM else IN_FILE
                 self.publisher.open[copy.name].append(copy)
             model.copies[seq_id] = copy
@@ -363,9 +376,26 @@ class Machine(RuleBasedStateMachine):
         chosen = self.choose(model.having(UNACKED), seed)
         for copy in chosen:
             copy.state = GONE
-        if any(copy.disk == WRITING for copy in chosen):
-            self.note("acked in flight")
         model.queue.ack([copy.seq_id for copy in chosen])
+        self.verify()
+
+    @precondition(
+        lambda self: self.batch is None and any(not each.queue.ready_count for each in self.all_queues)
+    )
+    @rule(number=st.integers(0, 5), count=st.integers(1, 6), size=st.sampled_from([0, 400, 2100]))
+    def ack_in_flight(self, number: int, count: int, size: int) -> None:
+        """Messages are settled while their commit is under way."""
+        model = self.pick(number, lambda model: not model.queue.ready_count)
+        first = model.queue.next_seq
+        messages = [self.new([model], size, persistent=True) for _ in range(count)]
+        self.add(model, messages, UNACKED)
+        model.queue.publish_delivered(messages, ack_required=True, persistent=model.queue.durable)
+        if self.journal.has_work:
+            self.cut()
+        for seq_id in range(first, first + count):
+            model.copies[seq_id].state = GONE
+        self.note("acked in flight")
+        model.queue.ack(range(first, first + count))
         self.verify()
 
     @precondition(lambda self: any(model.queue.unacked_count for model in self.all_queues))
@@ -461,6 +491,7 @@ class Machine(RuleBasedStateMachine):
         unacked = model.having(UNACKED)
         for copy in model.copies.values():
             copy.state = GONE
+            copy.deleted = True
         model.queue.delete()
         if model.queue.durable:
             qid = model.queue.qid
@@ -511,7 +542,7 @@ class Machine(RuleBasedStateMachine):
     def cut(self) -> None:
         for copy in self.every_copy():
             if copy.disk == NOTED:
-                copy.disk = WRITING if copy.state != GONE else NOWHERE
+                copy.disk = WRITING if copy.is_needed(late=self.late) else NOWHERE
             elif copy.disk == WRITTEN and copy.state == GONE and copy.death == NOWHERE:
                 copy.death = WRITING
         self.writing_definitions, self.noted_definitions = self.noted_definitions, []
@@ -624,11 +655,25 @@ class Machine(RuleBasedStateMachine):
         self.commit(())
         self.settle()
 
+    @rule()
+    def wait(self) -> None:
+        """Somebody wants to know when all that was settled so far is written down."""
+        ended = [copy for copy in self.every_copy() if copy.state == GONE and not copy.moved]
+
+        def told(stored: bool) -> None:
+            self.note("waited for a commit")
+            assert not stored or not any(copy.on_disk for copy in ended)
+
+        self.journal.when_all_safe(told)
+
     @precondition(lambda self: self.journal.files)
     @rule(room=st.sampled_from([True, True, True, False]))
     def write_file(self, room: bool) -> None:
         msg_id, (message, _) = next(iter(self.journal.files.items()))
         if not room:
+            for copy in self.every_copy():
+                if copy.disk == IN_FILE and copy.name == name_of(message) and copy.state == GONE:
+                    copy.disk = NOWHERE
             self.journal.file_failed(msg_id)
         else:
             self.note("file")
@@ -636,7 +681,7 @@ class Machine(RuleBasedStateMachine):
             path.write_bytes(pack_blob(msg_id, message.content) + message.content)
             for copy in self.every_copy():
                 if copy.disk == IN_FILE and copy.name == name_of(message):
-                    copy.disk = NOTED if copy.state != GONE else NOWHERE
+                    copy.disk = NOTED if copy.is_needed(late=self.late) else NOWHERE
             if not self.journal.file_written(msg_id):
                 path.unlink()
         self.verify()
@@ -793,26 +838,39 @@ ROUND = 1000
 """Examples that hypothesis keeps in mind together; more only make it slow."""
 
 
-def run(examples: int, steps: int) -> None:
-    """Run the machine so often, with so many steps each at most."""
+class LateMachine(Machine):
+    """The same where nothing is confirmed early."""
+
+    make_queue = LateQueue
+    late = True
+
+
+def run(machine: type[Machine], examples: int, steps: int) -> None:
+    """Run a machine so often, with so many steps each at most."""
     uncounted = patch.object(variable_queue_module, "UNCOUNTED", 8)
     with patch.object(table_module, "SWEEP_BLOCKS", SWEEP_BLOCKS), uncounted:
         for done in range(0, examples, ROUND):
             chosen = settings(
                 max_examples=min(ROUND, examples - done), stateful_step_count=steps, deadline=None
             )
-            run_state_machine_as_test(Machine, settings=chosen)
+            run_state_machine_as_test(machine, settings=chosen)
 
 
 def test_variable_queue_does_what_a_list_would() -> None:
     """Whatever is done to queues, their content, order and flags and what a crash leaves are those of a plain list."""
-    run(200, 50)
+    run(Machine, 200, 50)
+
+
+def test_late_queue_does_what_a_list_would() -> None:
+    """The same holds where nothing is confirmed before its commit, whatever becomes of it meanwhile."""
+    run(LateMachine, 150, 50)
 
 
 def main(examples: int, steps: int) -> None:
     """Run it long, and print in how many examples what happened."""
     logging.disable()
-    run(examples, steps)
+    for machine in (Machine, LateMachine):
+        run(machine, examples, steps)
     count = SEEN.pop("examples")
     for what, examples_with in SEEN.most_common():
         print(f"{100 * examples_with / count:5.1f} %  {what}")

@@ -1,0 +1,187 @@
+"""Queues that confirm when a message is written, whatever has become of it meanwhile."""
+
+import pytest
+
+from storage.errors import DiskFullError
+from storage.journal import Journal
+from storage.late import LateQueue
+from storage.message import Persistent
+from storage.sub_queues import Pager
+
+QID = 1 << 32
+
+
+class Publisher:
+    """Notes the verdicts."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def accepted(self, seq_no: int) -> None:
+        self.told.append(("ack", seq_no))
+
+    def refused(self, seq_no: int) -> None:
+        self.told.append(("nack", seq_no))
+
+
+@pytest.fixture
+def journal():
+    return Journal()
+
+
+@pytest.fixture
+def queue(journal):
+    return LateQueue(Pager(journal, lambda _: None, file_from=1000), QID, durable=True)
+
+
+@pytest.fixture
+def publisher():
+    return Publisher()
+
+
+def message(publisher, number, size=10):
+    return Persistent(b"\0\1k", b"\2\0\1" + bytes(size), 1, publisher, number, 1)
+
+
+def take(queue, count=1):
+    """Consume messages; they are acked by the time this returns."""
+    queue.ack(queue.fetch(count, ack_required=True).seq_ids)
+
+
+def commit(journal):
+    """One commit: how many records it has written, and how many deletions of blocks and bitmaps."""
+    batch = journal.cut()
+    journal.settled()
+    durable = batch.durable
+    return sum(len(plan.entries) for plan in durable.blocks), len(durable.deletes), len(durable.marks)
+
+
+def test_what_is_acked_before_its_commit_is_written_and_confirmed_then(journal, queue, publisher):
+    """Its end is written down in the next commit, and nothing of it is left."""
+    queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
+    take(queue)
+    told = list(publisher.told)
+
+    assert ([], 0) == (told, queue.unacked_count)
+    assert (2, 0, 0) == commit(journal)
+    assert [("ack", 1), ("ack", 2)] == publisher.told
+    assert (0, 0, 1) == commit(journal)
+    take(queue)
+    assert (0, 1, 0) == commit(journal)
+    assert (False, 0) == (journal.has_work, journal.early)
+
+
+def test_what_is_acked_during_its_commit_is_confirmed_behind_it(journal, queue, publisher):
+    """Not when it is acked."""
+    queue.publish([message(publisher, 1)], persistent=True)
+    journal.cut()
+    take(queue)
+    assert [] == publisher.told
+    journal.settled()
+
+    assert [("ack", 1)] == publisher.told
+    assert (0, 1, 0) == commit(journal)
+
+
+def test_what_is_delivered_without_acks_is_written_too(journal, queue, publisher):
+    """It goes straight through the queue, and to the disk."""
+    seq_ids = queue.publish_delivered([message(publisher, 1)], ack_required=False, persistent=True)
+
+    assert (range(1), []) == (seq_ids, publisher.told)
+    assert (1, 0, 0) == commit(journal)
+    assert [("ack", 1)] == publisher.told
+    assert (0, 1, 0) == commit(journal)
+
+
+@pytest.mark.parametrize("settle", [LateQueue.purge, lambda queue: queue.drop(1)])
+def test_whoever_waits_for_an_end_waits_for_its_commit(journal, queue, publisher, settle):
+    """A purge is told when the disk knows of it, which is one commit after the message."""
+    queue.publish([message(publisher, 1)], persistent=True)
+    settle(queue)
+    told = []
+    journal.when_safe(told.append)
+
+    assert (1, 0, 0) == commit(journal)
+    assert ([], True) == (told, journal.urgent)
+    assert (0, 1, 0) == commit(journal)
+    assert [True] == told
+
+
+def test_what_waits_is_not_put_off_twice(journal, queue, publisher):
+    """However many messages end early in every commit."""
+    told = []
+    for number in range(3):
+        queue.publish([message(publisher, number)], persistent=True)
+        take(queue)
+        journal.when_safe(lambda _, number=number: told.append(number))
+        commit(journal)
+
+    assert [0, 1] == told
+
+
+def test_a_full_disk_writes_nothing_that_nobody_needs(journal, queue, publisher):
+    """What was refused and is consumed needs no room any more; the end of the others is told to who waits."""
+    queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
+    take(queue)
+    told = []
+    journal.when_safe(told.append)
+    journal.cut()
+    journal.settled(DiskFullError("planted"))
+
+    assert ([("nack", 1), ("nack", 2)], [False]) == (publisher.told, told)
+    assert (1, 0, 0) == commit(journal)
+    assert [("nack", 1), ("nack", 2)] == publisher.told
+
+
+def test_a_file_that_finds_no_room_is_not_needed_if_its_message_was_consumed(journal, queue, publisher):
+    """Neither the file nor the record."""
+    queue.publish([message(publisher, 1, 2000)], persistent=True)
+    take(queue)
+    (msg_id,) = journal.files
+    journal.file_failed(msg_id)
+
+    assert not journal.file_written(msg_id)
+    assert [("nack", 1)] == publisher.told
+
+
+def test_a_file_is_written_for_what_was_consumed(journal, queue, publisher):
+    """Its publisher waits for file and record."""
+    queue.publish([message(publisher, 1, 2000)], persistent=True)
+    take(queue)
+    (msg_id,) = journal.files
+
+    assert journal.file_written(msg_id)
+    assert ((1, 0, 0), [("ack", 1)]) == (commit(journal), publisher.told)
+    assert (0, 1, 0) == commit(journal)
+
+
+def test_what_moves_is_confirmed_by_where_it_goes(journal, queue, publisher):
+    """The original is not written any more: the disk must not have both."""
+    queue.publish([message(publisher, 1)], persistent=True)
+    queue.ack(queue.fetch(1, ack_required=True).seq_ids, moved=True)
+
+    assert [("ack", 1)] == publisher.told
+    assert (0, 0, 0) == commit(journal)
+
+
+def test_deleting_a_queue_confirms_at_once(journal, queue, publisher):
+    """What was consumed and what was not: nothing of it is written, as with any queue."""
+    queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
+    take(queue)
+    queue.delete()
+
+    assert [("ack", 1), ("ack", 2)] == publisher.told
+    assert (0, 0, 0) == commit(journal)
+
+
+def test_what_is_evicted_and_doomed_at_once_stays_counted(journal, queue, publisher):
+    """A message that was to leave memory after its commit is settled before it; what is in memory stays right."""
+    queue.publish([message(publisher, number) for number in range(4)], persistent=True)
+    queue.set_ram_target(1, 0)
+    assert 0 < queue._evicting
+    queue.drop(4)
+
+    assert (0, 0) == (queue._evicting, queue.ram_octets)
+    assert (4, 0, 0) == commit(journal)
+    assert (0, 1, 0) == commit(journal)
+    assert (0, 0) == (queue._evicting, queue.ram_octets)
