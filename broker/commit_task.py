@@ -5,7 +5,9 @@ a queue and hand results back to the event loop, which alone touches the journal
 
 When to commit: at once when nothing is under way, so that an idle broker confirms after one flush; while a commit is
 under way the next batch gathers. Under load commits are spaced by `MIN_GAP`: each costs processor time whatever it
-carries, and a message that is consumed meanwhile need not be written at all. What nobody waits for, deletions and
+carries, and a message that is consumed meanwhile need not be written at all. Where they are to be farther apart than
+that, a broker that has nothing else to do commits nevertheless (RabbitMQ 3.6: every 200 ms, or when a queue is idle).
+What nobody waits for, deletions and
 messages published without confirms, is put off up to `LAZY_SECONDS`.
 """
 
@@ -35,6 +37,8 @@ MIN_GAP = 0.002
 """Seconds between the starts of two commits under load."""
 BUSY_OPERATIONS = 16
 """Messages in a batch from which the load counts as such."""
+IDLE_ROUNDS = 2
+"""Rounds of the loop without a turn from which it has nothing to do: what was read in one is seen in the next."""
 LAZY_SECONDS = 0.1
 LAZY_OCTETS = 1024 * 1024
 """Octets that are not put off any more."""
@@ -87,6 +91,7 @@ class _Worker:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # a batch knows queues, which may be deleted while there is nothing to do
 
     def stop(self) -> None:
         """Finish what was submitted, then end."""
@@ -102,7 +107,7 @@ class CommitTask:
         journal: where they come from.
         host: is told what follows.
         loop: the event loop.
-        min_gap: seconds between two commits under load.
+        min_gap: seconds between two commits under load. More than `MIN_GAP` is cut short by a broker that is idle.
 
     """
 
@@ -125,6 +130,11 @@ class CommitTask:
         self._due = 0.0
         self._started = 0.0
         self._busy = False
+        self._is_watching = False
+        """The next rounds of the loop are looked at, whether they are idle."""
+        self._has_stirred = False
+        """There was a turn since the last look."""
+        self._idle_rounds = 0
         self._full = False
         self._stopping = False
         self._last_try = True
@@ -135,8 +145,11 @@ class CommitTask:
         self._no_room: set[int] = set()
         """Files for which there was no room at the last try."""
         self._removals: set[asyncio.Task[None]] = set()
+        # counters
         self.slowest = 0.0
         """Seconds that the slowest commit took."""
+        self.files = 0
+        """Files written."""
 
     # -- when -------------------------------------------------------------------------------------------------------
 
@@ -154,6 +167,8 @@ class CommitTask:
             due = self._started + RETRY_SECONDS
         elif journal.urgent or journal.octets > LAZY_OCTETS:
             due = self._started + self._min_gap if self._busy else now
+            if self._min_gap > MIN_GAP and due > now:
+                self._watch()
         else:
             due = now + LAZY_SECONDS
         if self._timer is not None:
@@ -165,6 +180,27 @@ class CommitTask:
             self._timer = self._loop.call_soon(self._commit)
         else:
             self._timer = self._loop.call_later(due - now, self._commit)
+
+    def _watch(self) -> None:
+        """There was a turn, and the next commit may come before its time if no other follows."""
+        self._has_stirred = True
+        if not self._is_watching:
+            self._is_watching = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """Commit now if the loop has had nothing else to do."""
+        if self._timer is None:  # it has begun, in time
+            self._is_watching = False
+            return
+        self._idle_rounds = 0 if self._has_stirred else self._idle_rounds + 1
+        self._has_stirred = False
+        if self._idle_rounds < IDLE_ROUNDS:
+            self._loop.call_soon(self._look)
+            return
+        self._is_watching = False
+        self._timer.cancel()
+        self._commit()
 
     @property
     def is_full(self) -> bool:
@@ -275,6 +311,7 @@ class CommitTask:
             self.wake()
             return
         del self._files[msg_id]
+        self.files += 1
         backlogged = self.backlogged
         self._found_full(full=False, msg_id=msg_id)
         needed = self._journal.file_written(msg_id)

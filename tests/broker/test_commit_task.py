@@ -156,6 +156,29 @@ def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
     assert (False, True, False) == asyncio.run(run())
 
 
+def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):
+    """Under load commits are an interval apart, however long it is; as soon as there are no turns the next one comes."""
+    (tmp_path / "data").mkdir()
+    config = StorageConfig(sync=False, commit_interval=1000.0)
+    disk = Disk(tmp_path / "data", config, ram_limit=1 << 20)
+
+    async def run():
+        _, queue = started(disk)
+        for _ in range(2):
+            queue.publish([message(10) for _ in range(commit_task.BUSY_OPERATIONS)], persistent=True)
+            disk.journal.urgent = True
+            for _ in range(50):
+                disk.commits.wake()  # as every turn does
+                busy = disk.journal.commits
+                await asyncio.sleep(0)
+            while disk.journal.has_work or disk.journal.in_flight:
+                await asyncio.sleep(0.001)
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return busy, disk.journal.commits
+
+    assert (1, 2) == asyncio.run(run())
+
+
 @pytest.mark.parametrize("step", ["cut", "settled"])
 def test_a_bug_of_the_journal_ends_the_broker(disk, monkeypatch, step):
     """Where memory and disk may differ by a mistake of ours nothing is confirmed any more, as with a broken disk."""
