@@ -313,6 +313,13 @@ class Server:
             await self.disk.stop(
                 queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
             )
+        log.info(
+            "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
+            self.published,
+            self.delivered,
+            self.acked,
+            time.process_time(),
+        )
 
     async def _spill(self, disk: Disk) -> None:
         """Put on disk what queues have only promised to publishers."""
