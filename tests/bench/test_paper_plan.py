@@ -6,6 +6,7 @@ from itertools import groupby
 from hypothesis import given, strategies as st
 
 from bench.paper_plan import LINES, Plan, Trial, remaining, shuffled
+from broker.config import load
 
 some_lines = st.sets(st.sampled_from(list(LINES)), min_size=1).map(sorted)
 counts = st.sets(st.integers(1, 30), min_size=1, max_size=5).map(sorted)
@@ -84,3 +85,16 @@ def test_a_plan_knows_its_cells_and_lines():
 def test_broker_mode_and_sync_tell_the_lines_apart():
     """The records name no line, so no two lines may look alike in them."""
     assert len(LINES) == len({(line.broker, line.mode, line.sync) for line in LINES.values()})
+
+
+def test_our_lines_are_set_up_as_they_say():
+    """Their settings are known to the broker, and only the second baseline leaves early confirms out."""
+    found = {line.name: load(settings=line.settings) for line in LINES.values() if line.broker == "leveret"}
+
+    assert [line.mode for line in LINES.values() if line.broker == "leveret"] == [
+        each.confirm_mode for each in found.values()
+    ]
+    assert {"paper-standard"} == {name for name, each in found.items() if not each.storage.early_confirm}
+    assert {name: 0.2 if name == "paper-standard" else 0.002 for name in found} == {
+        name: each.storage.commit_interval for name, each in found.items()
+    }
