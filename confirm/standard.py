@@ -12,6 +12,7 @@ Hot path: see docs/performance.md.
 
 from bisect import bisect_right
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 
@@ -64,7 +65,7 @@ class StandardConfirms:
         self._taken = 0  # seq_no at the last take()
         self._settled: list[int] = []  # were open at the last take(), settled since
         self._refused: set[int] = set()  # refused since the last take()
-        self._nacked: set[int] = set()  # told as nack, above _told: no multiple ack may cross them
+        self._nacked: list[int] = []  # told as nack, above _told, a heap: no multiple ack may cross them
 
     def published(self, count: int = 1) -> None:
         """Number the next `count` publishes, taken for settled unless `hold` or `refused` says otherwise."""
@@ -142,7 +143,7 @@ class StandardConfirms:
             return []
         cutoff = low
         if refused or nacked:
-            cutoff = min(low + 1, *refused, *nacked) - 1
+            cutoff = min(low + 1, *refused, *nacked[:1]) - 1
         confirmations = []
         single = 0
         if settled and settled[0] <= cutoff:
@@ -152,8 +153,12 @@ class StandardConfirms:
         confirmations += [Confirmation(n, multiple=False, ack=True) for n in settled[single:]]
         confirmations += [Confirmation(n, multiple=False, ack=False) for n in sorted(refused)]
         self._told = low
-        if refused or nacked:
-            self._nacked = {n for n in (*nacked, *refused) if n > low}
+        while nacked and nacked[0] <= low:
+            heappop(nacked)
+        if refused:
+            for number in refused:
+                if number > low:
+                    heappush(nacked, number)
             self._refused = set()
         self._settled = []
         return confirmations
