@@ -91,8 +91,11 @@ class StandardConfirms:
         self._taken = -1
 
     def accepted(self, seq_no: int) -> None:
-        """Every queue took responsibility for the message of a held number. Call once a number."""
-        self.held.discard(seq_no)
+        """Every queue took responsibility for the message of a held number; ignored if it was given up meanwhile."""
+        try:
+            self.held.remove(seq_no)
+        except KeyError:
+            return
         if seq_no <= self._taken:
             self._settled.append(seq_no)
         if not self.scheduled:
@@ -102,11 +105,25 @@ class StandardConfirms:
     def refused(self, seq_no: int) -> None:
         """Some queue cannot take its copy: the number is nacked, whatever the others say.
 
-        May be called again before the next `take`.
+        May be called again, and is ignored for a number that has its verdict.
         """
-        self.held.discard(seq_no)
+        if seq_no in self.held:
+            self.held.remove(seq_no)
+        elif seq_no <= self._taken:
+            return
         self._refused.add(seq_no)
         self.schedule()
+
+    def give_up(self, last: int) -> int:
+        """Nack all open numbers up to `last`, whatever becomes of them later; returns how many there were.
+
+        Walks once along the numbers since the first open one, so `last` should not be ahead of what has to be nacked.
+        """
+        held = self.held
+        overdue = [number for number in range(self._low + 1, last + 1) if number in held]
+        for number in overdue:
+            self.refused(number)
+        return len(overdue)
 
     @property
     def unconfirmed_count(self) -> int:

@@ -15,6 +15,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
         super().__init__()
         self.confirms = StandardConfirms()
         self.states: dict[int, str] = {}
+        self.given_up: list[int] = []
 
     def numbers(self, *states: str) -> list[int]:
         return [number for number, state in self.states.items() if state in states]
@@ -65,6 +66,23 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(self.numbers(HELD)))
         self.confirms.refused(number)
         self.states[number] = REFUSED
+
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        """What is open of the oldest has waited for too long."""
+        last = data.draw(st.integers(0, len(self.states)))
+        overdue = [number for number in self.numbers(HELD) if number <= last]
+
+        assert len(overdue) == self.confirms.give_up(last)
+        self.states.update(dict.fromkeys(overdue, REFUSED))
+        self.given_up += overdue
+
+    @precondition(lambda self: self.given_up)
+    @rule(data=st.data(), safe=st.booleans())
+    def settle_too_late(self, data: st.DataObject, safe: bool) -> None:
+        """Whatever becomes of a number that was given up means nothing."""
+        number = data.draw(st.sampled_from(self.given_up))
+        (self.confirms.accepted if safe else self.confirms.refused)(number)
 
     @rule()
     def take(self) -> None:
@@ -184,6 +202,21 @@ def test_a_held_number_that_is_refused_later_is_nacked():
     assert [(2, False, True)] == confirms.take()
     confirms.published(1)
     assert [(4, False, True)] == confirms.take()
+
+
+def test_giving_up_walks_along_each_number_once():
+    """However often the oldest are given up while others come."""
+    confirms = StandardConfirms()
+    confirms.held = held = CountingSet()
+    for _ in range(1000):
+        confirms.published(10)
+        confirms.hold(confirms.seq_no - 9, 10)
+        confirms.take()
+        held.asked = 0
+
+        assert 10 == confirms.give_up(confirms.seq_no)
+        assert 30 >= held.asked
+        assert 10 == len(confirms.take())
 
 
 class CountingSet(set):
