@@ -21,6 +21,7 @@ from broker.amqp.fastpath import (
 )
 from broker.amqp.properties import Properties
 from broker.auth import Permissions, TopicPermissions, User
+from broker.confirm_ages import ConfirmAges
 from broker.consumer import Consumer, Getter
 from broker.delay_line import DelayLine
 from broker.delivery_ages import DeliveryAges
@@ -91,6 +92,7 @@ class Channel:
     __slots__ = (
         "acked",
         "ages",
+        "confirm_ages",
         "confirms",
         "consumers",
         "delivered",
@@ -137,6 +139,7 @@ class Channel:
         self.reply_consumer: Consumer | None = None
         # publishing
         self.confirms: StandardConfirms | None = None
+        self.confirm_ages: ConfirmAges | None = None
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -481,6 +484,19 @@ class Channel:
         if self.ages is None:
             self.ages = DeliveryAges()
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
+
+    def give_up_overdue(self, now: float, timeout: float) -> None:
+        """Nack what has had no verdict for longer than `timeout` seconds; to be called about once a second.
+
+        What becomes of it later is not told any more. A turn has to run afterwards.
+        """
+        confirms = self.confirms
+        if confirms is None or not confirms.held:
+            self.confirm_ages = None
+            return
+        if self.confirm_ages is None:
+            self.confirm_ages = ConfirmAges()
+        confirms.give_up(self.confirm_ages.overdue(now, confirms.seq_no, timeout))
 
     def cancel(self, consumer: Consumer) -> None:
         """Remove a consumer, whose unacked messages stay; an auto-delete queue may go."""

@@ -141,6 +141,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     disk_free_limit: int = 50_000_000
     disk_free_relative: float | None = None
     confirm_mode: Literal["standard", "consumer-ack", "consumer-ack-light"] = "standard"
+    confirm_timeout: float = 0.0
     storage: StorageConfig = StorageConfig()
     compatibility: Compatibility = Compatibility()
 

@@ -258,6 +258,10 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="When a publisher is told that its message has arrived, by queues for which neither their argument "
         "`x-confirm-mode` nor a policy's `confirm-mode` says it: when the broker has it, or when a consumer has "
         "acknowledged it (docs/confirms.md)."),
+    Key(name="confirm.timeout", kind="duration", default="0", unit="ms", low=0, origin="Leveret",
+        attribute="confirm_timeout",
+        doc="How long a publish may be without a verdict before it is nacked, whatever becomes of it later; `0` for "
+        "ever. It is looked at about once a second."),
     Key(name="compatibility.frame_min", kind="size", default="4096", unit="bytes", low=4096, high=131072,
         attribute="compatibility.frame_min", origin="Leveret",
         doc="The smallest `frame_max` a client may ask for; 8192 is RabbitMQ 4's."),

@@ -488,7 +488,9 @@ class Connection(Inbound):
         return now + half
 
     def close_overdue(self, now: float) -> None:
-        """Close the channels on which a delivery was not acked in time; to be called about once a second.
+        """Close the channels on which a delivery was not acked in time, and nack what has been open for too long.
+
+        To be called about once a second.
 
         Args:
             now: seconds of a monotonic clock.
@@ -496,7 +498,10 @@ class Connection(Inbound):
         """
         if self.held is not None:  # a channel's reply may be on its way
             return
+        confirm_timeout = self.node.confirm_timeout
         for channel in list(self.channels.values()):
+            if confirm_timeout:
+                channel.give_up_overdue(now, confirm_timeout)
             late = channel.overdue(now, self.node.consumer_timeout)
             if late is not None:
                 self._timed_out(channel, *late)

@@ -16,7 +16,8 @@ from itertools import islice
 from typing import Protocol
 
 _WALK = 4096  # deliveries judged one by one in a look
-_MARKS = 1000  # about so many marks are kept, whatever the timeout
+MARKS = 1000
+"""About so many marks are kept, whatever the timeout."""
 _NEVER = 0
 
 
@@ -108,7 +109,7 @@ class DeliveryAges:
     def _mark(self, now: float, last_tag: int) -> None:
         times, tags = self._times, self._tags
         longest = self._longest / 1000
-        if not tags or (tags[-1] < last_tag and now - times[-1] >= longest / _MARKS):
+        if not tags or (tags[-1] < last_tag and now - times[-1] >= longest / MARKS):
             times.append(now)
             tags.append(last_tag)
         old = bisect_left(times, now - longest)

@@ -16,6 +16,7 @@ from typing import Protocol
 from broker.amqp.properties import may_expire
 from broker.amqp.tables import Table
 from broker.arguments import CONSUMER_ACK_LIGHT, QUORUM, STANDARD, queue_type
+from broker.confirm_ages import Stillness
 from broker.consumer import Consumer
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
@@ -94,6 +95,7 @@ class Queue:
         "saves_all",
         "settings",
         "single_active",
+        "stillness",
         "touched",
         "turn",
         "type",
@@ -122,6 +124,8 @@ class Queue:
         backing.on_loaded = self.touch
         self.awaiting: ConsumerAckQueue | None = None
         """What of `backing` tells publishers what consumers say; None as long as none has asked for it."""
+        self.stillness: Stillness | None = None
+        """Since when nothing has moved, if publishers wait for consumers (`broker.confirm_ages`)."""
         self.awaits_consumers = False
         """Whether messages that come by a channel in confirm mode are to be `Promised`."""
         self.turn = turn

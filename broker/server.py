@@ -23,6 +23,7 @@ from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
 from broker.auth import User, UserLimits, Users, VHostLimits
 from broker.config import Config
+from broker.confirm_ages import TRAP, TRAP_SECONDS, is_trapped
 from broker.connection import Connection
 from broker.credentials import Password, hash_password
 from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
@@ -43,6 +44,7 @@ from broker.watch import Watch
 from storage.memory_monitor import INTERVAL as PAGING_SECONDS
 
 log = logging.getLogger("leveret.connection")
+queue_log = logging.getLogger("leveret.queue")
 storage_log = logging.getLogger("leveret.storage")
 
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
@@ -110,6 +112,7 @@ class Server:
         self.max_message_size = config.max_message_size
         self.consumer_max = config.consumer_max_per_channel
         self.consumer_timeout = round(config.consumer_timeout * 1000)
+        self.confirm_timeout = config.confirm_timeout
         self.topic_max_hash = config.compatibility.topic_max_hash
         self.global_qos = config.compatibility.global_qos == "permitted"
         self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
@@ -141,7 +144,7 @@ class Server:
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
         self._overdue = Round(lambda: self.connections, Connection.close_overdue)
-        self._capacities = Round(self._all_queues, lambda queue, _now: queue.sample_capacity())
+        self._capacities = Round(self._all_queues, self._look_at_queue)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         # connections and counters
@@ -452,6 +455,12 @@ class Server:
 
     def _all_queues(self) -> Iterable[Queue]:
         return itertools.chain.from_iterable(vhost.all_queues() for vhost in self.vhosts.values())
+
+    @staticmethod
+    def _look_at_queue(queue: Queue, now: float) -> None:
+        queue.sample_capacity()
+        if queue.awaiting is not None and is_trapped(queue, now):
+            queue_log.warning(TRAP, queue, queue.awaiting.open_count, TRAP_SECONDS)
 
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far.

@@ -54,6 +54,11 @@ class ConsumerAckQueue:
         """Promises of messages that are kept here, ready or unacked."""
         return len(self._ready) + len(self._ready_light) + len(self._unacked)
 
+    @property
+    def open_count(self) -> int:
+        """Promises without a verdict, those of messages that are kept no more as well."""
+        return self.promised_count + self.light_count
+
     def set_light(self, *, light: bool) -> None:
         """Keep nothing about delivered messages, of those that are published from now on; or keep all, of all."""
         self._light = light

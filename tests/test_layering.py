@@ -39,6 +39,7 @@ STOREYS = (
     (
         "broker.arguments",
         "broker.auth*",
+        "broker.confirm_ages",
         "broker.dead_letters",
         "broker.delivery_ages",
         "broker.limits",

@@ -1,0 +1,237 @@
+"""Publishes that wait too long for their confirms, and queues in which they would for ever."""
+
+from dataclasses import dataclass, field
+
+import pika
+import pika.exceptions
+import pytest
+from fakes import Client, DiskNode, Node, queue_declare
+from hypothesis import given, strategies as st
+from running import Running
+
+from broker.amqp.commands import Basic, Confirm, make
+from broker.confirm_ages import TRAP_SECONDS, ConfirmAges, is_trapped
+
+TIMEOUT = 30.0
+AWAITED = {"x-confirm-mode": ("longstr", "consumer-ack")}
+LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
+
+
+@given(
+    script=st.lists(st.one_of(st.integers(1, 500).map(float), st.floats(0.5, 20.0)), max_size=60),
+    timeout=st.sampled_from((0.001, 5.0, 60.0)),
+)
+def test_it_is_never_early_and_a_little_late_at_most(script, timeout):
+    """What is called overdue is older than the timeout, what is not is hardly older, and marks are few."""
+    ages = ConfirmAges()
+    given_out: dict[int, float] = {}
+    now, last, done, longest = 1000.0, 0, 0, 0.0
+    for step in script:
+        if step.is_integer():
+            for _ in range(int(step)):
+                last += 1
+                given_out[last] = now
+            continue
+        now += step
+        longest = max(longest, step)
+        found = ages.overdue(now, last, timeout)
+        assert not found or now - given_out[found] > timeout
+        done = max(done, found)
+        if done < last:
+            assert now - given_out[done + 1] <= timeout + 2 * longest + timeout / 1000
+    assert 1002 >= len(ages._times) == len(ages._numbers)
+
+
+def wait(client: Client, seconds: float) -> list[str]:
+    """Time passes, and the server looks at everything; what the client is sent."""
+    node = client.node
+    for _ in range(round(seconds)):
+        node.clock.now += 1
+        node._overdue.run(node.now())
+        node._capacities.run(node.now())
+    node.run_turn()
+    return client.sent()
+
+
+def confirming(node: Node) -> Client:
+    """A client whose channel is in confirm mode."""
+    client = Client(node)
+    client.ask(Confirm.Select())
+    return client
+
+
+@pytest.mark.parametrize("arguments", [AWAITED, LIGHT])
+def test_what_nobody_consumes_is_nacked_in_time(arguments):
+    """Once, alone, and only if the timeout is set; the message stays, and what becomes of it later is not told."""
+    client = confirming(Node(confirm_timeout=TIMEOUT))
+    client.declare("q", arguments=arguments)
+    client.publish("q", b"one")
+    assert [] == wait(client, 20)
+    client.publish("q", b"two")
+    assert [] == wait(client, 9)
+
+    assert ["1 basic.nack delivery_tag=1"] == wait(client, 4)
+    assert ["1 basic.nack delivery_tag=2"] == wait(client, 20)
+    client.consume("q")
+    client.sent()
+    client.send(make(Basic.Ack, 2, True))
+    client.publish("q", b"three")
+    client.sent()
+    client.send(make(Basic.Nack, 3, False, False))
+    assert ["1 basic.ack delivery_tag=3"] == client.sent()
+    assert [] == wait(client, 100)
+
+
+def test_without_a_timeout_publishers_wait_for_ever():
+    """That is the default."""
+    client = confirming(Node())
+    client.declare("q", arguments=AWAITED)
+    client.publish("q", b"one")
+
+    assert [] == wait(client, 10_000)
+    assert 1 == client.connection.channels[1].confirms.unconfirmed_count
+
+
+def test_a_number_that_was_given_up_is_not_nacked_again():
+    """Its queue is purged later, which nacks the others."""
+    client = confirming(Node(confirm_timeout=TIMEOUT))
+    client.declare("q", arguments=AWAITED)
+    client.publish("q", b"one")
+    assert ["1 basic.nack delivery_tag=1"] == wait(client, 33)
+    client.publish("q", b"two")
+    client.node.vhosts["/"].queues["q"].purge()
+    client.node.run_turn()
+
+    assert ["1 basic.nack delivery_tag=2"] == client.sent()
+
+
+def test_the_disk_may_be_too_slow_as_well(tmp_path):
+    """Standard confirms have the same timeout, and a commit that comes too late tells only the others."""
+    node = DiskNode(tmp_path, confirm_timeout=TIMEOUT)
+    client = confirming(node)
+    client.send(queue_declare("q", durable=True))
+    node.commit()
+    client.sent()
+    client.publish("q", b"one", delivery_mode=2)
+    assert ["1 basic.nack delivery_tag=1"] == wait(client, 33)
+    client.publish("q", b"two", delivery_mode=2)
+    node.commit()
+
+    assert ["1 basic.ack delivery_tag=2"] == client.sent()
+    node.disk.close()
+
+
+def test_a_publisher_is_nacked_on_a_real_connection(tmp_path):
+    """A client in confirm mode is told, without anything else happening."""
+    settings = ("--set", "confirm.mode=consumer-ack", "--set", "confirm.timeout=1ms")
+    with Running(tmp_path, *settings) as running:
+        running.wait_for("Server startup complete")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.confirm_delivery()
+        with pytest.raises(pika.exceptions.NackError):
+            channel.basic_publish("", queue, b"one")
+        assert 1 == channel.queue_declare(queue, passive=True).method.message_count
+        connection.close()
+
+
+# -- the trap -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Consumer:
+    """Who has deliveries."""
+
+    unacked: int = 1
+    room: int = 1
+
+
+@dataclass
+class Promises:
+    """What publishers wait for."""
+
+    open_count: int = 1
+    ready_count: int = 0
+
+
+@dataclass
+class Queue:
+    """A queue that is a trap."""
+
+    awaiting: Promises | None = field(default_factory=Promises)
+    consumers: list[Consumer] = field(default_factory=lambda: [Consumer()])
+    published: int = 1
+    acked: int = 0
+    stillness: object = None
+
+
+def told(queue: Queue, seconds: int, start: float = 0.0) -> list[int]:
+    """After how many seconds it is told, looked at once a second."""
+    return [second for second in range(seconds) if is_trapped(queue, start + second)]
+
+
+def test_a_trap_is_told_once():
+    """As soon as nothing has moved for long enough, and not again."""
+    assert [TRAP_SECONDS] == told(Queue(), 100)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        Queue(awaiting=None),
+        Queue(awaiting=Promises(open_count=0)),
+        Queue(awaiting=Promises(ready_count=1)),
+        Queue(consumers=[]),
+        Queue(consumers=[Consumer(room=0)]),
+        Queue(consumers=[Consumer(unacked=0), Consumer(room=0)]),
+    ],
+)
+def test_what_else_stands_still_is_no_trap(queue):
+    """Nobody waits, something can be delivered, or nobody who has deliveries could have more."""
+    assert [] == told(queue, 100)
+
+
+def test_what_moves_is_no_trap():
+    """A publish or an ack now and then begins the time anew; only an ack has it told again."""
+    queue = Queue()
+    for second in range(0, 50, 5):
+        queue.published += 1
+        assert [] == told(queue, 5, second)
+    assert [5] == told(queue, 20, 50)
+    queue.published += 1
+    assert [] == told(queue, 30, 70)
+    queue.acked += 1
+    assert [10] == told(queue, 30, 100)
+
+
+def test_a_trap_that_opens_and_closes_is_not_told_again():
+    """Its consumers have had no room for a while, and have acked nothing."""
+    queue = Queue()
+    assert [10] == told(queue, 20)
+    queue.consumers[0].room = 0
+    assert [] == told(queue, 20, 20)
+    queue.consumers[0].room = 1
+    assert [] == told(queue, 20, 40)
+
+
+@pytest.mark.parametrize("arguments", [AWAITED, LIGHT])
+def test_the_log_names_the_queue_and_what_to_do(arguments, caplog):
+    """One warning for a publisher and a consumer that wait for each other, in both modes; none once it has acked."""
+    client = confirming(Node())
+    client.declare("small window", arguments=arguments)
+    client.consume("small window")
+    for body in (b"one", b"two"):
+        client.publish("small window", body)
+    client.sent()
+    assert [] == wait(client, 40)
+
+    (warning,) = caplog.messages
+    assert warning.startswith(
+        "<queue 'small window' in vhost '/'>: 2 messages wait for the acks of consumers"
+    )
+    assert all(advice in warning for advice in ("at least as many messages unconfirmed", "confirm.timeout"))
+    client.send(make(Basic.Ack, 2, True))
+    assert ["1 basic.ack delivery_tag=2 multiple"] == client.sent()
+    wait(client, 40)
+    assert [warning] == caplog.messages
