@@ -350,14 +350,16 @@ class Ledger:
         for channel in self.channels.values():
             for message in channel.open.values():
                 copies = message.copies.values()
-                if all(self._is_settled(copy) for copy in copies) or any(
-                    copy.awaited and copy.discarded for copy in copies
-                ):
+                if all(map(self._is_settled, copies)) or any(map(self._is_lost, copies)):
                     self.violate("late", f"{message} is open, and nothing is missing: {list(copies)}")
 
     @staticmethod
     def _is_settled(copy: Copy) -> bool:
         return not copy.awaited or (copy.yes and not (copy.rejected and copy.book.dies))
+
+    @staticmethod
+    def _is_lost(copy: Copy) -> bool:
+        return copy.awaited and copy.discarded and not copy.book.dies  # it may have died before
 
     def check_end(self) -> None:
         """Every queue is empty or gone, and every dead letter was read."""
