@@ -1,12 +1,22 @@
 """Cells of the table: consumers and publishers who go, or are not there."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from confirm_table.cells import LIGHT, Stage, cell
+from fakes import Client
 
 from broker.amqp.commands import Basic, Channel, make
 
 MINUTE = 60_000
+
+
+def wait(stage: Stage, client: Client, seconds: int) -> None:
+    """Let time pass in which a connection is looked at."""
+    for _ in range(seconds):
+        stage.node.pass_time(1000)
+        client.connection.close_overdue(stage.node.now())
+        stage.node.run_turn()
 
 
 def close_channel(stage: Stage) -> None:
@@ -22,10 +32,7 @@ def lose_connection(stage: Stage) -> None:
 
 def time_out(stage: Stage) -> None:
     """The consumer acks too late, and its channel is closed."""
-    for _ in range(MINUTE // 1000 + 3):
-        stage.node.pass_time(1000)
-        stage.consumer.connection.close_overdue(stage.node.now())
-    stage.node.run_turn()
+    wait(stage, stage.consumer, MINUTE // 1000 + 3)
     (closed,) = stage.consumer.sent()
     assert closed.startswith("1 channel.close reply_code=406")
 
@@ -150,3 +157,28 @@ def test_the_single_active_consumer_goes(stage: Stage) -> None:
     heir.send(make(Basic.Ack, 0, True))
     acked = ["ack 3"] if is_light else ["ack 1", "ack 2", "ack 3"]
     assert stage.late(*acked) == stage.verdicts()
+
+
+@cell("confirm-timeout")
+def test_a_number_is_open_for_too_long(tmp_path: Path, mode: str) -> None:
+    """The publisher is told no, once, by the time of that number; its message goes its way nevertheless."""
+    stage = Stage(tmp_path, mode, confirm_timeout=60.0)
+    stage.declare()
+    stage.consume()
+    stage.publish()
+    assert ["1"] == stage.deliveries()
+    wait(stage, stage.publisher, 30)
+    stage.publish()
+    wait(stage, stage.publisher, 28)
+    assert [] == stage.verdicts()
+
+    wait(stage, stage.publisher, 5)
+
+    assert ["nack 1"] == stage.verdicts()
+    assert (0, 2) == stage.counts()
+    stage.ack(2)
+    assert ["ack 2"] == stage.verdicts()
+    assert (0 if stage.is_late else 1) == stage.written()
+    stage.ack(1)
+    assert [] == stage.verdicts()
+    stage.end()
