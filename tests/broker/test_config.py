@@ -197,6 +197,7 @@ def test_a_value_is_read_in_its_unit(setting, attribute, value):
         ("storage.target_ram_count=infinity", "target_ram_count", None),
         ("storage.garbage_fraction=1", "garbage_fraction", 1.0),
         ("storage.check_invariants=true", "check_invariants", True),
+        ("storage.early_confirm=false", "early_confirm", False),
         ("storage.sync=false", "sync", False),
     ],
 )
@@ -313,6 +314,12 @@ def test_a_consumer_timeout_is_silent():
         config = load(settings=[f"consumer_timeout={value}"])
 
         assert (seconds, ()) == (config.consumer_timeout, config.warnings)
+
+
+def test_a_confirm_timeout_is_off_by_default():
+    """Publishers wait for ever unless somebody says for how long."""
+    assert 0.0 == load().confirm_timeout
+    assert 30.0 == load(settings=["confirm.timeout=30s"]).confirm_timeout
 
 
 def test_no_supported_key_is_also_unsupported():

@@ -1,5 +1,6 @@
 """Publishes that wait too long for their confirms, and queues in which they would for ever."""
 
+import signal
 from dataclasses import dataclass, field
 
 import pika
@@ -122,7 +123,7 @@ def test_the_disk_may_be_too_slow_as_well(tmp_path):
 
 
 def test_a_publisher_is_nacked_on_a_real_connection(tmp_path):
-    """A client in confirm mode is told, without anything else happening."""
+    """A client in confirm mode is told, without anything else happening; the broker's last words have the publish."""
     settings = ("--set", "confirm.mode=consumer-ack", "--set", "confirm.timeout=1ms")
     with Running(tmp_path, *settings) as running:
         running.wait_for("Server startup complete")
@@ -134,6 +135,9 @@ def test_a_publisher_is_nacked_on_a_real_connection(tmp_path):
             channel.basic_publish("", queue, b"one")
         assert 1 == channel.queue_declare(queue, passive=True).method.message_count
         connection.close()
+        code, log, _ = running.stopped_by(signal.SIGTERM)
+    assert 0 == code
+    assert "totals: published=1 delivered=0 acked=0 cpu_seconds=" in log
 
 
 # -- the trap -----------------------------------------------------------------------------------------------------
