@@ -6,7 +6,7 @@ import pytest
 from promises.ledger import Book, Channel, Ledger, Published, make_body
 from promises.walk import CONSUMER_ACK, LIGHT, MODES, STANDARD, run
 
-MESSAGES = 3000
+MESSAGES = 5000
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -20,6 +20,15 @@ def test_a_short_walk(mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert confirmed == counts["ack"] + counts["nack"] + counts["unheard"]
     assert 0 == counts["outstanding"]
     assert min(counts["ack"], counts["nack"], counts["given back"], counts["dead letters"]) > 100
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_short_walk_with_a_timeout(mode: str, tmp_path: Path) -> None:
+    """What is open for too long is nacked, no sooner and hardly later, and what becomes of it then is not told."""
+    ledger = run(tmp_path, mode, 2, MESSAGES, timeout=0.5)
+    assert [] == ledger.violations
+    assert 0 == ledger.counts["outstanding"]
+    assert ledger.counts["overdue"] > 10
 
 
 class World:
@@ -135,6 +144,22 @@ def test_a_number_that_is_forgotten() -> None:
     world.ledger.check_end()
 
     assert ["late", "verdict"] == world.oracles
+
+
+def test_a_timeout() -> None:
+    """An old number may be nacked, a young one may not, and one that is too old has to be."""
+    world = World()
+    world.ledger = Ledger(2.0, 0.5)
+    world.channel = world.ledger.open_channel(confirms=True)
+    for _ in range(2):
+        world.publish()
+        world.ledger.now += 1.5
+    world.told(2, ack=False)
+    assert ["nack"] == world.oracles
+    world.ledger.check_open()
+    assert ["nack", "late"] == world.oracles
+    world.told(1, ack=False)
+    assert ["nack", "late"] == world.oracles
 
 
 def test_an_ack_before_the_return() -> None:

@@ -6,8 +6,9 @@ when it was published, by a channel in confirm mode. What is seen is judged at o
     verdict   one for each number; a return comes before its ack
     ack       each awaited copy has a consumer's ack or reject, or becomes a dead letter; others are on disk if they have
               to be
-    nack      some queue may have refused it, or may have discarded an awaited copy that no consumer had settled
-    late      no number is open when nothing is missing for its verdict
+    nack      some queue may have refused it, or may have discarded an awaited copy that no consumer had settled, or the
+              timeout is over
+    late      no number is open when nothing is missing for its verdict, or for longer than the timeout
     delivery  only what was published, whole, to where it was routed, in order, `redelivered` exactly when it was seen
               before, and not again once it is gone
 
@@ -90,6 +91,7 @@ class Published:
     """A message and what its publisher knows."""
 
     __slots__ = (
+        "born",
         "channel",
         "commit",
         "copies",
@@ -102,10 +104,10 @@ class Published:
     )
 
     def __init__(
-        self, channel: "Channel", seq: int, commit: int, *, persistent: bool, mandatory: bool
+        self, channel: "Channel", seq: int, commit: int, born: float, *, persistent: bool, mandatory: bool
     ) -> None:
         self.channel, self.seq = channel, seq
-        self.commit = commit
+        self.commit, self.born = commit, born
         self.persistent, self.mandatory = persistent, mandatory
         self.expires = self.returned = False
         self.verdict = ""
@@ -133,9 +135,18 @@ def make_body(channel: Channel, seq: int, size: int) -> bytes:
 
 
 class Ledger:
-    """Everything that was published and seen."""
+    """Everything that was published and seen.
 
-    def __init__(self) -> None:
+    Args:
+        timeout: seconds after which an open number may be nacked.
+        slack: seconds after that until it has to be.
+
+    """
+
+    def __init__(self, timeout: float = float("inf"), slack: float = 0.0) -> None:
+        self._timeout, self._slack = timeout, slack
+        self.now = 0.0
+        """In seconds; the owner keeps it up to date."""
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.channels: dict[int, Channel] = {}
@@ -164,7 +175,9 @@ class Ledger:
     ) -> Published:
         """A message is about to be sent to these queues; the caller owes `sent` or `withdrawn` for its copies."""
         channel.seq += 1
-        message = Published(channel, channel.seq, self.commits, persistent=persistent, mandatory=mandatory)
+        message = Published(
+            channel, channel.seq, self.commits, self.now, persistent=persistent, mandatory=mandatory
+        )
         message.expires = expires
         for book in books:
             awaited = channel.confirms and book.mode != "standard"
@@ -225,7 +238,10 @@ class Ledger:
             or (copy.awaited and not copy.yes and (copy.discarded or copy.book.drops or message.expires))
             for copy in message.copies.values()
         ):
-            self.violate("nack", f"{message}: every copy is safe or was consumed")
+            if self.now - message.born >= self._timeout:
+                self.counts["overdue"] += 1
+            else:
+                self.violate("nack", f"{message}: every copy is safe or was consumed")
 
     def withdrawn(self, copies: Iterable[Copy]) -> None:
         """These copies never come into being: their transaction ends otherwise, or their queue is gone."""
@@ -347,9 +363,12 @@ class Ledger:
 
     def check_open(self) -> None:
         """After a turn and a commit with nothing in between: is somebody waiting for nothing?"""
+        longest = self._timeout + self._slack
         for channel in self.channels.values():
             for message in channel.open.values():
                 copies = message.copies.values()
+                if self.now - message.born > longest:
+                    self.violate("late", f"{message} is open for {self.now - message.born:.3f} s")
                 if all(map(self._is_settled, copies)) or any(map(self._is_lost, copies)):
                     self.violate("late", f"{message} is open, and nothing is missing: {list(copies)}")
 

@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first walk in each mode")
     parser.add_argument("--walks", type=int, default=1, help="in each mode, with one seed after the other")
     parser.add_argument("--mode", choices=MODES, action="append", help="may be given again; all by default")
+    parser.add_argument("--timeout", type=float, default=0.0, help="confirm.timeout, in seconds")
     parser.add_argument("--checked", action="store_true", help="check the invariants of queues; slow")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -47,7 +48,14 @@ def main() -> int:
             with tempfile.TemporaryDirectory(
                 prefix="leveret-promises-", dir=MEMORY if MEMORY.is_dir() else None
             ) as home:
-                ledger = run(Path(home), mode, seed, arguments.messages, checked=arguments.checked)
+                ledger = run(
+                    Path(home),
+                    mode,
+                    seed,
+                    arguments.messages,
+                    timeout=arguments.timeout,
+                    checked=arguments.checked,
+                )
             print(line(mode, seed, ledger.counts, time.monotonic() - started), flush=True)
             for violation in ledger.violations:
                 failed = True

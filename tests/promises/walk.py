@@ -18,6 +18,7 @@ from broker.amqp.commands import Basic, Channel as Wire, Confirm, Exchange, Queu
 from broker.amqp.properties import Properties
 from broker.amqp.tables import Table
 from broker.config import StorageConfig
+from broker.delivery_ages import MARKS
 from broker.disk import paging
 from confirm.promise import Promise
 
@@ -114,23 +115,27 @@ class Walk:
         data_dir: an empty folder for the broker.
         mode: the mode of most queues most of the time.
         seed: of everything that is drawn.
+        timeout: seconds after which the broker nacks what is open; 0 for never, and only then nothing is forgotten.
         checked: have the broker check the invariants of its queues, which takes time.
 
     """
 
-    def __init__(self, data_dir: Path, mode: str, seed: int, *, checked: bool = False) -> None:
+    def __init__(
+        self, data_dir: Path, mode: str, seed: int, *, timeout: float = 0.0, checked: bool = False
+    ) -> None:
         self.mode = mode
         self.random = random.Random(seed)
-        self.ledger = Ledger()
+        self.ledger = Ledger(timeout, timeout / MARKS + 0.15) if timeout else Ledger()
         storage = StorageConfig(
             sync=False, target_ram_count=8, segment=16, io_batch=4, check_invariants=checked
         )
-        self.node = DiskNode(data_dir, confirm_mode=mode, storage=storage)
+        self.node = DiskNode(data_dir, confirm_mode=mode, confirm_timeout=timeout, storage=storage)
         self.books: dict[str, Book] = {}
         """By kind."""
         self.names: dict[str, Book] = {}
         """By name, those of all times."""
         self.clients: dict[Client, dict[int, Publisher | Consumer]] = {}
+        self.ledger.now = self.node.now()
         self.steps = 0
         self.admin = self.connect()
         self.admin.send(Wire.Open(), 2)
@@ -533,8 +538,7 @@ class Walk:
         self.look()
 
     def wait_a_little(self) -> None:
-        self.node.pass_time(self.random.choice((5, 20, 50)))
-        self.look()
+        self.pass_time(self.random.choice((5, 20, 50)))
 
     def leave_dead_letters(self) -> None:
         """Nobody reads dead letters for a while, or somebody does again."""
@@ -543,6 +547,14 @@ class Walk:
             self.ask(basic_consume(DEAD, DEAD, no_ack=True))
         else:
             self.ask(make(Basic.Cancel, DEAD, False))
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.node.pass_time(milliseconds)
+        self.ledger.now = now = self.node.now()
+        for client in self.clients:
+            client.connection.close_overdue(now)
+        self.node.run_turn()
+        self.look()
 
     def limit_memory(self) -> None:
         """A queue may keep only little in memory, or all."""
@@ -631,8 +643,7 @@ class Walk:
                 consumer.held.clear()
                 last.send(make(Basic.Ack, 0, True))
                 self.look()
-            self.node.pass_time(50)
-            self.look()
+            self.pass_time(50)
         self.check_end()
 
     def check_end(self) -> None:
@@ -661,9 +672,11 @@ class Walk:
         self.node.disk.close()
 
 
-def run(data_dir: Path, mode: str, seed: int, messages: int, *, checked: bool = False) -> Ledger:
+def run(
+    data_dir: Path, mode: str, seed: int, messages: int, *, timeout: float = 0.0, checked: bool = False
+) -> Ledger:
     """Walk once; returns what was seen."""
-    walk = Walk(data_dir, mode, seed, checked=checked)
+    walk = Walk(data_dir, mode, seed, timeout=timeout, checked=checked)
     try:
         walk.run(messages)
     finally:
