@@ -39,6 +39,10 @@ class BackingQueue(Protocol):
     """Called when messages that `fetch` could not return have been read; the queue sets it."""
 
     @property
+    def damaged(self) -> int:
+        """How often something could not be read from disk any more: whatever it was is not ready, and will never be."""
+
+    @property
     def loading(self) -> bool:
         """Whether messages are being read from disk."""
 

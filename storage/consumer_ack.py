@@ -16,12 +16,13 @@ Messages without a promise pass through. The modes are those of a 2018 paper on 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 from storage.backing_queue import BackingQueue, Batch
 from storage.message import Awaited, Message, Promised
+from storage.sub_queues import never
 
 Key = Any
 """A seq_id, or the promise of a message that was delivered and is kept no more."""
@@ -35,10 +36,23 @@ class ConsumerAckQueue:
 
     """
 
-    __slots__ = ("_light", "_ready", "_ready_light", "_unacked", "inner", "light_count", "lost")
+    __slots__ = (
+        "_damaged",
+        "_light",
+        "_ready",
+        "_ready_light",
+        "_unacked",
+        "inner",
+        "light_count",
+        "lost",
+        "on_loaded",
+    )
 
     def __init__(self, inner: BackingQueue) -> None:
         self.inner = inner
+        self.on_loaded = inner.on_loaded
+        inner.on_loaded = self._loaded
+        self._damaged = inner.damaged
         self._light = False
         self._ready: dict[int, Awaited] = {}
         self._ready_light: dict[int, Awaited] = {}
@@ -135,8 +149,6 @@ class ConsumerAckQueue:
             if light:
                 keys = self._leave_light(seq_ids, [light.pop(seq_id, None) for seq_id in seq_ids])
                 batch = batch._replace(seq_ids=keys)
-        if not inner.ready_count:
-            self._refuse_ready()
         return batch
 
     def _pop_ready(self, seq_ids: Iterable[int]) -> list[Awaited]:
@@ -147,8 +159,16 @@ class ConsumerAckQueue:
         found = (ready.pop(seq_id, None) or light.pop(seq_id, None) for seq_id in seq_ids)
         return [promise for promise in found if promise is not None]
 
+    def _loaded(self) -> None:
+        """Messages have been read; if some could not be, nobody knows which, so no promise holds any more."""
+        damaged = self.inner.damaged
+        if damaged != self._damaged:
+            self._damaged = damaged
+            self._refuse_ready()
+        self.on_loaded()
+
     def _refuse_ready(self) -> None:
-        """Nothing is ready, so what is left of promises belongs to messages that were dropped, or damaged on disk."""
+        """What is ready is dropped, or as good as that to its publishers."""
         for table in (self._ready, self._ready_light):
             for promise in table.values():
                 promise.refused()
@@ -244,6 +264,7 @@ class ConsumerAckQueue:
     def delete(self) -> None:
         """The queue goes, with its unacked messages; those that were delivered and are not kept still get a verdict."""
         self.inner.delete()
+        self.on_loaded = never  # or it would keep its owner, who keeps it
         self.refuse_all()
         for table in (self._ready, self._ready_light, self._unacked):
             table.clear()
@@ -261,13 +282,9 @@ class ConsumerAckQueue:
         return self.inner.unacked_count + self.light_count
 
     @property
-    def on_loaded(self) -> Callable[[], object]:
-        """Called when messages that `fetch` could not return have been read."""
-        return self.inner.on_loaded
-
-    @on_loaded.setter
-    def on_loaded(self, callback: Callable[[], object]) -> None:
-        self.inner.on_loaded = callback
+    def damaged(self) -> int:
+        """How often something could not be read from disk any more."""
+        return self.inner.damaged
 
     @property
     def loading(self) -> bool:

@@ -34,6 +34,7 @@ class MemoryQueue:
 
     __slots__ = ("_head", "_ready", "_requeued", "_unacked", "expiring", "on_loaded", "ready_count")
 
+    damaged = 0
     loading = False
 
     def __init__(self) -> None:

@@ -146,6 +146,11 @@ class PriorityQueue(Generic[Level]):
         return sum([queue.unacked_count for queue in self.levels.values()])
 
     @property
+    def damaged(self) -> int:
+        """How often something of any level could not be read from disk any more."""
+        return sum([queue.damaged for queue in self.levels.values()])
+
+    @property
     def loading(self) -> bool:
         """Whether messages of any level are being read from disk."""
         return any(queue.loading for queue in self.levels.values())

@@ -1,0 +1,83 @@
+"""What the consumer-ack queue says of messages that cannot be read any more."""
+
+import pytest
+
+from confirm.promise import Promise
+from storage.consumer_ack import ConsumerAckQueue
+from storage.memory import MemoryQueue
+from storage.message import Message, Promised
+
+
+class Damaged(MemoryQueue):
+    """Loses its oldest messages on request, as if their pages had been overwritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.damaged = 0
+
+    def lose(self, count: int) -> None:
+        self.damaged += count
+        self.drop(count)
+        self.on_loaded()
+
+
+class Publisher:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def accepted(self, seq_no: int) -> None:
+        self.told.append(("ack", seq_no))
+
+    def refused(self, seq_no: int) -> None:
+        self.told.append(("nack", seq_no))
+
+
+@pytest.fixture
+def publisher() -> Publisher:
+    return Publisher()
+
+
+@pytest.fixture(params=[False, True], ids=["consumer-ack", "light"])
+def queue(request, publisher) -> ConsumerAckQueue:
+    """A queue with three promised messages."""
+    queue = ConsumerAckQueue(Damaged())
+    queue.set_light(light=request.param)
+    queue.publish([Promised(b"", b"%d" % n, 1, Promise(publisher, n, 1)) for n in (1, 2, 3)])
+    return queue
+
+
+def test_all_that_is_ready_is_refused_once_when_some_of_it_is_damaged(queue, publisher):
+    """Nobody knows which messages a damaged block had; those that are left are delivered without a promise."""
+    queue.inner.lose(2)
+    before = list(publisher.told)
+
+    batch = queue.fetch(3, ack_required=True)
+    queue.ack(batch.seq_ids)
+
+    assert [("nack", 1), ("nack", 2), ("nack", 3)] == before == publisher.told
+    assert [b"3"] == [message.content for message in batch.messages]
+
+
+def test_messages_without_a_promise_are_kept_for_their_consumer_after_a_damage(queue):
+    """As many of them as promises were lost do not pass for those."""
+    queue.inner.lose(3)
+    queue.publish([Message(b"", b"%d" % n, 1) for n in (4, 5, 6)])
+
+    batch = queue.fetch(3, ack_required=True)
+
+    assert 3 == queue.inner.unacked_count
+    queue.requeue(batch.seq_ids)
+    assert 3 == queue.ready_count
+
+
+def test_the_owner_is_told_of_what_was_read(queue):
+    """Damaged or not."""
+    heard = []
+    queue.on_loaded = lambda: heard.append("loaded")
+
+    queue.inner.lose(1)
+    queue.inner.lose(0)
+
+    assert ["loaded", "loaded"] == heard
