@@ -56,6 +56,8 @@ class Route:
     asked to wait for consumers (`AwaitedRoute`), every message.
     """
 
+    always_makes = False
+
     __slots__ = (
         "address",
         "bits",
@@ -87,8 +89,8 @@ class Route:
         self.queues = queues
         self.durable = saved_among(queues, persistent=True)
         """Those of the queues that keep persistent messages on disk."""
-        self.makes_all = any(queue.saves_all for queue in queues)
-        """Whether `make` makes every message: some queue keeps all of them on disk."""
+        self.makes_all = self.always_makes or any(queue.saves_all for queue in queues)
+        """Whether `make` makes every message: all are promised, or some queue keeps all of them on disk."""
         self.bits = bits
         self.plain = plain
         self.generation = generation
@@ -119,20 +121,7 @@ class AwaitedRoute(Route):
     """The route of a channel in confirm mode to queues that all tell publishers what consumers say."""
 
     __slots__ = ()
-
-    def __init__(
-        self,
-        address: bytes,
-        bits: int,
-        exchange: Exchange | None,
-        routing_key: str,
-        queues: Sequence[Queue],
-        *,
-        plain: bool,
-        generation: int,
-    ) -> None:
-        super().__init__(address, bits, exchange, routing_key, queues, plain=plain, generation=generation)
-        self.makes_all = True
+    always_makes = True
 
     def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
         """As for any route; nothing of these goes to disk."""

@@ -88,7 +88,7 @@ class StandardConfirms:
         """Nobody is left to be told: whatever still comes is ignored."""
         self._wake = _nobody
         self.held.clear()
-        self._taken = -1
+        self._taken = 1 << 62  # as if all numbers had been told
 
     def accepted(self, seq_no: int) -> None:
         """Every queue took responsibility for the message of a held number; ignored if it was given up meanwhile."""
