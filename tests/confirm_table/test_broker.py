@@ -1,9 +1,13 @@
 """Cells of the table: a broker that is short of memory or disk, is stopped, or dies."""
 
+from pathlib import Path
+
 from confirm_table.cells import LIGHT, Stage, cell
 
+from broker.config import StorageConfig
 from broker.disk import paging
 from broker.spill import Spill
+from storage.loading import Loaded
 
 
 @cell("disk-full")
@@ -43,6 +47,35 @@ def test_memory_is_short(stage: Stage) -> None:
     assert [str(number) for number in range(1, 301)] == found
     stage.ack(0, multiple=True)
     assert stage.late(*[f"ack {number}" for number in range(1, 301)]) == stage.verdicts()
+
+
+@cell("damaged")
+def test_what_is_out_of_memory_is_damaged(tmp_path: Path, mode: str) -> None:
+    """Nobody consumes what is lost, and nobody knows what it was; what is left is delivered."""
+    stage = Stage(tmp_path, mode, storage=StorageConfig(sync=False, check_invariants=True, segment=64))
+    stage.declare()
+    stage.publish_many(200)
+    stage.stored()
+    stage.node.vhosts["/"].queues["q"].store.set_ram_target(0, 0)
+    stage.commit()
+    stage.consume()
+    assert [] == stage.verdicts()
+
+    (lost,) = stage.node.disk.loads
+    stage.node.disk.loads = []
+    lost.queue.loaded(lost, Loaded([], max(each.stop for each in lost.ranges), {}))
+    stage.node.run_turn()
+    found = stage.deliveries()
+    while stage.node.disk.loads:
+        stage.node.read()
+        found += stage.deliveries()
+
+    assert 0 < len(found) < 200
+    assert [str(number) for number in range(201 - len(found), 201)] == found
+    assert stage.late(*[f"nack {number}" for number in range(1, 201)]) == stage.verdicts()
+    stage.ack(0, multiple=True)
+    assert [] == stage.verdicts()
+    stage.end()
 
 
 def one_delivered_of_two(stage: Stage) -> None:
