@@ -41,6 +41,8 @@ class Spill:
         self._file_from = file_from
         self.left = part.ready_count
         """Messages that have not had their turn."""
+        self._turned = 0
+        """Those that have, and are behind them."""
         self._watermark = 0
         """Up to where messages may have been delivered before."""
 
@@ -68,7 +70,7 @@ class Spill:
     def _step(self) -> bool:
         store = self._store
         taken = 0
-        self.left = min(self.left, store.ready_count)  # some may have expired meanwhile
+        self.left = max(0, store.ready_count - self._turned)  # some may have expired meanwhile, at the head
         while self.left and taken < STEP:
             expires = store.head_expires() or 0 if store.expiring else 0
             count = min(self.left, STEP) if not store.expiring else 1  # each when it did before
@@ -96,6 +98,7 @@ class Spill:
                 left.append(seq_id)
         if copies:
             store.publish(copies, persistent=True, expires=expires)
+            self._turned += len(copies)
         store.ack(left, moved=True)
         if batch.redelivered and isinstance(self._part, VariableQueue):
             self._watermark = self._part.next_seq

@@ -4,7 +4,7 @@ import pytest
 from fakes import Client, DiskNode, basic_consume
 
 from broker.amqp.commands import Basic, Confirm
-from broker.spill import Spill
+from broker.spill import STEP, Spill
 
 ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
 LEVELS = {"x-max-priority": ("signedint", 3)}
@@ -22,8 +22,8 @@ def client(node):
     return client
 
 
-def stopped(node, *clients):
-    """The next server after this one was stopped in good order."""
+def stopped(node, *clients, meanwhile=lambda: None):
+    """The next server after this one was stopped in good order; `meanwhile` happens before each commit."""
     for client in clients:
         client.connection.lost()
     node.run_turn()
@@ -32,6 +32,7 @@ def stopped(node, *clients):
             while spill.left:
                 if not spill.step():
                     node.read()
+                meanwhile()
                 node.commit()
     return node.restarted()
 
@@ -60,3 +61,20 @@ def test_each_level_of_a_queue_with_priorities_is_kept(node, client):
     node = stopped(node, client)
 
     assert ["3*", "7*", "2*", "6", "1", "5", "0", "4"] == found(node)
+
+
+def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node, client):
+    """The others keep their order."""
+    client.declare("q", durable=True, arguments=ASKS)
+    node.commit()
+    for number in range(STEP + 20):
+        soon = {"expiration": "500"} if STEP <= number < STEP + 10 else {}
+        client.publish("q", b"%d" % number, delivery_mode=2, **soon)
+
+    def meanwhile():
+        node.clock.now += 1
+        node.vhosts["/"].queues["q"].touch()
+
+    node = stopped(node, client, meanwhile=meanwhile)
+
+    assert [str(number) for number in (*range(STEP), *range(STEP + 10, STEP + 20))] == found(node)
