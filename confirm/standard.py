@@ -128,9 +128,11 @@ class StandardConfirms:
     @property
     def unconfirmed_count(self) -> int:
         """Numbers without a verdict sent yet."""
-        taken = self._taken
-        held = sum(number <= taken for number in (*self.held, *self._refused))
-        return self.seq_no - taken + held + len(self._settled)
+        taken, held = self._taken, self.held
+        latest = range(taken + 1, self.seq_no + 1)  # few, where the open ones may be a million
+        before = len(held) - sum([number in held for number in latest])
+        before += sum([number <= taken for number in self._refused])
+        return len(latest) + before + len(self._settled)
 
     def take(self) -> list[Confirmation]:
         """What may be told now, in sending order; taking it counts as telling it."""
