@@ -24,7 +24,6 @@ from broker.store_command import store
 
 DISTRIBUTION: Final = "leveret"
 TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm")
-STOP_SECONDS: Final = 9.0
 # Young objects are mostly messages on their way through; looking for cycles among them is wasted work. A full
 # collection stops everybody for as long as a backlog is large, and nothing that is made often has cycles.
 GC_THRESHOLDS: Final = (50_000, 20, 200)
@@ -234,10 +233,7 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
         _logger.info("Server startup complete")
         await stopping.wait()
         _logger.info("stopping: closing connections")
-        try:
-            await asyncio.wait_for(server.stop("shutdown"), STOP_SECONDS)
-        except TimeoutError:
-            _logger.warning("connections did not close within %s s", STOP_SECONDS)
+        await server.stop("shutdown")
     finally:
         _remove_pid_file(config.pid_file)
     _logger.info("stopped")

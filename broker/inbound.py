@@ -486,10 +486,8 @@ class Inbound:
     def _enqueue(self, channel: Channel, route: Route, content: bytes, *, made: bool) -> None:
         """Publish a message that is nothing special to its queues' inboxes; `made`: the route makes it."""
         confirms = channel.confirms
-        if made:
-            (message,) = route.make(channel, (content,))
-        else:
-            message = Message(route.address, content, channel.number)
+        number = channel.number
+        message = route.make_one(channel, content) if made else Message(route.address, content, number)
         size = len(content)
         for queue in route.queues:
             queue.inbox.append(message)

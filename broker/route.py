@@ -116,6 +116,18 @@ class Route:
             for confirm, content in enumerate(contents, seq_no)
         ]
 
+    def make_one(self, channel: PublishingChannel, content: bytes) -> Message:
+        """The same for a single message."""
+        durable = self.durable
+        for queue in durable:
+            queue.inbox_persistent = True
+        confirms = channel.confirms
+        if confirms is None:
+            return Persistent(self.address, content, channel.number, None, 0, len(durable))
+        seq_no = confirms.seq_no + 1
+        confirms.held.add(seq_no)
+        return Persistent(self.address, content, channel.number, confirms, seq_no, len(durable))
+
 
 class AwaitedRoute(Route):
     """The route of a channel in confirm mode to queues that all tell publishers what consumers say."""
@@ -133,6 +145,14 @@ class AwaitedRoute(Route):
             Promised(address, content, number, Promise(confirms, confirm, copies))
             for confirm, content in enumerate(contents, seq_no)
         ]
+
+    def make_one(self, channel: PublishingChannel, content: bytes) -> Message:
+        """The same for a single message."""
+        confirms: StandardConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
+        seq_no = confirms.seq_no + 1
+        confirms.held.add(seq_no)
+        promise = Promise(confirms, seq_no, len(self.queues))
+        return Promised(self.address, content, channel.number, promise)
 
 
 class Special:

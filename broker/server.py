@@ -252,7 +252,7 @@ class Server:
                 self._listeners.append(server)
                 self.addresses += [sock.getsockname()[:2] for sock in server.sockets]
         except OSError:
-            await self._close_listeners()
+            self._close_listeners()
             raise
         self.turn.timers.on_sooner = self._set_timer
         self._run_timers()
@@ -275,12 +275,12 @@ class Server:
             log.info("recovered %d delayed messages", delayed)
         await self._stored()
 
-    async def _stored(self) -> None:
-        """Wait until everything that is noted now is on disk."""
-        stored = self._loop.create_future()
+    async def _stored(self) -> bool:
+        """Wait until everything that is noted now is on disk; false if that is full."""
+        stored: asyncio.Future[bool] = self._loop.create_future()
         self.journal.when_safe(stored.set_result)
         self.run_turn()
-        await stored
+        return await stored
 
     def import_definitions(self, path: Path) -> None:
         """Make what a definitions file, or each of a directory, says. Raises DefinitionsError for what cannot be."""
@@ -296,11 +296,13 @@ class Server:
     async def stop(self, reason: str = "shutdown") -> None:
         """Stop accepting, close every connection with 320, wait for their close-ok for at most a few seconds."""
         self._stopping = True
-        await self._close_listeners()
+        self._close_listeners()
         for driver in list(self._drivers):
             driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
         self.finish_turn()
         await self._wait_until_empty(STOP_SECONDS)
+        if self._drivers:
+            log.warning("%d connections did not close within %.0f s", len(self._drivers), STOP_SECONDS)
         for driver in list(self._drivers):
             driver.abort()
         await self._wait_until_empty(1.0)
@@ -312,7 +314,10 @@ class Server:
             for line in vhost.delay_lines():
                 line.stop()
         if self.disk is not None:
-            await self._spill(self.disk)
+            left = await self._spill(self.disk)
+            if left:
+                text = "the disk is full: messages=%d that publishers wait for are lost unless they are sent again"
+                log.error(text, left)
             await self.disk.stop(
                 queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
             )
@@ -324,24 +329,26 @@ class Server:
             time.process_time(),
         )
 
-    async def _spill(self, disk: Disk) -> None:
-        """Put on disk what queues have only promised to publishers."""
-        queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
-        for queue in queues:
-            count = queue.ready_count
-            spills = list(Spill.all_of(queue, disk.file_from))
-            for spill in spills:
-                while spill.left:
-                    if spill.step():
-                        await self._stored()
-                    else:
-                        read = self._loop.create_future()
-                        queue.after_next_run(partial(read.set_result, None))
-                        await read
-            if spills:
-                log.info(
-                    "%r: turned %d messages round to put those on disk that publishers wait for", queue, count
-                )
+    async def _spill(self, disk: Disk) -> int:
+        """Put on disk what queues have only promised to publishers; returns for how many there was no room."""
+        spills = [
+            spill
+            for vhost in self.vhosts.values()
+            for queue in vhost.queues.values()
+            for spill in Spill.all_of(queue, disk.file_from)
+        ]
+        if spills:
+            log.info("putting on disk what publishers wait for: messages=%d", sum(s.left for s in spills))
+        for spill in spills:
+            while spill.left:
+                if spill.step():
+                    if not await self._stored():
+                        return sum(each.left for each in spills)
+                else:
+                    read = self._loop.create_future()
+                    spill.queue.after_next_run(partial(read.set_result, None))
+                    await read
+        return 0
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no socket is left, but no longer than that."""
@@ -350,11 +357,9 @@ class Server:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), seconds)
 
-    async def _close_listeners(self) -> None:
+    def _close_listeners(self) -> None:
         for listener in self._listeners:
-            listener.close()
-        for listener in self._listeners:
-            await listener.wait_closed()
+            listener.close()  # not waited for: from Python 3.12 on that would be for its connections, too
         self._listeners.clear()
 
     # -- the turn ---------------------------------------------------------------------------------------------------

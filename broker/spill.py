@@ -20,8 +20,11 @@ from storage.message import Message, Moved, Persistent
 from storage.priorities import PriorityQueue, parts
 from storage.variable_queue import VariableQueue
 
-STEP = 256
-"""Messages that are taken at a time."""
+STEP = 4096
+"""Messages that are moved in one commit."""
+STEP_OCTETS = 4 * 1024 * 1024
+"""Or fewer, where they are large; about."""
+_BATCH = 64
 
 
 class Spill:
@@ -35,7 +38,7 @@ class Spill:
     """
 
     def __init__(self, queue: Queue, part: BackingQueue, file_from: int) -> None:
-        self._queue = queue
+        self.queue = queue
         self._store = queue.store
         self._part = part
         self._file_from = file_from
@@ -69,16 +72,17 @@ class Spill:
 
     def _step(self) -> bool:
         store = self._store
-        taken = 0
+        taken = octets = 0
         self.left = max(0, store.ready_count - self._turned)  # some may have expired meanwhile, at the head
-        while self.left and taken < STEP:
+        while self.left and taken < STEP and octets < STEP_OCTETS:
             expires = store.head_expires() or 0 if store.expiring else 0
-            count = min(self.left, STEP) if not store.expiring else 1  # each when it did before
+            count = min(self.left, _BATCH) if not store.expiring else 1  # each when it did before
             batch = store.fetch(count, ack_required=True)
             if not batch.messages:
                 return taken > 0
             self._turn_round(batch, expires)
             taken += len(batch.messages)
+            octets += sum([len(message.content) for message in batch.messages])
             self.left -= len(batch.messages)
         if not self.left and self._watermark and isinstance(self._part, VariableQueue):
             self._part.redelivered_below = self._watermark
@@ -92,7 +96,7 @@ class Spill:
             if delivery_mode(message.header) != PERSISTENT_MODE:
                 left.append(seq_id)
             elif len(message.content) >= self._file_from:
-                copies.append(Moved(message, None, 0, 1, partial(self._queue.let_go, seq_id)))
+                copies.append(Moved(message, None, 0, 1, partial(self.queue.let_go, seq_id)))
             else:
                 copies.append(Persistent(message.address, message.content, message.channel_id, None, 0, 1))
                 left.append(seq_id)

@@ -30,8 +30,8 @@ def failing(self, batch):
     return commit(self, batch)
 Environment.commit = failing
 sys.argv[1:] = sys.argv[2:]
-from broker import cli, server
-server.STOP_SECONDS, cli.STOP_SECONDS = 60, 6
+from broker import server
+server.STOP_SECONDS = 60
 main()
 """
 
