@@ -316,7 +316,7 @@ class Server:
         if self.disk is not None:
             left = await self._spill(self.disk)
             if left:
-                text = "the disk is full: messages=%d that publishers wait for are lost unless they are sent again"
+                text = "the disk is full: of messages=%d those that publishers wait for are lost unless sent again"
                 log.error(text, left)
             await self.disk.stop(
                 queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
@@ -341,9 +341,10 @@ class Server:
             log.info("putting on disk what publishers wait for: messages=%d", sum(s.left for s in spills))
         for spill in spills:
             while spill.left:
+                left = sum(each.left for each in spills)
                 if spill.step():
                     if not await self._stored():
-                        return sum(each.left for each in spills)
+                        return left
                 else:
                     read = self._loop.create_future()
                     spill.queue.after_next_run(partial(read.set_result, None))

@@ -194,6 +194,39 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
 
 
+def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path):
+    """What is only in memory until consumers ack it is not tried for ever, and its publishers have no confirm."""
+    trigger = tmp_path / "broken"
+    error = "from storage.errors import DiskFullError; raise DiskFullError('no room')"
+    program = ("-c", BROKEN.format(error=error), str(trigger))
+    with Running(tmp_path, "--set", "confirm.mode=consumer-ack", program=program) as running:
+        running.wait_for("Server startup complete")
+        with contextlib.closing(
+            pika.BlockingConnection(pika.ConnectionParameters(*running.address))
+        ) as client:
+            channel = client.channel()
+            channel.queue_declare("q", durable=True)
+            channel.basic_publish("", "q", b"not promised", pika.BasicProperties(delivery_mode=2))
+            channel.tx_select()
+            channel.tx_commit()
+            other = client.channel()
+            other._impl.confirm_delivery(ack_nack_callback=lambda _: None)
+            for _ in range(5):
+                other._impl.basic_publish("", "q", b"promised", pika.BasicProperties(delivery_mode=2))
+            assert 6 == other.queue_declare("q", passive=True).method.message_count
+        trigger.touch()
+        running.process.send_signal(signal.SIGTERM)
+        assert 0 == running.process.wait(15)
+        out, err = running.process.communicate()
+
+    assert "" == err
+    assert "of messages=6 those that publishers wait for are lost" in out
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        assert 1 == drained(running.address)
+        assert 0 == running.stopped_by(signal.SIGTERM)[0]
+
+
 def test_an_unknown_format_is_refused(tmp_path):
     """Data that a later version wrote stop the start with 65 and both formats, and stay as they are."""
     import lmdb
