@@ -7,7 +7,7 @@ as it is. All that an old enough mark has is overdue, and the mark goes: nothing
 Where confirms wait for consumers there is a trap: a publisher waits for confirms before it publishes more, and a
 consumer for more deliveries before it acks what it has. Neither ever moves. It looks like this: nothing is ready,
 nothing comes and nothing is acked, and who has deliveries has room for more. That may also be a slow consumer, so
-nothing is done about it; it is told, once for each queue until something is acked.
+nothing is done about it; it is told, once for each queue.
 """
 
 from array import array
@@ -98,19 +98,15 @@ class AwaitedQueue(Protocol):
 class Stillness:
     """Since when nothing has moved in a queue."""
 
-    __slots__ = ("_acked", "_counts", "_is_told", "_since")
+    __slots__ = ("_counts", "_is_told", "_since")
 
     def __init__(self) -> None:
-        self._acked = -1
         self._counts = (-1, -1)
         self._since = 0.0
         self._is_told = False
 
     def lasts(self, now: float, *, published: int, acked: int, is_still: bool) -> bool:
-        """Note how things are; true if nothing has moved for too long, once until something is acked."""
-        if acked != self._acked:
-            self._acked = acked
-            self._is_told = False
+        """Note how things are; true, once, if nothing has moved for too long."""
         if not is_still or (published, acked) != self._counts:
             self._counts = published, acked
             self._since = now
@@ -121,19 +117,18 @@ class Stillness:
 
 
 def is_trapped(queue: AwaitedQueue, now: float) -> bool:
-    """Whether a queue seems to be a trap, and nobody was told since something was acked.
+    """Whether a queue seems to be a trap, and nobody was told before.
 
     To be asked about once a second; `now` is seconds of a monotonic clock.
     """
     promises = queue.awaiting
     if promises is None:
         return False
-    if not promises.open_count:
-        queue.stillness = None
-        return False
     if queue.stillness is None:
         queue.stillness = Stillness()
-    is_still = not promises.ready_count and any(
-        consumer.unacked and consumer.room > 0 for consumer in queue.consumers
+    is_still = (
+        promises.open_count > 0
+        and not promises.ready_count
+        and any(consumer.unacked and consumer.room > 0 for consumer in queue.consumers)
     )
     return queue.stillness.lasts(now, published=queue.published, acked=queue.acked, is_still=is_still)

@@ -373,7 +373,7 @@ class Server:
             turn.outboxes = []
             for outbox in outboxes:
                 outbox.flush()
-        if turn.unfinished or turn.queues or turn.outboxes:
+        if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
             self._schedule_turn()
         if self.disk is not None:
             self.disk.commits.wake()

@@ -193,11 +193,7 @@ class ConsumerAckQueue:
 
     def ack(self, seq_ids: Collection[Key], *, moved: bool = False) -> None:
         """Consumers are done with messages (or they live on as others, `moved`): forget them, and accept them."""
-        if self.light_count:
-            seq_ids, promises = self.split(seq_ids)
-            self.light_count -= len(promises)
-            for promise in promises:
-                promise.accepted()
+        seq_ids, promises = self.split(seq_ids)
         if seq_ids:
             self.inner.ack(seq_ids, moved=moved)
             unacked = self._unacked
@@ -205,6 +201,9 @@ class ConsumerAckQueue:
                 for seq_id in seq_ids:
                     if seq_id in unacked:
                         unacked.pop(seq_id).accepted()
+        self.light_count -= len(promises)
+        for promise in promises:
+            promise.accepted()
 
     def split(self, keys: Collection[Key]) -> tuple[Collection[int], list[Awaited]]:
         """Keys that are seq_ids, and those that are promises."""

@@ -197,16 +197,28 @@ def test_what_else_stands_still_is_no_trap(queue):
 
 
 def test_what_moves_is_no_trap():
-    """A publish or an ack now and then begins the time anew; only an ack has it told again."""
+    """A publish or an ack now and then begins the time anew."""
     queue = Queue()
     for second in range(0, 50, 5):
         queue.published += 1
         assert [] == told(queue, 5, second)
-    assert [5] == told(queue, 20, 50)
-    queue.published += 1
-    assert [] == told(queue, 30, 70)
-    queue.acked += 1
-    assert [10] == told(queue, 30, 100)
+    for second in range(50, 100, 5):
+        queue.acked += 1
+        assert [] == told(queue, 5, second)
+    assert [5] == told(queue, 20, 100)
+
+
+def test_a_queue_of_slow_jobs_is_told_of_once():
+    """Each of them looks like a trap for a while, and none is."""
+    queue = Queue()
+    assert [10] == told(queue, 20)
+    for second in range(20, 200, 20):
+        queue.acked += 1
+        queue.awaiting.open_count = 0
+        assert [] == told(queue, 5, second)
+        queue.published += 1
+        queue.awaiting.open_count = 1
+        assert [] == told(queue, 15, second + 5)
 
 
 def test_a_trap_that_opens_and_closes_is_not_told_again():
