@@ -23,7 +23,7 @@ help:
 	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
 	@echo "make test         lint, types and all tests"
 	@echo "make fmt          format the code"
-	@echo "make docs         write the generated pages under docs/"
+	@echo "make docs         write the generated pages under docs/, and the site into build/site"
 	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness,"
 	@echo "                  -store, -backlog, -stalls, -transactions, -ladder, -paper"
 	@echo "make conformance  the error table beside a real RabbitMQ"
@@ -72,8 +72,10 @@ fmt: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed
+docs: $(VENV)/.installed-test
 	$(BIN)/python -m broker config --markdown > docs/configuration.md
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
+	@echo "the site is in build/site/index.html"
 
 wheel: $(VENV)/.installed-test
 	$(BIN)/python -m build --wheel

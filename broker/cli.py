@@ -20,6 +20,7 @@ from broker import __version__, exit_codes, logs
 from broker.config import Config, ConfigError, Listener, effective, load
 from broker.data_lock import DataDirError, locked
 from broker.definitions_command import definitions
+from broker.sd_notify import Notifier
 from broker.store_command import store
 
 DISTRIBUTION: Final = "leveret"
@@ -228,10 +229,14 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_SECONDS)
-        for host, port in server.addresses:
-            _logger.info("started TCP listener on %s", Listener(host, port))
+        addresses = [str(Listener(host, port)) for host, port in server.addresses]
+        for address in addresses:
+            _logger.info("started TCP listener on %s", address)
         _logger.info("Server startup complete")
+        notifier = Notifier(os.environ, os.getpid())
+        notifier.ready(f"listening on {', '.join(addresses)}", loop)
         await stopping.wait()
+        notifier.stopping()
         _logger.info("stopping: closing connections")
         await server.stop("shutdown")
     finally:

@@ -73,6 +73,7 @@ STOREYS = (
     ("broker.config*", "broker.metrics*"),
     (
         "broker.logs",
+        "broker.sd_notify",
         "broker.transport",
         "broker.queue_task",
         "broker.commit_task",
@@ -103,6 +104,7 @@ DRIVERS = (
     "broker.http",
     "broker.metrics_export",
     "broker.logs",
+    "broker.sd_notify",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 

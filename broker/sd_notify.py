@@ -1,0 +1,64 @@
+"""Tells systemd when clients may connect, that the loop is alive, and that it ends (driver: a socket, timers).
+
+The protocol of sd_notify(3): datagrams of ``NAME=value`` lines to the socket that ``NOTIFY_SOCKET`` names. Without that
+variable nobody has asked, and nothing is sent.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+
+_logger = logging.getLogger("leveret")
+
+
+class Notifier:
+    """The broker's word to the service manager that has started it.
+
+    Args:
+        environ: `NOTIFY_SOCKET`, a path or, after an ``@``, an abstract name; `WATCHDOG_USEC`, microseconds without a
+            sign of life after which the service manager ends the process; `WATCHDOG_PID`, for whom that counts.
+        pid: the id of this process.
+
+    """
+
+    def __init__(self, environ: Mapping[str, str], pid: int) -> None:
+        name = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name
+        expected = environ.get("WATCHDOG_USEC", "")
+        meant = environ.get("WATCHDOG_PID", "") in {"", str(pid)}
+        # Half the time that is allowed: one sign of life may be late.
+        self._seconds = int(expected) / 2_000_000 if name and meant and expected.isdecimal() else 0.0
+
+    def ready(self, status: str, loop: asyncio.AbstractEventLoop) -> None:
+        """Clients may connect.
+
+        From now on the watchdog, if there is one, hears of this loop until that ends: a loop that stands still is
+        noticed, a long stop is not taken for one.
+
+        Args:
+            status: one line for whoever asks the service manager.
+            loop: the running loop.
+
+        """
+        self._tell(f"READY=1\nSTATUS={status}")
+        if self._seconds:
+            self._is_alive(loop)
+
+    def stopping(self) -> None:
+        """The broker has begun to stop."""
+        self._tell("STOPPING=1\nSTATUS=stopping")
+
+    def _is_alive(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._tell("WATCHDOG=1")
+        loop.call_later(self._seconds, self._is_alive, loop)
+
+    def _tell(self, text: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)  # a service manager that does not listen must not stop the loop
+                out.sendto(text.encode(), self._address)
+        except OSError as error:
+            _logger.warning("cannot tell the service manager %s: %s", text.partition("\n")[0], error.strerror)

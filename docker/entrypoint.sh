@@ -1,0 +1,53 @@
+#!/bin/sh
+# Starts the broker in a container as RabbitMQ's image starts RabbitMQ: the same variables, the same places.
+#
+#   entrypoint.sh                          the broker
+#   entrypoint.sh serve --set KEY=VALUE    the broker, with flags of `leveret serve`; so do flags alone, and
+#   entrypoint.sh rabbitmq-server          the word that compose files for RabbitMQ may have
+#   entrypoint.sh COMMAND ...              another command, such as `leveret config` or `sh`
+#
+# Files are read in this order, later ones win: image.conf beside this script; /etc/rabbitmq/rabbitmq.conf, or what
+# LEVERET_CONFIG_FILE or RABBITMQ_CONFIG_FILE names; /etc/rabbitmq/conf.d/*.conf, or those of RABBITMQ_CONFIG_FILES.
+# The environment wins over files: all of docs/configuration.md works. The broker replaces this shell, so that it
+# gets the signals.
+set -eu
+
+case "${1-}" in
+    '' | -*) ;;
+    serve | rabbitmq-server) shift ;;
+    *) exec "$@" ;;
+esac
+
+# RabbitMQ's image has refused these since 3.9, and so do we: a password or a certificate that is silently not used is
+# worse than a container that does not start.
+for name in \
+    RABBITMQ_DEFAULT_PASS_FILE RABBITMQ_DEFAULT_USER_FILE RABBITMQ_VM_MEMORY_HIGH_WATERMARK \
+    RABBITMQ_SSL_CACERTFILE RABBITMQ_SSL_CERTFILE RABBITMQ_SSL_DEPTH RABBITMQ_SSL_FAIL_IF_NO_PEER_CERT \
+    RABBITMQ_SSL_KEYFILE RABBITMQ_SSL_VERIFY \
+    RABBITMQ_MANAGEMENT_SSL_CACERTFILE RABBITMQ_MANAGEMENT_SSL_CERTFILE RABBITMQ_MANAGEMENT_SSL_DEPTH \
+    RABBITMQ_MANAGEMENT_SSL_FAIL_IF_NO_PEER_CERT RABBITMQ_MANAGEMENT_SSL_KEYFILE RABBITMQ_MANAGEMENT_SSL_VERIFY
+do
+    if [ -n "$(printenv "$name")" ]; then
+        echo "leveret: $name is not supported; use a configuration file in /etc/rabbitmq/conf.d instead" >&2
+        refused=yes
+    fi
+done
+[ -z "${refused-}" ] || exit 78
+
+# Prepended one by one, so from the last to the first.
+if [ -n "${RABBITMQ_CONFIG_FILES-}" ]; then
+    set -- --config "$RABBITMQ_CONFIG_FILES" "$@"
+elif [ -d /etc/rabbitmq/conf.d ]; then
+    set -- --config /etc/rabbitmq/conf.d "$@"
+fi
+main=${LEVERET_CONFIG_FILE:-${RABBITMQ_CONFIG_FILE-}}
+if [ -n "$main" ]; then
+    case $main in
+        *.conf) ;;
+        *) [ -d "$main" ] || main=$main.conf ;; # RabbitMQ lets the ending be left out
+    esac
+    set -- --config "$main" "$@"
+elif [ -e /etc/rabbitmq/rabbitmq.conf ]; then
+    set -- --config /etc/rabbitmq/rabbitmq.conf "$@"
+fi
+exec leveret serve --config "$(dirname "$0")/image.conf" "$@"

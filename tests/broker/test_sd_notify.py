@@ -1,0 +1,113 @@
+"""The service manager is told, in the words of sd_notify(3)."""
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import Running
+
+from broker.sd_notify import Notifier
+
+SECONDS = 15.0
+
+
+@pytest.fixture
+def manager() -> Iterator[socket.socket]:
+    """The socket of a service manager, at a path that is short enough for one."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,
+    ):
+        heard.bind(str(Path(folder) / "notify"))
+        heard.settimeout(SECONDS)
+        yield heard
+
+
+async def received(heard: socket.socket) -> str:
+    """The next datagram, while the loop goes on."""
+    heard.setblocking(False)
+    return (await asyncio.wait_for(asyncio.get_running_loop().sock_recv(heard, 4096), SECONDS)).decode()
+
+
+async def test_ready_and_stopping_are_told(manager):
+    """Both come with one line for people; without a watchdog nothing follows."""
+    notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()}, os.getpid())
+
+    notifier.ready("listening on 127.0.0.1:5672", asyncio.get_running_loop())
+    notifier.stopping()
+
+    assert "READY=1\nSTATUS=listening on 127.0.0.1:5672" == await received(manager)
+    assert "STOPPING=1\nSTATUS=stopping" == await received(manager)
+
+
+async def test_a_name_after_an_at_is_abstract():
+    """`@name` is a socket in the kernel's namespace, not a file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind("")  # Linux chooses an abstract name
+        name = heard.getsockname().decode()
+        notifier = Notifier({"NOTIFY_SOCKET": f"@{name[1:]}"}, os.getpid())
+
+        notifier.stopping()
+
+        assert "STOPPING=1\nSTATUS=stopping" == await received(heard)
+
+
+@pytest.mark.parametrize("pid", ["", str(os.getpid())])
+async def test_the_watchdog_hears_of_the_loop_again_and_again(manager, pid):
+    """Where a watchdog waits for this process, signs of life follow the word that it is ready."""
+    environ = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": pid}
+
+    Notifier(environ, os.getpid()).ready("here", asyncio.get_running_loop())
+
+    assert ["READY=1\nSTATUS=here"] + 3 * ["WATCHDOG=1"] == [await received(manager) for _ in range(4)]
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}]
+)
+async def test_a_watchdog_that_is_not_ours_hears_nothing(manager, environ):
+    """No watchdog, none that makes sense, or another process's: the next word is that of the stop."""
+    notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname(), **environ}, os.getpid())
+
+    notifier.ready("here", asyncio.get_running_loop())
+    await asyncio.sleep(0)
+    notifier.stopping()
+
+    assert ["READY=1", "STOPPING=1"] == [(await received(manager)).partition("\n")[0] for _ in range(2)]
+
+
+async def test_without_a_service_manager_nothing_is_said(caplog):
+    """A broker that was started by hand tells nobody, and does not complain."""
+    notifier = Notifier({"WATCHDOG_USEC": "1"}, os.getpid())
+
+    notifier.ready("here", asyncio.get_running_loop())
+    notifier.stopping()
+
+    assert [] == caplog.messages
+
+
+async def test_a_service_manager_that_is_gone_is_a_warning(tmp_path, caplog):
+    """The broker goes on if nobody listens at the socket, and says so in its log."""
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}, os.getpid())
+
+    notifier.stopping()
+
+    assert ["cannot tell the service manager STOPPING=1: No such file or directory"] == caplog.messages
+
+
+def test_a_broker_tells_when_clients_may_connect_and_when_it_stops(tmp_path, manager, monkeypatch):
+    """The process says that it is ready with its addresses, and that it is stopping before it ends."""
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.getsockname())
+    with Running(tmp_path) as broker:
+        broker.wait_for("Server startup complete")
+        host, port = broker.address
+        ready = manager.recv(4096).decode()
+        code, _log, _errors = broker.stopped_by(signal.SIGTERM)
+
+    assert f"READY=1\nSTATUS=listening on {host}:{port}" == ready
+    assert ("STOPPING=1\nSTATUS=stopping", 0) == (manager.recv(4096).decode(), code)

@@ -1,0 +1,197 @@
+"""What the tutorial and the how-tos tell people to run: programs with their output, commands, settings."""
+
+import contextlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pika
+import pytest
+from running import ROOT, Running, environment
+
+from broker.cli import main
+from broker.config import load
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^( *)```(\{?\w*\}?)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(\S*/)?leveret\s")
+LATER = {"analyze"}  # comes with the jobs
+SECONDS = 30
+PORT = "5672"
+PERSISTENT = 2
+
+
+class Block(NamedTuple):
+    """What stands between fences in a page."""
+
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """All of a page, in order, without the indentation of a list."""
+    return [
+        Block(language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE))
+        for indent, language, text in FENCE.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+def run(program: str, folder: Path, *arguments: str) -> str:
+    """What a program prints, which ends well."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=SECONDS,
+        check=False,
+        env=environment(),
+    )
+
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+def started(tmp_path: Path, stack: contextlib.ExitStack) -> Running:
+    """A broker; with the data of an earlier one, if there was one."""
+    broker = stack.enter_context(Running(tmp_path))
+    broker.wait_for("Server startup complete")
+    return broker
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "howto/choose-a-confirm-mode.md"])
+def test_programs_print_what_the_page_says(tmp_path, page):
+    """Each program of the page, run in order, prints the text that follows it; the broker is killed where the page does."""
+    printed, told = [], []
+    with contextlib.ExitStack() as stack:
+        broker = started(tmp_path, stack)
+        for language, text in blocks(DOCS / page):
+            if language == "sh" and "kill -9" in text:
+                broker.process.kill()
+                broker.process.wait(SECONDS)
+                broker = started(tmp_path, stack)
+            elif language == "python":
+                assert PORT in text
+                printed.append(run(text.replace(PORT, str(broker.address[1])), tmp_path))
+            elif language == "text":
+                told.append(text)
+
+    assert printed
+    assert told == printed
+
+
+def test_the_tutorial_knows_what_a_restart_logs(tmp_path):
+    """The line that the tutorial tells people to look for is in the log of a broker that was killed with three messages."""
+    (line,) = re.findall(r"`(recovered [^`]*)`", (DOCS / "tutorial.md").read_text(encoding="utf-8"))
+    send = next(text for language, text in blocks(DOCS / "tutorial.md") if language == "python")
+    with Running(tmp_path) as broker:
+        broker.wait_for("Server startup complete")
+        run(send.replace(PORT, str(broker.address[1])), tmp_path)
+        broker.process.kill()
+        broker.process.wait(SECONDS)
+    with Running(tmp_path) as again:
+        found = again.wait_for(line)
+
+    assert line in found
+
+
+def test_a_queue_is_moved_from_one_broker_to_another(tmp_path):
+    """The program for moving over carries each message with its properties, in order, and leaves nothing behind."""
+    (program,) = [
+        text for language, text in blocks(DOCS / "howto" / "migrate-from-rabbitmq.md") if language == "python"
+    ]
+    bodies = [b"%d" % number for number in range(250)]
+    with contextlib.ExitStack() as stack:
+        channels, urls = [], []
+        for name in ("old", "new"):
+            (tmp_path / name).mkdir()
+            host, port = started(tmp_path / name, stack).address
+            urls.append(f"amqp://guest:guest@{host}:{port}/%2F")
+            connection = stack.enter_context(pika.BlockingConnection(pika.URLParameters(urls[-1])))
+            channels.append(connection.channel())
+            channels[-1].queue_declare("orders", durable=True)
+        old, new = channels
+        old.confirm_delivery()
+        for body in bodies:
+            properties = pika.BasicProperties(delivery_mode=PERSISTENT, headers={"number": int(body)})
+            old.basic_publish("", "orders", body, properties)
+
+        printed = run(program, tmp_path, *urls, "orders")
+        left = old.queue_declare("orders", passive=True).method.message_count
+        moved = [new.basic_get("orders", auto_ack=True) for _ in bodies]
+
+    assert "moved 250 messages of orders\n" == printed
+    assert 0 == left
+    assert bodies == [body for _method, _properties, body in moved]
+    assert [(PERSISTENT, {"number": int(body)}) for body in bodies] == [
+        (properties.delivery_mode, properties.headers) for _method, properties, _body in moved
+    ]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands of ours that a page has in its blocks, as words without the program."""
+    joined = "\n".join(text for language, text in blocks(page) if language in {"", "sh"}).replace("\\\n", " ")
+    lines = [line for line in joined.splitlines() if COMMAND.match(line)]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def problem(words: list[str]) -> str:
+    """What is wrong with a command, or nothing."""
+    command: click.Command = main
+    for word in words:
+        if word.startswith("-"):
+            known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            if word.partition("=")[0] not in known | {"--help"}:
+                return f"{command.name} has no {word}"
+        elif isinstance(command, click.Group):
+            if word in LATER:
+                return ""
+            if word not in command.commands:
+                return f"{command.name} has no {word}"
+            command = command.commands[word]
+    return f"{command.name} needs a word more" if isinstance(command, click.Group) and len(words) < 1 else ""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_commands_in_pages_exist(page):
+    """Each of our commands in a page has subcommands and flags that there are."""
+    assert [] == [problem(words) for words in commands(page) if problem(words)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fly"], "main has no fly"),
+        (["serve", "--fly"], "serve has no --fly"),
+        (["store", "fly"], "store has no fly"),
+        ([], "main needs a word more"),
+        (["serve", "--set", "heartbeat=7"], ""),
+        (["--version"], ""),
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(words, told):
+    """The check tells subcommands and flags that there are not."""
+    assert told == problem(words)
+
+
+def test_what_comes_later_is_not_there_yet():
+    """A command that the pages tell of before it is there is checked as soon as it is."""
+    assert set() == LATER & set(main.commands)
+
+
+@pytest.mark.parametrize(
+    ("page", "settings"),
+    [(page.name, text) for page in PAGES for language, text in blocks(page) if language == "ini"],
+)
+def test_settings_in_pages_can_be_loaded(tmp_path, page, settings):
+    """Each block of settings in a page is a configuration without a problem."""
+    del page
+    file = tmp_path / "page.conf"
+    file.write_text(settings)
+
+    assert load([file]) is not None

@@ -1,0 +1,73 @@
+"""The unit for systemd names flags, folders and exit codes that exist."""
+
+import configparser
+import shlex
+
+from running import ROOT
+
+from broker import exit_codes
+from broker.cli import serve
+
+UNIT = ROOT / "systemd" / "leveret.service"
+
+
+def unit() -> configparser.ConfigParser:
+    """The unit, its names as they are written."""
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.optionxform = str
+    parser.read_string(UNIT.read_text())
+    return parser
+
+
+def words() -> list[str]:
+    """The command that is started."""
+    return shlex.split(unit()["Service"]["ExecStart"])
+
+
+def test_the_broker_is_waited_for():
+    """systemd waits for the broker's own word, from its main process, and for its signs of life."""
+    service = unit()["Service"]
+
+    assert ("notify", "main") == (service["Type"], service["NotifyAccess"])
+    assert int(service["WatchdogSec"])
+
+
+def test_the_command_is_one_of_ours():
+    """Each flag of the command is a flag of `leveret serve`."""
+    known = {name for parameter in serve.params for name in parameter.opts}
+    program, command, *rest = words()
+
+    assert ("/opt/leveret/bin/leveret", "serve") == (program, command)
+    assert {word for word in rest if word.startswith("--")} <= known
+
+
+def test_the_folders_are_those_that_systemd_makes():
+    """What is read and written is where ConfigurationDirectory and StateDirectory make folders; no other can be written."""
+    service = unit()["Service"]
+    given = dict(zip(words()[2::2], words()[3::2], strict=True))
+
+    assert f"/etc/{service['ConfigurationDirectory']}" == given["--config"]
+    assert f"/var/lib/{service['StateDirectory']}" == given["--data-dir"]
+    assert "strict" == service["ProtectSystem"]
+
+
+def test_what_cannot_get_better_is_not_tried_again():
+    """After the exit codes for unreadable data and a wrong configuration nothing is restarted."""
+    service = unit()["Service"]
+
+    assert "on-failure" == service["Restart"]
+    assert [exit_codes.DATA, exit_codes.CONFIG] == [int(code) for code in service["RestartPreventExitStatus"].split()]
+
+
+def test_a_reload_opens_log_files_anew():
+    """A reload is the signal that the broker has for it; nothing else would change."""
+    assert ["/bin/kill", "-HUP", "$MAINPID"] == shlex.split(unit()["Service"]["ExecReload"])
+
+
+def test_it_is_not_root():
+    """The service has a user of its own, no capabilities, and no way to get any."""
+    service = unit()["Service"]
+
+    assert "leveret" == service["User"]
+    assert "" == service["CapabilityBoundingSet"]
+    assert "true" == service["NoNewPrivileges"]
