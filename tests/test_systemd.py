@@ -25,7 +25,7 @@ def words() -> list[str]:
 
 
 def test_the_broker_is_waited_for():
-    """systemd waits for the broker's own word, from its main process, and for its signs of life."""
+    """The service manager waits for the broker's own word, from its main process, and for its signs of life."""
     service = unit()["Service"]
 
     assert ("notify", "main") == (service["Type"], service["NotifyAccess"])
@@ -56,7 +56,9 @@ def test_what_cannot_get_better_is_not_tried_again():
     service = unit()["Service"]
 
     assert "on-failure" == service["Restart"]
-    assert [exit_codes.DATA, exit_codes.CONFIG] == [int(code) for code in service["RestartPreventExitStatus"].split()]
+    assert [exit_codes.DATA, exit_codes.CONFIG] == [
+        int(code) for code in service["RestartPreventExitStatus"].split()
+    ]
 
 
 def test_a_reload_opens_log_files_anew():

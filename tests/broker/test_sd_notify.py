@@ -68,7 +68,8 @@ async def test_the_watchdog_hears_of_the_loop_again_and_again(manager, pid):
 
 
 @pytest.mark.parametrize(
-    "environ", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}]
+    "environ",
+    [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}],
 )
 async def test_a_watchdog_that_is_not_ours_hears_nothing(manager, environ):
     """No watchdog, none that makes sense, or another process's: the next word is that of the stop."""

@@ -51,7 +51,9 @@ def test_what_is_built_is_a_stage_of_the_dockerfile(name):
     build = SERVICES[name]["build"]
 
     assert ROOT == (DOCKER / build["context"]).resolve()
-    assert re.search(rf"^FROM \S+ AS {build['target']}$", (ROOT / build["dockerfile"]).read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^FROM \S+ AS {build['target']}$", (ROOT / build["dockerfile"]).read_text(), re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -129,7 +131,9 @@ def provisioned(kind: str) -> dict[str, Any]:
 def test_grafana_knows_prometheus():
     """Its source of data is the Prometheus of the file, under the id that the dashboard uses, as often as scraped."""
     source = provisioned("datasources")
-    scraped = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["global"]["scrape_interval"]
+    scraped = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["global"][
+        "scrape_interval"
+    ]
 
     assert ("prometheus", "http://prometheus:9090", scraped) == (
         source["type"],

@@ -111,7 +111,9 @@ def packages(all_stages: list[Stage]) -> Iterator[str]:
             if words[:2] == ["apt-get", "install"]:
                 if not {"--yes", "--no-install-recommends"} <= set(words):
                     yield "apt-get install asks, or installs more"
-                if not any("rm -rf /var/lib/apt/lists/*" in run for run in stage.of("RUN") if "apt-get" in run):
+                if not any(
+                    "rm -rf /var/lib/apt/lists/*" in run for run in stage.of("RUN") if "apt-get" in run
+                ):
                     yield "apt-get leaves its lists"
             if "install" in words and words[0].endswith("pip") and "--no-cache-dir" not in words:
                 yield "pip leaves its cache"
@@ -136,7 +138,9 @@ def places(all_stages: list[Stage]) -> Iterator[str]:
             words = line.rest.split()
             if not anchored and not words[-1].startswith("/"):
                 yield f"COPY to {words[-1]}, wherever that is"
-            source = next((word.removeprefix("--from=") for word in words if word.startswith("--from=")), None)
+            source = next(
+                (word.removeprefix("--from=") for word in words if word.startswith("--from=")), None
+            )
             if source is not None and source not in [earlier.name for earlier in all_stages[:number]]:
                 yield f"COPY from {source}, which is no earlier stage"
 
@@ -165,12 +169,20 @@ HEAD = "FROM a:1 AS x\n"
         (pinned_bases, "FROM a:1", "stage 0 has no name of its own"),
         (pinned_bases, HEAD + "FROM a:2 AS y", "what was built for one base runs on another"),
         (users, HEAD + 'ENTRYPOINT ["a"]', "x runs as root, or as a user without a number"),
-        (users, HEAD + 'USER 9\nUSER root\nENTRYPOINT ["a"]', "x runs as root, or as a user without a number"),
+        (
+            users,
+            HEAD + 'USER 9\nUSER root\nENTRYPOINT ["a"]',
+            "x runs as root, or as a user without a number",
+        ),
         (starts, HEAD + "CMD leveret serve", "CMD of x is no list"),
         (starts, HEAD + "CMD [1]", "CMD of x is no list of texts"),
         (starts, HEAD + 'CMD ["a"]\nCMD ["b"]', "x has 2 of CMD"),
         (packages, HEAD + "RUN a && sudo b", "sudo has no place here"),
-        (packages, HEAD + "RUN apt-get update && apt-get install x", "apt-get install asks, or installs more"),
+        (
+            packages,
+            HEAD + "RUN apt-get update && apt-get install x",
+            "apt-get install asks, or installs more",
+        ),
         (packages, HEAD + "RUN apt-get install \\\n  x", "apt-get leaves its lists"),
         (packages, HEAD + "RUN a/pip install x", "pip leaves its cache"),
         (ports, HEAD + "EXPOSE 5672 65536", "65536 is no port"),
@@ -224,7 +236,9 @@ def test_what_is_copied_is_there_and_not_ignored():
 
 def test_the_packages_that_ship_are_copied():
     """The image is built of the packages that the wheel has."""
-    packages_of_wheel = re.search(r"^packages = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    packages_of_wheel = re.search(
+        r"^packages = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
 
     assert set(json.loads(packages_of_wheel[1])) <= set(copied())
 

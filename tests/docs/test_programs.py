@@ -145,7 +145,9 @@ def problem(words: list[str]) -> str:
     command: click.Command = main
     for word in words:
         if word.startswith("-"):
-            known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            known = {
+                name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
+            }
             if word.partition("=")[0] not in known | {"--help"}:
                 return f"{command.name} has no {word}"
         elif isinstance(command, click.Group):

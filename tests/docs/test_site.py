@@ -31,13 +31,17 @@ def site(tmp_path_factory):
 def test_every_page_is_in_the_site(site):
     """No page is left out, and none is without a title."""
     missing = [page for page in PAGES if not (site / page.with_suffix(".html")).exists()]
-    untitled = [page for page in PAGES if "<title>&lt;no title&gt;" in (site / page.with_suffix(".html")).read_text()]
+    untitled = [
+        page for page in PAGES if "<title>&lt;no title&gt;" in (site / page.with_suffix(".html")).read_text()
+    ]
 
     assert ([], []) == (missing, untitled)
 
 
 @pytest.mark.timeout(SECONDS)
-@pytest.mark.parametrize("page", [page for page in PAGES if "```mermaid" in (DOCS / page.with_suffix(".md")).read_text()])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```mermaid" in (DOCS / page.with_suffix(".md")).read_text()]
+)
 def test_diagrams_are_drawn(site, page):
     """Each diagram of a page is there as what the script that draws looks for, and the script is loaded."""
     source = (DOCS / page.with_suffix(".md")).read_text()
