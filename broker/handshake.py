@@ -201,6 +201,8 @@ class Handshake:
         try:
             self._user = self._node.users.authenticate(name, password, connection.peer[0])
         except LoginRefusedError as error:
+            node = self._node
+            node.turn.note("auth_failed", "", name, peer=connection.peer[0], mechanism=method.mechanism)
             self._refuse_login(method.mechanism, str(error))
             return
         self._expected = Wire.TuneOk

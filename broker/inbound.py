@@ -251,12 +251,12 @@ class Inbound:
                         for queue in route.queues:  # type: ignore[union-attr]
                             queue.largest = max(queue.largest, total)
                     channel.published += count  # type: ignore[union-attr]
-                    route.exchange.published_in += count  # type: ignore[union-attr]
+                    route.tally.published += count  # type: ignore[union-attr]
                     confirms = channel.confirms  # type: ignore[union-attr]
                     if confirms is not None:
                         confirms.seq_no += count
                         if not confirms.scheduled:
-                            confirms.schedule()
+                            channel.confirm_soon(route)  # type: ignore[union-attr, arg-type]
                     continue
             left = size - at
             if left < 11:
@@ -496,11 +496,11 @@ class Inbound:
             if size > 4096 and size > queue.largest:
                 queue.largest = size
         channel.published += 1
-        route.exchange.published_in += 1  # type: ignore[union-attr]
+        route.tally.published += 1
         if confirms is not None:
             confirms.seq_no += 1
             if not confirms.scheduled:
-                confirms.schedule()
+                channel.confirm_soon(route)
 
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """A content header that did not arrive together with its publish."""

@@ -7,6 +7,7 @@ connection owns none.
 import asyncio
 import socket
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any, Protocol, cast
 
 from broker.connection import Connection
@@ -107,6 +108,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         """A read is done."""
         server = self._server
         connection = self.connection
+        server.turn.now = monotonic_ns()
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
         if connection.stalled:
@@ -125,6 +127,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         if connection.outbox.transport_full:
             self._waiting = True
             return
+        self._server.turn.now = monotonic_ns()
         connection.receive(b"")
         self._server.finish_turn()
         if connection.stalled:
