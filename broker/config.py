@@ -18,7 +18,7 @@ from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, na
 from broker.config_values import PARSERS, Listener, Setting, read_file
 
 __all__ = [
-    "Compatibility", "Config", "ConfigError", "Listener", "LogConfig", "StorageConfig", "TopicPermissionConfig",
+    "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "StorageConfig", "TopicPermissionConfig",
     "UserConfig", "UserLimits", "VHostLimits", "load",
 ]  # fmt: skip
 
@@ -106,6 +106,16 @@ class StorageConfig(msgspec.Struct, frozen=True):
     garbage_fraction: float = 0.5
 
 
+class ExportConfig(msgspec.Struct, frozen=True):
+    """Where the broker writes down what it does (docs/export.md): sizes in bytes, times in seconds; None for nowhere."""
+
+    dir: Path | None = None
+    interval: float = 5.0
+    rotate_interval: float = 60.0
+    rotate_size: int = 64 * 1024 * 1024
+    retention: float = 7 * 86400.0
+
+
 def _node_name() -> str:
     return f"rabbit@{os.uname().nodename.partition('.')[0]}"
 
@@ -162,6 +172,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path = Path("var")
     pid_file: Path | None = None
     log: LogConfig = LogConfig()
+    export: ExportConfig = ExportConfig()
 
     # What the one who wrote the configuration should hear once logging works.
     warnings: tuple[str, ...] = ()
@@ -241,7 +252,7 @@ class _Draft:
 
     def build(self) -> Config:
         """The ``Config``; what does not fit together is one more problem."""
-        parts: dict[str, Any] = {"log": {}, "compatibility": {}, "storage": {}}
+        parts: dict[str, Any] = {"log": {}, "compatibility": {}, "storage": {}, "export": {}}
         rows = {key.attribute for key in KEYS if key.attribute}
         for attribute, value in self._values.items():
             if attribute in rows:
@@ -249,6 +260,7 @@ class _Draft:
                 (parts[outer] if outer else parts)[inner] = value
         parts["compatibility"] = Compatibility(**parts["compatibility"])
         parts["storage"] = StorageConfig(**parts["storage"])
+        parts["export"] = ExportConfig(**parts["export"])
         parts["log"] = self._log(parts["log"], parts.get("data_dir", Path("var")))
         parts.setdefault("cluster_name", parts.get("node_name", _node_name()))
         parts.setdefault("node_name", _node_name())

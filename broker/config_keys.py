@@ -283,6 +283,18 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="The name of this broker; `rabbit@` and the host's name by default."),
     Key(name="cluster_name", kind="string", default="", attribute="cluster_name",
         doc="The name clients see in the server properties; the node's name by default."),
+    Key(name="export.dir", kind="path", default="", attribute="export.dir", origin="Leveret",
+        doc="Where the broker writes down what it does, as files for analysis (docs/export.md); nowhere by default."),
+    Key(name="export.interval", kind="duration", default="5s", unit="s", low=1, attribute="export.interval",
+        origin="Leveret", doc="Time between two looks at everything, for `export.dir`."),
+    Key(name="export.rotate_interval", kind="duration", default="60s", unit="s", low=1,
+        attribute="export.rotate_interval", origin="Leveret",
+        doc="Time after which a file of the export is finished, and readers can see it."),
+    Key(name="export.rotate_size", kind="size", default="67108864", unit="bytes", low=1024,
+        attribute="export.rotate_size", origin="Leveret", doc="Size from which it is finished earlier."),
+    Key(name="export.retention", kind="duration", default="7d", unit="s", low=0, attribute="export.retention",
+        origin="Leveret",
+        doc="How long files of the export are kept, to the day; `0` for ever. Only those of this node are removed."),
     *_log_keys(),
 )  # fmt: skip
 

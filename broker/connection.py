@@ -43,6 +43,10 @@ class ConnectionDriver(Flushable, Protocol):
     def reading(self) -> bool:
         """Whether octets are being taken."""
 
+    @property
+    def unsent(self) -> int:
+        """Octets that the client has not taken yet."""
+
     def pause_reading(self) -> None:
         """Take no more octets until `resume_reading`."""
 
@@ -57,6 +61,8 @@ class _Nowhere:
     """The driver of a connection that is gone."""
 
     reading = False
+
+    unsent = 0
 
     def flush(self) -> None:
         """Nothing is sent."""

@@ -73,12 +73,15 @@ class Queue:
         "awaits_consumers",
         "backing",
         "consumers",
+        "dead_lettered",
         "deleted",
         "delivered",
         "draining",
+        "dropped",
         "durable",
         "exclusive_consumer",
         "exclusive_owner",
+        "expired",
         "futile_pauses",
         "had_consumer",
         "inbox",
@@ -184,6 +187,11 @@ class Queue:
         self.requeued = 0
         self.rejected = 0
         self.purged = 0
+        self.expired = 0
+        self.dropped = 0
+        """Discarded because the queue was too long."""
+        self.dead_lettered = 0
+        """Discarded for whatever reason and handed to a dead letter exchange, should that have a place for them."""
         self.meter: QueueMeter | None = None
         if turn.events is not None:
             self.meter = QueueMeter(turn.now, turn.clock(), durable=bool(qid))

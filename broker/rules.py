@@ -48,6 +48,9 @@ class RuledQueue(Protocol):
     acks: list[int]
     deleted: bool
     awaiting: ConsumerAckQueue | None
+    expired: int
+    dropped: int
+    dead_lettered: int
 
     @property
     def turn(self) -> Clock:
@@ -102,9 +105,6 @@ class Rules:
         "_returns",
         "_sizes",
         "_timer",
-        "dead_lettered",
-        "dropped",
-        "expired",
         "settings",
     )
 
@@ -127,12 +127,6 @@ class Rules:
         """The queue's run is under way: a dead letter that comes back must not begin another."""
         self._last_used = self._clock()
         self._timer: Timer | None = None
-        # counters
-        self.expired = 0
-        self.dropped = 0
-        """Discarded because the queue was too long."""
-        self.dead_lettered = 0
-        """Discarded for whatever reason and handed to a dead letter exchange, should that have a place for them."""
 
     def configure(self, settings: QueueSettings) -> None:
         """Follow other settings from now on; the caller owes the queue a run."""
@@ -320,9 +314,9 @@ class Rules:
 
     def _count(self, discarded: int, reason: str) -> None:
         if reason == EXPIRED:
-            self.expired += discarded
+            self._queue.expired += discarded
         else:
-            self.dropped += discarded
+            self._queue.dropped += discarded
 
     def _refuse(self, seq_ids: Iterable[int]) -> None:
         """Unacked messages are discarded, and not because a consumer said so."""
@@ -391,7 +385,7 @@ class Rules:
     def _dead_letter(self, letters: Sequence[tuple[int, Message]], reason: str) -> None:
         """Publish unacked messages to the dead letter exchange, and forget them."""
         if letters:
-            self.dead_lettered += len(letters)
+            self._queue.dead_lettered += len(letters)
             moved = self._keeper.dead_letter(self._queue, letters, reason)
             self.acked(moved)
             self._queue.backing.ack(moved, moved=True)

@@ -34,6 +34,9 @@ from broker.definitions_restore import restore
 from broker.disk import Disk
 from broker.errors import not_allowed
 from broker.histogram import Latency
+from broker.metrics_export import Export
+from broker.metrics_layout import Layout
+from broker.metrics_snapshot import client_name
 from broker.parameters import Parameters
 from broker.queue import Queue
 from broker.rounds import Round
@@ -97,6 +100,7 @@ class Server:
         self.turn = Turn(self.wall_clock)
         for mode in CONFIRM_MODES:
             self.turn.latencies.confirm[mode] = Latency()
+        self.export = self._make_export()
         self.journal: Journal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
@@ -234,6 +238,21 @@ class Server:
         )
         return vhost
 
+    def _make_export(self) -> Export | None:
+        """Make what writes down all that happens, where that is asked for."""
+        config = self.config.export
+        if config.dir is None:
+            return None
+        return Export(
+            self,
+            Layout(config.dir, self.config.node_name),
+            node=self.config.node_name,
+            interval=config.interval,
+            rotate_interval=config.rotate_interval,
+            rotate_size=config.rotate_size,
+            retention=config.retention,
+        )
+
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -263,6 +282,8 @@ class Server:
         self._run_timers()
         self._ticks = Ticks(self.now())
         self._look_again()
+        if self.export is not None:
+            self.export.start(loop)
 
     async def _start_disk(self, disk: Disk) -> None:
         """Give the queues of the last run their messages, and have what the configuration says stored."""
@@ -318,6 +339,8 @@ class Server:
         for vhost in self.vhosts.values():
             for line in vhost.delay_lines():
                 line.stop()
+        if self.export is not None:
+            await self.export.stop(reason)
         if self.disk is not None:
             left = await self._spill(self.disk)
             if left:
@@ -620,7 +643,7 @@ class Server:
 
     def _note(self, kind: str, connection: Connection, **detail: str) -> None:
         if self.turn.events is not None:
-            detail |= {"user": connection.user.name, "peer": connection.peer[0]}
+            detail |= {"user": connection.user.name, "peer": connection.peer[0], "client": client_name(connection)}
             self.turn.note(kind, connection.vhost.name, connection.name, **detail)
 
     def channel_opened(self, user: User) -> None:

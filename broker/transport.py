@@ -222,6 +222,11 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Whether octets are being taken."""
         return not self._pauses
 
+    @property
+    def unsent(self) -> int:
+        """Octets that wait to be sent."""
+        return self._transport.get_write_buffer_size()
+
     def pause_reading(self) -> None:
         """Take no more octets until each call has had its `resume_reading`."""
         self._pauses += 1
