@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.timers import Timers
+from broker.totals import Totals
 
 log = logging.getLogger("leveret.queue")
 
@@ -45,14 +46,16 @@ class Flushable(Protocol):
 class Turn:
     """The work lists of one event-loop turn, shared by all connections of a server.
 
-    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires.
+    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires. `totals` is where
+    whoever ends leaves what it has counted.
     """
 
-    __slots__ = ("channels", "clock", "outboxes", "queues", "timers", "unfinished")
+    __slots__ = ("channels", "clock", "outboxes", "queues", "timers", "totals", "unfinished")
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
         self.timers = Timers()
+        self.totals = Totals()
         self.queues: list[Runnable] = []
         self.channels: list[Confirming] = []
         self.outboxes: list[Outbox] = []
