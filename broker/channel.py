@@ -7,7 +7,7 @@ nothing special; everything else comes through the methods here.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from broker.errors import (
     precondition_failed,
     resource,
 )
+from broker.meters import SAMPLE_EVERY, WATCHED_CONFIRMS
 from broker.queue import Queue
 from broker.route import AwaitedRoute, Route, Special, spread
 from broker.totals import ChannelCounts
@@ -111,6 +112,7 @@ class Channel:
         "host",
         "last_queue",
         "missing",
+        "next_watched",
         "number",
         "outbox",
         "packed",
@@ -125,6 +127,7 @@ class Channel:
         "tx",
         "unacked",
         "vhost",
+        "watched",
     )
 
     def __init__(self, number: int, host: ChannelHost) -> None:
@@ -148,6 +151,9 @@ class Channel:
         # publishing
         self.confirms: StandardConfirms | None = None
         self.confirm_ages: ConfirmAges | None = None
+        self.watched: list[tuple[int, str, int]] = []
+        """Numbers of which is noted how long they take: number, confirm mode, when it came (ns)."""
+        self.next_watched = 1
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -252,6 +258,7 @@ class Channel:
                 raise AMQPError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
             self.check_permission("write", "exchange", exchange_name)
             exchange = self.vhost.exchange(exchange_name)
+            exchange.lookups += 1
             if exchange.internal:
                 name = resource("exchange", exchange_name, self.vhost.name)
                 raise access_refused(f"cannot publish to internal {name}")
@@ -292,14 +299,18 @@ class Channel:
                 raise precondition_failed("fast reply consumer does not exist")
             user = self.host.user
             special.validate(user.name, impersonator=user.may_impersonate)
+            exchange.lookups += 1
             queues = self.vhost.route(exchange, (route.routing_key, *special.extra_keys), special.headers)
             message = self._rewritten(message, special, queues)
         elif route.plain or route.queues:
             queues = route.queues
         else:
             headers = {} if special is None else special.headers
+            exchange.lookups += 1
             queues = self.vhost.route(exchange, (route.routing_key,), headers)
-        exchange.published_in += 1
+        exchange.tally(len(queues), route.routing_key).published += 1
+        if route.mandatory and not queues:
+            exchange.returned += 1
         self.published += 1
         persistent = special is not None and special.persistent
         if self.tx is not None:
@@ -307,7 +318,7 @@ class Channel:
             return
         if self.confirms is not None:
             self.confirms.published()
-            self.confirms.schedule()
+            self.confirm_soon(route)
         is_taken = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
         if not is_taken and self.confirms is not None:
             self.confirms.refused(self.confirms.seq_no)
@@ -346,6 +357,27 @@ class Channel:
         self.outbox.pending += len(content)
         self.outbox.send(content)
 
+    def confirm_soon(self, route: Route) -> None:
+        """Have the number of what was just published told at the end of the turn; one in a few is watched (`Latencies`)."""
+        confirms = self.confirms
+        assert confirms is not None
+        confirms.schedule()
+        number = confirms.seq_no
+        if number >= self.next_watched and len(self.watched) < WATCHED_CONFIRMS:
+            self.next_watched = number + SAMPLE_EVERY
+            self.watched.append((number, route.confirm_mode, self.outbox.turn.now))
+
+    def _look_at_watched(self, held: Collection[int]) -> None:
+        """Have the time noted of those numbers that are told now."""
+        latencies = self.outbox.turn.latencies
+        waiting = []
+        for watched in self.watched:
+            if watched[0] in held:
+                waiting.append(watched)
+            else:
+                latencies.ended(latencies.confirm[watched[1]], watched[2])
+        self.watched = waiting
+
     def schedule_confirms(self) -> None:
         """Have the confirms written at the end of the turn."""
         self.outbox.turn.channels.append(self)
@@ -355,6 +387,8 @@ class Channel:
         if self.confirms is not None:
             for tag, multiple, ack in self.confirms.take():
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
+            if self.watched:
+                self._look_at_watched(self.confirms.held)
 
     # -- settling ---------------------------------------------------------------------------------------------------
 

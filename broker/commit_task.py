@@ -19,11 +19,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, Protocol
 
 import aiofiles
 import aiofiles.os
 
+from broker.histogram import Latency
 from storage.environment import Environment, sync_directory
 from storage.errors import DiskFullError
 from storage.journal import Journal
@@ -129,6 +131,7 @@ class CommitTask:
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         self._started = 0.0
+        self._began = 0
         self._busy = False
         self._is_watching = False
         """The next rounds of the loop are looked at, whether they are idle."""
@@ -148,6 +151,8 @@ class CommitTask:
         # counters
         self.slowest = 0.0
         """Seconds that the slowest commit took."""
+        self.duration = Latency()
+        """How long commits took, from the cut to what followed in the loop."""
         self.files = 0
         """Files written."""
 
@@ -226,6 +231,7 @@ class CommitTask:
             # commit has freed only after the next one.
             journal.put("meta", b"room", b"")
         self._started = self._loop.time()
+        self._began = monotonic_ns()
         try:
             batch = journal.cut()
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
@@ -238,6 +244,7 @@ class CommitTask:
         journal = self._journal
         backlogged = self.backlogged
         self.slowest = max(self.slowest, self._loop.time() - self._started)
+        self.duration.record((monotonic_ns() - self._began) // 1000)
         if error is not None and not isinstance(error, DiskFullError):
             self._host.storage_failed(error)
             return

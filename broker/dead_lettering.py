@@ -76,9 +76,10 @@ class DeadLettering:
                 routing_key=queue.settings.dead_letter_routing_key,
                 now=now,
             )
-            exchange.published_in += 1
+            exchange.lookups += 1
             targets = self._route(exchange, letter.routing_keys, letter.headers)
             targets = self._cycles.leave_out(targets, letter.headers)
+            exchange.tally(len(targets), letter.routing_keys[0]).published += 1
             promise = None if reason == REJECTED else message.promise
             if promise is not None and not targets:
                 promise.refused()

@@ -201,7 +201,9 @@ class Handshake:
         try:
             self._user = self._node.users.authenticate(name, password, connection.peer[0])
         except LoginRefusedError as error:
-            self._node.turn.totals.auth_failed += 1
+            node = self._node
+            node.turn.totals.auth_failed += 1
+            node.turn.note("auth_failed", "", name, peer=connection.peer[0], mechanism=method.mechanism)
             self._refuse_login(method.mechanism, str(error))
             return
         self._node.turn.totals.auth_succeeded += 1

@@ -262,12 +262,12 @@ class Inbound:
                         channel.dropped += count  # type: ignore[union-attr]
                     self._sizes.add(max(0, total - len(prefix) - 1), count)  # a body ends with the octet of its frame
                     channel.published += count  # type: ignore[union-attr]
-                    route.exchange.published_in += count  # type: ignore[union-attr]
+                    route.tally.published += count  # type: ignore[union-attr]
                     confirms = channel.confirms  # type: ignore[union-attr]
                     if confirms is not None:
                         confirms.seq_no += count
                         if not confirms.scheduled:
-                            confirms.schedule()
+                            channel.confirm_soon(route)  # type: ignore[union-attr, arg-type]
                     continue
             left = size - at
             if left < 11:
@@ -512,11 +512,11 @@ class Inbound:
         if not queues:
             channel.dropped += 1
         channel.published += 1
-        route.exchange.published_in += 1  # type: ignore[union-attr]
+        route.tally.published += 1
         if confirms is not None:
             confirms.seq_no += 1
             if not confirms.scheduled:
-                confirms.schedule()
+                channel.confirm_soon(route)
 
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """A content header that did not arrive together with its publish."""

@@ -18,6 +18,7 @@ from broker.amqp.tables import Table
 from broker.arguments import CONSUMER_ACK_LIGHT, QUORUM, STANDARD, queue_type
 from broker.confirm_ages import Stillness
 from broker.consumer import Consumer
+from broker.meters import QueueMeter
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
 from broker.totals import QueueCounts
@@ -90,13 +91,17 @@ class Queue:
         "inbox",
         "inbox_persistent",
         "largest",
+        "meter",
         "name",
         "on_drained",
         "paced_at",
         "prioritised",
         "published",
+        "purged",
         "qid",
         "redelivered",
+        "rejected",
+        "requeued",
         "rotation",
         "rules",
         "saves_all",
@@ -192,6 +197,13 @@ class Queue:
         self.got_ack = 0
         self.got_auto = 0
         self.get_empty = 0
+        self.requeued = 0
+        self.rejected = 0
+        self.purged = 0
+        self.meter: QueueMeter | None = None
+        """Measures times; None if nobody wants to know."""
+        if turn.events is not None:
+            self.meter = QueueMeter(turn.now, turn.clock(), durable=bool(qid))
 
     def counts(self) -> QueueCounts:
         """What it has counted, also when it is deleted; between two turns."""
@@ -236,6 +248,8 @@ class Queue:
         if acks:
             count = len(acks)
             self.acked += count
+            if self.meter is not None:
+                self.meter.settled(acks, self.turn.latencies)
             backing.ack(acks)
             if rules is not None:
                 rules.acked(acks)
@@ -261,6 +275,8 @@ class Queue:
             more = rules.end() or more
         if self.on_drained:
             self._tell_drained()
+        if self.meter is not None:
+            self.meter.ran(self, self.turn)
         return more
 
     def take_in(self, messages: list[Message], *, expires: int = 0) -> None:
@@ -387,6 +403,8 @@ class Queue:
     def _distribute(self, consumers: Sequence[Consumer], batch: Batch) -> None:
         """Deliver a batch round-robin; consumers left without room are parked, the others keep their order."""
         seq_ids, messages, redelivered = batch
+        if self.meter is not None and not consumers[0].no_ack:
+            self.meter.delivered(seq_ids[-1], self.turn.now)
         width = len(consumers)
         rotation = self.rotation
         if width == 1:
@@ -608,6 +626,8 @@ class Queue:
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Unacked messages come back, to their places; some may be gone, and their publishers are told."""
+        if self.meter is not None:
+            self.meter.came_back(seq_ids)
         if self.awaiting is not None:
             seq_ids, gone = self.awaiting.split(seq_ids)
             self.awaiting.refuse_light(gone)
@@ -616,6 +636,7 @@ class Queue:
         if self.deleted:
             return
         self.settle()
+        self.requeued += len(seq_ids)
         if self.rules is not None:
             seq_ids = self.rules.requeued(seq_ids)
         if seq_ids:
@@ -626,10 +647,13 @@ class Queue:
 
     def discard(self, seq_ids: Collection[int]) -> None:
         """Unacked messages were rejected without requeue; the caller owes a `touch`."""
+        self.rejected += len(seq_ids)
         if self.rules is None:
             self.acks.extend(seq_ids)
             self.discarded += len(seq_ids)
             return
+        if self.meter is not None:
+            self.meter.settled(seq_ids, self.turn.latencies)
         if self.awaiting is not None:
             seq_ids, settled = self.awaiting.split(seq_ids)
             self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other
@@ -650,7 +674,9 @@ class Queue:
         self.touch()  # whoever waits for a message to be read must learn that it is gone
         if self.rules is not None:
             self.rules.purged()
-        return self.backing.purge()
+        count = self.backing.purge()
+        self.purged += count
+        return count
 
     def delete(self) -> list[Consumer]:
         """The queue goes; returns its consumers, whom the caller owes a `basic.cancel`."""

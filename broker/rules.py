@@ -103,6 +103,9 @@ class Rules:
         "_returns",
         "_sizes",
         "_timer",
+        "dead_lettered",
+        "dropped",
+        "expired",
         "settings",
     )
 
@@ -125,6 +128,12 @@ class Rules:
         """The queue's run is under way: a dead letter that comes back must not begin another."""
         self._last_used = self._clock()
         self._timer: Timer | None = None
+        # counters
+        self.expired = 0
+        self.dropped = 0
+        """Discarded because the queue was too long."""
+        self.dead_lettered = 0
+        """Discarded for whatever reason and handed to a dead letter exchange, should that have a place for them."""
 
     def configure(self, settings: QueueSettings) -> None:
         """Follow other settings from now on; the caller owes the queue a run."""
@@ -291,8 +300,11 @@ class Rules:
         backing = self._queue.backing
         is_dead_letter = self.settings.dead_letter_exchange is not None
         if not is_dead_letter and self.settings.max_octets is None and not self._returned:
-            return backing.drop(count)
+            dropped = backing.drop(count)
+            self._count(dropped, reason)
+            return dropped
         batch = backing.fetch(count, ack_required=True)
+        self._count(len(batch.messages), reason)
         if self._returned:
             for seq_id in batch.seq_ids:
                 self._returned.pop(seq_id, None)
@@ -306,6 +318,12 @@ class Rules:
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids)
         return len(batch.messages)
+
+    def _count(self, discarded: int, reason: str) -> None:
+        if reason == EXPIRED:
+            self.expired += discarded
+        else:
+            self.dropped += discarded
 
     def _refuse(self, seq_ids: Iterable[int]) -> None:
         """Unacked messages are discarded, and not because a consumer said so."""
@@ -375,6 +393,7 @@ class Rules:
     def _dead_letter(self, letters: Sequence[tuple[int, Message]], reason: str) -> None:
         """Publish unacked messages to the dead letter exchange, and forget them."""
         if letters:
+            self.dead_lettered += len(letters)
             moved = self._keeper.dead_letter(self._queue, letters, reason)
             self.acked(moved)
             self._queue.backing.ack(moved, moved=True)

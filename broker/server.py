@@ -21,6 +21,7 @@ from broker.amqp.codec import encode_method
 from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
+from broker.arguments import CONFIRM_MODES
 from broker.auth import User, UserLimits, Users, VHostLimits
 from broker.config import Config
 from broker.confirm_ages import TRAP, TRAP_SECONDS, is_trapped
@@ -32,6 +33,7 @@ from broker.definitions_parameters import StoredGlobalParameters
 from broker.definitions_restore import restore
 from broker.disk import Disk
 from broker.errors import not_allowed
+from broker.histogram import Latency
 from broker.parameters import Parameters
 from broker.queue import Queue
 from broker.rounds import Round
@@ -93,6 +95,8 @@ class Server:
         self.disk = disk
         # what connections share (see `broker.handshake.Node`)
         self.turn = Turn(self.wall_clock)
+        for mode in CONFIRM_MODES:
+            self.turn.latencies.confirm[mode] = Latency()
         self.journal: Journal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
@@ -147,6 +151,7 @@ class Server:
         self._capacities = Round(self._all_queues, self._look_at_queue)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
+        self._tick_due = 0
         # connections and counters
         self.connections: set[Connection] = set()
         self.user_connections: Counter[str] = Counter()
@@ -256,7 +261,7 @@ class Server:
         self.turn.timers.on_sooner = self._set_timer
         self._run_timers()
         self._ticks = Ticks(self.now())
-        self._ticker = loop.call_later(TICK_SECONDS, self._tick)
+        self._look_again()
 
     async def _start_disk(self, disk: Disk) -> None:
         """Give the queues of the last run their messages, and have what the configuration says stored."""
@@ -373,6 +378,8 @@ class Server:
             turn.outboxes = []
             for outbox in outboxes:
                 outbox.flush()
+        if turn.latencies.is_ending:
+            turn.latencies.settle(time.monotonic_ns())
         if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
             self._schedule_turn()
         if self.disk is not None:
@@ -390,6 +397,7 @@ class Server:
 
     def run_turn(self) -> None:
         """Work off what is touched, then write."""
+        self.turn.now = time.monotonic_ns()
         self.turn.run()
         self.finish_turn()
 
@@ -444,9 +452,15 @@ class Server:
         connection.set_deadline(at)
         self._ticks.schedule(connection, at)
 
+    def _look_again(self) -> None:
+        """Have `_tick` called when it is time."""
+        self._tick_due = time.monotonic_ns() + int(TICK_SECONDS * 1e9)
+        self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+
     def _tick(self) -> None:
         now = self.now()
-        self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+        self.turn.latencies.loop_lag.record((time.monotonic_ns() - self._tick_due) // 1000)
+        self._look_again()
         self._ticks.run(now)
         self._overdue.run(now)
         self._capacities.run(now)
@@ -467,6 +481,7 @@ class Server:
         queue.sample_capacity()
         if queue.awaiting is not None and is_trapped(queue, now):
             queue_log.warning(TRAP, queue, queue.awaiting.open_count, TRAP_SECONDS)
+            queue.turn.note("trap", queue.vhost, queue.name)
 
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far.
@@ -488,6 +503,7 @@ class Server:
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
         self.alarm = reason
+        self.turn.note("alarm_raised" if reason else "alarm_cleared", "", reason)
         if not reason:
             blocked, self.blocked = self.blocked, set()
             for connection in blocked:
@@ -584,6 +600,7 @@ class Server:
         connection.vhost.connection_count += 1
         if connection.heartbeat:
             self._ticks.schedule(connection, self.now() + connection.heartbeat / 2)
+        self._note("connection_opened", connection)
         log.info(
             "connection %s: user '%s' authenticated and granted access to vhost '%s'",
             connection.name,
@@ -598,11 +615,14 @@ class Server:
         self.turn.totals.connection_closed(connection.counts())
         self.user_connections[connection.user.name] -= 1
         connection.vhost.connection_count -= 1
-        log.info(
-            "closing connection %s: %s",
-            connection.name,
-            connection.close_reason or "client unexpectedly closed TCP connection",
-        )
+        reason = connection.close_reason or "client unexpectedly closed TCP connection"
+        self._note("connection_closed", connection, reason=reason)
+        log.info("closing connection %s: %s", connection.name, reason)
+
+    def _note(self, kind: str, connection: Connection, **detail: str) -> None:
+        if self.turn.events is not None:
+            detail |= {"user": connection.user.name, "peer": connection.peer[0]}
+            self.turn.note(kind, connection.vhost.name, connection.name, **detail)
 
     def channel_opened(self, user: User) -> None:
         """Count it."""

@@ -7,6 +7,7 @@ connection owns none.
 import asyncio
 import socket
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any, Protocol, cast
 
 from broker.connection import Connection
@@ -109,6 +110,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         connection = self.connection
         connection.reads += 1
         connection.octets_in += nbytes
+        server.turn.now = monotonic_ns()
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
         if connection.stalled:
@@ -127,6 +129,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         if connection.outbox.transport_full:
             self._waiting = True
             return
+        self._server.turn.now = monotonic_ns()
         connection.receive(b"")
         self._server.finish_turn()
         if connection.stalled:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.meters import Events, Happening, Latencies
 from broker.timers import Timers
 from broker.totals import Totals
 
@@ -50,12 +51,28 @@ class Turn:
     whoever ends leaves what it has counted.
     """
 
-    __slots__ = ("channels", "clock", "outboxes", "queues", "timers", "totals", "unfinished")
+    __slots__ = (
+        "channels",
+        "clock",
+        "events",
+        "latencies",
+        "now",
+        "outboxes",
+        "queues",
+        "timers",
+        "totals",
+        "unfinished",
+    )
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
         self.timers = Timers()
         self.totals = Totals()
+        self.now = 0
+        """When this turn began, in nanoseconds of a monotonic clock; the driver sets it."""
+        self.latencies = Latencies()
+        self.events: Events | None = None
+        """Takes what happens to queues, exchanges and connections; None if nobody wants to know."""
         self.queues: list[Runnable] = []
         self.channels: list[Confirming] = []
         self.outboxes: list[Outbox] = []
@@ -80,6 +97,11 @@ class Turn:
             for channel in channels:
                 channel.flush_confirms()
             channels.clear()
+
+    def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
+        """Tell whoever wants to know that something has happened (`metrics_schema.EVENTS`)."""
+        if self.events is not None:
+            self.events.add(Happening(self.clock(), self.now, kind, vhost, name, detail))
 
     def resume_unfinished(self) -> None:
         """Touch again the queues whose budget ran out in an earlier turn."""

@@ -32,6 +32,8 @@ STOREYS = (
         "broker.timers",
         "broker.alarms",
         "broker.hold",
+        "broker.histogram",
+        "broker.meters",
     ),
     # the wire: octets and AMQP methods, no state of the broker
     ("broker.amqp", "broker.amqp.*"),
