@@ -36,6 +36,7 @@ from broker.errors import (
 from broker.meters import SAMPLE_EVERY, WATCHED_CONFIRMS
 from broker.queue import Queue
 from broker.route import AwaitedRoute, Route, Special, spread
+from broker.totals import ChannelCounts
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
 from confirm.standard import StandardConfirms
@@ -91,17 +92,23 @@ class Channel:
     """One open channel of one connection."""
 
     __slots__ = (
+        "_told",
         "acked",
         "ages",
         "confirm_ages",
         "confirms",
         "consumers",
         "delivered",
+        "delivered_auto",
         "delivery_tag",
+        "dropped",
         "first_tag",
         "frame_max",
+        "get_empty",
         "global_prefetch",
         "got",
+        "got_ack",
+        "got_auto",
         "host",
         "last_queue",
         "missing",
@@ -112,6 +119,7 @@ class Channel:
         "parts",
         "prefetch_count",
         "published",
+        "redelivered",
         "reply_consumer",
         "returned",
         "route",
@@ -161,6 +169,44 @@ class Channel:
         self.delivered = 0
         self.acked = 0
         self.returned = 0
+        self.dropped = 0
+        """Messages that no queue was found for and that were not mandatory."""
+        self.got_ack = 0
+        self.got_auto = 0
+        self.get_empty = 0
+        self.delivered_auto = 0
+        """Those of the delivered that needed no ack, of consumers that have left."""
+        self.redelivered = 0
+        """Those that had been delivered before: got, or delivered to consumers that have left."""
+        self._told = (0, 0, 0)
+        """What publishers were told when the channel was closed: numbers given, confirmed, nacked."""
+
+    def counts(self) -> ChannelCounts:
+        """What it has counted, also when it is closed; between two turns."""
+        confirms, consumers = self.confirms, self.consumers.values()
+        numbered, confirmed, nacked = self._told if confirms is None else _told(confirms)
+        auto = self.delivered_auto + sum([each.delivered for each in consumers if each.no_ack])
+        return ChannelCounts(
+            published=self.published,
+            numbered=numbered,
+            confirmed=confirmed,
+            nacked=nacked,
+            returned=self.returned,
+            dropped=self.dropped,
+            delivered_ack=self.delivered - self.got_ack - self.got_auto - auto,
+            delivered_auto=auto,
+            got_ack=self.got_ack,
+            got_auto=self.got_auto,
+            get_empty=self.get_empty,
+            redelivered=self.redelivered + sum([each.redelivered for each in consumers]),
+            acked=self.acked,
+        )
+
+    def _count_of(self, consumer: Consumer) -> None:
+        """Keep what a consumer that leaves has counted."""
+        self.redelivered += consumer.redelivered
+        if consumer.no_ack:
+            self.delivered_auto += consumer.delivered
 
     def send(self, method: object) -> None:
         """Send a cold method on this channel."""
@@ -301,6 +347,8 @@ class Channel:
                 self.returned += 1
                 self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
                 self._send_content(message)
+            else:
+                self.dropped += 1
             return True
         return spread(queues, message, self.confirms, persistent=persistent)
 
@@ -459,7 +507,9 @@ class Channel:
             left = [queue for queue in queues if not queue.deleted]
             if not self.enqueue(left, message, mandatory=mandatory, persistent=persistent):
                 is_whole = False
-        self.settle([record for _, record, requeue in tx.settled if requeue is None])
+        acked = [record for _, record, requeue in tx.settled if requeue is None]
+        self.acked += len(acked)
+        self.settle(acked)
         self.settle([record for _, record, requeue in tx.settled if requeue is False], rejected=True)
         self.requeue([record for _, record, requeue in tx.settled if requeue])
         self.outbox.turn.run()  # the journal has all of it now, for one commit
@@ -486,17 +536,27 @@ class Channel:
         """`basic.get`: one message, or get-empty."""
         batch = queue.get(no_ack=no_ack)
         if batch is None:
+            self.get_empty += 1
+            queue.get_empty += 1
             self.send(Basic.GetEmpty())
             return
         if not batch.messages:
             raise NotYet(queue.after_next_run)
         message = batch.messages[0]
         self.delivery_tag = tag = self.delivery_tag + 1
-        if not no_ack:
+        if no_ack:
+            self.got_auto += 1
+            queue.got_auto += 1
+        else:
             self.got += 1
+            self.got_ack += 1
+            queue.got_ack += 1
             self.unacked[tag] = Getter(queue, self), batch.seq_ids[0]
         self.delivered += 1
         queue.delivered += 1
+        if batch.redelivered:
+            self.redelivered += 1
+            queue.redelivered += 1
         left = queue.backing.ready_count
         self.outbox.send(pack_get_ok(self.number, tag, message.address, left, redelivered=batch.redelivered))
         self._send_content(message)
@@ -535,6 +595,7 @@ class Channel:
     def cancel(self, consumer: Consumer) -> None:
         """Remove a consumer, whose unacked messages stay; an auto-delete queue may go."""
         del self.consumers[consumer.tag]
+        self._count_of(consumer)
         queue: Queue = consumer.queue  # type: ignore[assignment]
         if consumer is self.reply_consumer:
             self.reply_consumer = None
@@ -547,6 +608,7 @@ class Channel:
         """The consumer's queue was deleted: forget it, and tell a client that wants to know."""
         if self.consumers.pop(consumer.tag, None) is None:
             return
+        self._count_of(consumer)
         if self.host.notifies_cancel:
             self.send(Basic.Cancel(consumer.tag, True))
 
@@ -555,12 +617,14 @@ class Channel:
         if self.tx is not None:
             self.rollback()  # what it settled is unacked again
         if self.confirms is not None:
+            self._told = _told(self.confirms)
             self.confirms.close()
             self.confirms = None
         consumers = list(self.consumers.values())
         self.consumers.clear()
         left = []
         for consumer in consumers:
+            self._count_of(consumer)
             queue: Queue = consumer.queue  # type: ignore[assignment]
             if consumer is self.reply_consumer:
                 self.reply_consumer = None
@@ -573,6 +637,11 @@ class Channel:
         self.requeue(unacked)
         for queue in left:
             self.vhost.consumer_left(queue)
+
+
+def _told(confirms: StandardConfirms) -> tuple[int, int, int]:
+    """Numbers given, confirmed, nacked."""
+    return confirms.seq_no, confirms.confirmed_count, confirms.nacked_count
 
 
 def _may_refuse(queue: Queue) -> bool:

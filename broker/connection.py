@@ -20,6 +20,7 @@ from broker.hold import Hold
 from broker.inbound import Inbound, malformed
 from broker.methods import HANDLERS
 from broker.queue import Queue
+from broker.totals import ConnectionCounts
 from broker.turn import Flushable, Outbox
 from broker.vhost import VHost
 
@@ -120,9 +121,12 @@ class Connection(Inbound):
         "heartbeat",
         "local",
         "notifies_cancel",
+        "octets_in",
+        "octets_out",
         "outbox",
         "paced_at",
         "peer",
+        "reads",
         "sent",
         "topic_max_hash",
     )
@@ -153,6 +157,9 @@ class Connection(Inbound):
         """When it was last made to wait for a queue; for the disk: infinite until it goes on."""
         self.sent = 0
         """Flushes so far that had something to send."""
+        self.reads = 0
+        self.octets_in = 0
+        self.octets_out = 0
         self._sent_before = 0
         self.bucket = -1
         """Where the server's clock has put this connection; nobody else's business."""
@@ -160,6 +167,10 @@ class Connection(Inbound):
         self._listed = False
         self._deadline: float | None = now + node.handshake_timeout
         self._scan = Handshake(self).scan
+
+    def counts(self) -> ConnectionCounts:
+        """What it has counted, also when it is closed."""
+        return ConnectionCounts(self.octets_in, self.octets_out, self.reads, self.sent)
 
     # -- methods ------------------------------------------------------------------------------------------------------
 

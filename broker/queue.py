@@ -21,6 +21,7 @@ from broker.consumer import Consumer
 from broker.meters import QueueMeter
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
+from broker.totals import QueueCounts
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch
 from storage.consumer_ack import ConsumerAckQueue
@@ -76,13 +77,19 @@ class Queue:
         "dead_lettered",
         "deleted",
         "delivered",
+        "delivered_auto",
+        "discarded",
         "draining",
         "dropped",
         "durable",
         "exclusive_consumer",
         "exclusive_owner",
         "expired",
+        "forwarded",
         "futile_pauses",
+        "get_empty",
+        "got_ack",
+        "got_auto",
         "had_consumer",
         "inbox",
         "inbox_persistent",
@@ -184,6 +191,15 @@ class Queue:
         self.delivered = 0
         self.redelivered = 0
         self.acked = 0
+        self.discarded = 0
+        """Those of the acked that were rejected, or are kept elsewhere."""
+        self.forwarded = 0
+        """Those of the published that came as dead letters."""
+        self.delivered_auto = 0
+        """Those of the delivered that needed no ack, of consumers that have left."""
+        self.got_ack = 0
+        self.got_auto = 0
+        self.get_empty = 0
         self.requeued = 0
         self.rejected = 0
         self.purged = 0
@@ -193,9 +209,29 @@ class Queue:
         self.dead_lettered = 0
         """Discarded for whatever reason and handed to a dead letter exchange, should that have a place for them."""
         self.meter: QueueMeter | None = None
+        """Measures times; None if nobody wants to know."""
         if turn.events is not None:
             self.meter = QueueMeter(turn.now, turn.clock(), durable=bool(qid))
-        """Measures times; None if nobody wants to know."""
+
+    def counts(self) -> QueueCounts:
+        """What it has counted, also when it is deleted; between two turns."""
+        auto = self.delivered_auto
+        for consumer in self.consumers:
+            if consumer.no_ack:
+                auto += consumer.delivered
+        return QueueCounts(
+            published=self.published,
+            forwarded=self.forwarded,
+            delivered=self.delivered,
+            delivered_auto=auto,
+            got_ack=self.got_ack,
+            got_auto=self.got_auto,
+            get_empty=self.get_empty,
+            redelivered=self.redelivered,
+            acked=self.acked,
+            discarded=self.discarded,
+            lost=0 if self.awaiting is None else self.awaiting.lost,
+        )
 
     # -- the turn -----------------------------------------------------------------------------------------------
 
@@ -497,6 +533,8 @@ class Queue:
         consumer.cancelled = True
         consumer.outbox.parked.pop(consumer, None)
         del self.consumers[consumer]
+        if consumer.no_ack:
+            self.delivered_auto += consumer.delivered
         self._alike = None
         if not consumer.parked and self.is_active(consumer):
             self._gone += 1
@@ -601,6 +639,8 @@ class Queue:
         if self.awaiting is not None:
             seq_ids, gone = self.awaiting.split(seq_ids)
             self.awaiting.refuse_light(gone)
+            if self.deleted:
+                self.turn.totals.lost += len(gone)
         if self.deleted:
             return
         self.settle()
@@ -618,18 +658,21 @@ class Queue:
         self.rejected += len(seq_ids)
         if self.rules is None:
             self.acks.extend(seq_ids)
+            self.discarded += len(seq_ids)
             return
         if self.meter is not None:
             self.meter.settled(seq_ids, self.turn.latencies)
         if self.awaiting is not None:
             seq_ids, settled = self.awaiting.split(seq_ids)
             self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other
+            self.discarded += len(settled)
         self.rules.rejected(seq_ids)
 
     def let_go(self, seq_id: int) -> None:
         """An unacked message is safe elsewhere, and has no place here any more."""
         if not self.deleted:
             self.acks.append(seq_id)
+            self.discarded += 1
             self.touch()
 
     def purge(self) -> int:

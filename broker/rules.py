@@ -46,6 +46,7 @@ class RuledQueue(Protocol):
     backing: BackingQueue
     inbox: list[Message]
     acks: list[int]
+    discarded: int
     deleted: bool
     awaiting: ConsumerAckQueue | None
     expired: int
@@ -338,6 +339,7 @@ class Rules:
             if reason != REJECTED:
                 self._refuse(seq_ids)
             self._queue.acks.extend(seq_ids)
+            self._queue.discarded += len(seq_ids)
         else:
             self._leaving.extend([(seq_id, reason) for seq_id in seq_ids])
 

@@ -163,7 +163,6 @@ class Server:
         self.channel_count = 0
         self.connections_opened = self.connections_closed = 0
         self.channels_opened = self.channels_closed = 0
-        self.published = self.delivered = self.acked = 0
         self.administration = Administration(self)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
 
@@ -349,11 +348,12 @@ class Server:
             await self.disk.stop(
                 queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
             )
+        done = self.turn.totals.channels
         log.info(
             "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
-            self.published,
-            self.delivered,
-            self.acked,
+            done.published,
+            done.delivered_ack + done.delivered_auto + done.got_ack + done.got_auto,
+            done.acked,
             time.process_time(),
         )
 
@@ -635,6 +635,7 @@ class Server:
         """Uncount it."""
         self.connections.discard(connection)
         self.connections_closed += 1
+        self.turn.totals.connection_closed(connection.counts())
         self.user_connections[connection.user.name] -= 1
         connection.vhost.connection_count -= 1
         reason = connection.close_reason or "client unexpectedly closed TCP connection"
@@ -657,6 +658,4 @@ class Server:
         self.channel_count -= 1
         self.channels_closed += 1
         self.user_channels[user.name] -= 1
-        self.published += channel.published
-        self.delivered += channel.delivered
-        self.acked += channel.acked
+        self.turn.totals.channel_closed(channel.counts())

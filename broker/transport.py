@@ -108,6 +108,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         """A read is done."""
         server = self._server
         connection = self.connection
+        connection.reads += 1
+        connection.octets_in += nbytes
         server.turn.now = monotonic_ns()
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
@@ -139,6 +141,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Wait a moment if what was just published meets a backlog that is being worked off."""
         server, connection = self._server, self.connection
         if server.wait_for_disk(self):
+            server.turn.totals.pauses_disk += 1
             connection.paced_at = float("inf")
             self.pause_reading()
             return
@@ -146,6 +149,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         queue = congested(connection.published_to, now)
         if queue is not None and not connection.consumes:
             connection.paced_at = queue.paced_at = now
+            server.turn.totals.pauses_queue += 1
             pause = Pause(queue, self, connection.message_size)
             server.call_later(PAUSE_SECONDS, lambda: pause.expire(server.now()))
         elif nbytes == self.appetite:
@@ -194,9 +198,12 @@ class SocketDriver(asyncio.BufferedProtocol):
         if frames:
             if not self._transport.is_closing():
                 if outbox.pending > JOIN_LIMIT:
+                    connection.octets_out += sum(map(len, frames))
                     self._transport.writelines(frames)
                 else:
-                    self._transport.write(b"".join(frames))
+                    octets = b"".join(frames)
+                    connection.octets_out += len(octets)
+                    self._transport.write(octets)
             frames.clear()
             connection.sent += 1
             if outbox.transport_full and not self._deaf:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from broker.meters import Events, Happening, Latencies
 from broker.timers import Timers
+from broker.totals import Totals
 
 log = logging.getLogger("leveret.queue")
 
@@ -46,7 +47,8 @@ class Flushable(Protocol):
 class Turn:
     """The work lists of one event-loop turn, shared by all connections of a server.
 
-    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires.
+    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires. `totals` is where
+    whoever ends leaves what it has counted.
     """
 
     __slots__ = (
@@ -58,12 +60,14 @@ class Turn:
         "outboxes",
         "queues",
         "timers",
+        "totals",
         "unfinished",
     )
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
         self.timers = Timers()
+        self.totals = Totals()
         self.now = 0
         """When this turn began, in nanoseconds of a monotonic clock; the driver sets it."""
         self.latencies = Latencies()

@@ -24,7 +24,7 @@ from exchanges.router import Router
 from storage.backing_queue import BackingQueue
 from storage.memory import MemoryQueue
 from storage.message import Message
-from storage.priorities import PriorityQueue
+from storage.priorities import PriorityQueue, transitions_of
 
 REPLY_PREFIX = REPLY_TO + "."
 
@@ -238,6 +238,7 @@ class VHost:
             queue.exclusive_owner.exclusive_queues.pop(queue.name, None)
         for consumer in queue.delete():
             consumer.channel.consumer_cancelled(consumer)
+        self._turn.totals.queue_deleted(queue.type, queue.counts(), transitions_of(queue.store))
         return count
 
     def consumer_left(self, queue: Queue) -> None:
@@ -293,6 +294,7 @@ class VHost:
         """The direct reply-to consumer went."""
         del self.reply_queues[queue.name]
         queue.delete()
+        self._turn.totals.queue_deleted(queue.type, queue.counts(), {})
         self.router.generation += 1
 
     def default_destination(self, routing_key: str) -> tuple[Queue, ...]:
