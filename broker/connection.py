@@ -20,7 +20,7 @@ from broker.hold import Hold
 from broker.inbound import Inbound, malformed
 from broker.methods import HANDLERS
 from broker.queue import Queue
-from broker.totals import ConnectionCounts
+from broker.totals import ChannelCounts, ConnectionCounts, added
 from broker.turn import Flushable, Outbox
 from broker.vhost import VHost
 
@@ -111,6 +111,7 @@ class Connection(Inbound):
         "bucket",
         "capabilities",
         "channel_max",
+        "channels_gone",
         "client_properties",
         "close_reason",
         "consumer_max",
@@ -157,6 +158,8 @@ class Connection(Inbound):
         """When it was last made to wait for a queue; for the disk: infinite until it goes on."""
         self.sent = 0
         """Flushes so far that had something to send."""
+        self.channels_gone = ChannelCounts()
+        """What was counted by channels that are closed."""
         self.reads = 0
         self.octets_in = 0
         self.octets_out = 0
@@ -352,6 +355,7 @@ class Connection(Inbound):
         channel.parts = []
         channel.close()
         self.node.channel_closed(self.user, channel)
+        self.channels_gone = added(self.channels_gone, channel.counts())
 
     def _release(self) -> None:
         """Channels and exclusive queues go; nothing of this connection is left in the vhost. May be called again."""

@@ -47,6 +47,9 @@ class ExportedSite(Site, Protocol):
     def wall_clock(self) -> int:
         """Milliseconds since the epoch."""
 
+    def monotonic(self) -> int:
+        """Nanoseconds of a clock that is never set."""
+
 
 class _File:
     """A file that is being written, in the folders of an hour, since a time in epoch ms."""
@@ -94,7 +97,7 @@ class Export:
         self._rotate_size = rotate_size
         self._retention_ms = retention * 1000
         self._encoder = msgspec.json.Encoder()
-        self._rows = Rows(site, node=node, boot_id=uuid.uuid4().hex, clock=time.monotonic_ns)
+        self._rows = Rows(site, node=node, boot_id=uuid.uuid4().hex, clock=site.monotonic)
         self._files: dict[str, _File] = {}
         self._number = 0
         self._again = self._tidy_at = float("-inf")

@@ -4,8 +4,7 @@ from math import isinf
 from typing import Any
 
 from broker.meters import QueueMeter
-from broker.metrics_schema import AREA_MODULUS
-from broker.metrics_tables import QueueInterval
+from broker.metrics_tables import AREA_MODULUS, QueueInterval
 from broker.queue import Queue
 from storage.priorities import parts
 from storage.sub_queues import SubQueues
@@ -80,7 +79,7 @@ def queue_row(queue: Queue, common: dict[str, Any], first_seen: int, now: int) -
         redelivered=counts.redelivered,
         got=counts.got_ack + counts.got_auto,
         get_empty=counts.get_empty,
-        acked=counts.acked,
+        acked=counts.acked - counts.discarded,
         requeued=queue.requeued,
         rejected=queue.rejected,
         expired=queue.expired,

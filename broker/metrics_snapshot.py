@@ -6,8 +6,8 @@ between two rows the broker may go on, so that ten thousand queues stall nobody:
 What is gone gets a last row, as it was at its end.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from operator import add
+from collections.abc import Callable, Generator, Iterator
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 from broker.administration.listings import connection_state
@@ -31,7 +31,7 @@ from broker.metrics_tables import (
     TopicPattern,
 )
 from broker.queue import Queue
-from broker.totals import ChannelCounts, Totals
+from broker.totals import ChannelCounts, Totals, added
 from broker.turn import Turn
 from broker.vhost import VHost
 from exchanges.base import Exchange
@@ -298,13 +298,14 @@ class Rows:
         site, seen = self._site, self._connections
         seen.begin()
         totals: Totals = site.turn.totals
-        counts = [totals.channels]
-        live = [(each, list(each.channels.values())) for each in site.connections]
+        total = totals.channels
+        live = [(each, list(each.channels.values()), each.channels_gone) for each in site.connections]
         paused = consumers = 0
-        for connection, channels in live:
+        for connection, channels, gone in live:
             last = seen.visit(connection, ts)
-            own = _added(channel.counts() for channel in channels)
-            counts.append(own)
+            own = reduce(added, [channel.counts() for channel in channels], ChannelCounts())
+            total = added(total, own)
+            own = added(own, gone)
             state = connection_state(connection, site.alarm, site.now())
             paused += state in {"flow", "blocked"}
             consumers += sum([len(channel.consumers) for channel in channels])
@@ -313,9 +314,8 @@ class Rows:
             else:
                 yield None
         for connection, last in seen.gone():
-            own = _added(channel.counts() for channel in connection.channels.values())
-            yield self._connection_row(connection, own, "closing", last.since, ts)
-        return _added(counts), paused, consumers
+            yield self._connection_row(connection, connection.channels_gone, "closing", last.since, ts)
+        return total, paused, consumers
 
     def _connection_row(
         self, connection: Connection, counts: ChannelCounts, state: str, since: int, ts: int
@@ -347,13 +347,6 @@ class Rows:
             delivered=counts.delivered_ack + counts.delivered_auto + counts.got_ack + counts.got_auto,
             acked=counts.acked,
         )
-
-
-def _added(counts: Iterable[ChannelCounts]) -> ChannelCounts:
-    total = ChannelCounts()
-    for each in counts:
-        total = ChannelCounts(*map(add, total, each))
-    return total
 
 
 def client_name(connection: Connection) -> str:

@@ -61,7 +61,7 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class QueueInterval(Row, kw_only=True):
-    """A queue. alpha, beta, gamma and delta are the states of its ready messages (docs/storage.md); together they are `ready`."""
+    """A queue. alpha, beta, gamma and delta are the states of its ready messages (docs/storage.md), and add up to `ready`."""
 
     vhost: Annotated[str, _key("its virtual host")]
     queue: Annotated[str, _key("its name")]
@@ -89,7 +89,7 @@ class QueueInterval(Row, kw_only=True):
     redelivered: Annotated[int, _counter("of these by consumers: not for the first time")]
     got: Annotated[int, _counter("of these by `basic.get`")]
     get_empty: Annotated[int, _counter("`basic.get` that found nothing", "")]
-    acked: Annotated[int, _counter("settled; rejected ones too where there is no dead letter exchange")]
+    acked: Annotated[int, _counter("acked")]
     requeued: Annotated[int, _counter("given back")]
     rejected: Annotated[int, _counter("rejected without requeue")]
     expired: Annotated[int, _counter("discarded because their time was over")]

@@ -402,7 +402,7 @@ class Server:
             for outbox in outboxes:
                 outbox.flush()
         if turn.latencies.is_ending:
-            turn.latencies.settle(time.monotonic_ns())
+            turn.latencies.settle(self.monotonic())
         if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
             self._schedule_turn()
         if self.disk is not None:
@@ -420,7 +420,7 @@ class Server:
 
     def run_turn(self) -> None:
         """Work off what is touched, then write."""
-        self.turn.now = time.monotonic_ns()
+        self.turn.now = self.monotonic()
         self.turn.run()
         self.finish_turn()
 
@@ -461,6 +461,11 @@ class Server:
         """Milliseconds since the epoch: what expires does so by the clock on the wall, restarts included."""
         return time.time_ns() // 1_000_000
 
+    @staticmethod
+    def monotonic() -> int:
+        """Nanoseconds of a clock that is never set: what is measured is measured by it."""
+        return time.monotonic_ns()
+
     def now(self) -> float:
         """Seconds of the loop's monotonic clock."""
         return self._loop.time()
@@ -477,12 +482,12 @@ class Server:
 
     def _look_again(self) -> None:
         """Have `_tick` called when it is time."""
-        self._tick_due = time.monotonic_ns() + int(TICK_SECONDS * 1e9)
+        self._tick_due = self.monotonic() + int(TICK_SECONDS * 1e9)
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
         now = self.now()
-        self.turn.latencies.loop_lag.record((time.monotonic_ns() - self._tick_due) // 1000)
+        self.turn.latencies.loop_lag.record((self.monotonic() - self._tick_due) // 1000)
         self._look_again()
         self._ticks.run(now)
         self._overdue.run(now)

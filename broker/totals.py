@@ -51,6 +51,11 @@ class ChannelCounts(NamedTuple):
     acked: int = 0
 
 
+def added(one: ChannelCounts, other: ChannelCounts) -> ChannelCounts:
+    """What has come and gone by both."""
+    return ChannelCounts(*map(add, one, other))
+
+
 class QueueCounts(NamedTuple):
     """What has come to a queue and left it, in messages."""
 
@@ -144,7 +149,7 @@ class Totals:
 
     def channel_closed(self, counts: ChannelCounts) -> None:
         """The same of a channel, which has given back what it held."""
-        self.channels = ChannelCounts(*map(add, self.channels, counts))
+        self.channels = added(self.channels, counts)
 
     def queue_deleted(self, kind: str, counts: QueueCounts, transitions: dict[str, int]) -> None:
         """The same of a queue of that type, whose consumers have left."""

@@ -292,6 +292,12 @@ class Exchange:
         """Return a live view of everything bound here, each once."""
         return self._by_destination.keys()
 
+    @property
+    def binding_count(self) -> int:
+        """How many explicit bindings there are."""
+        bound = self._by_destination.values()
+        return sum([len(each) if isinstance(each, dict) else 1 for each in bound])
+
     def bindings(self) -> Iterator[Binding]:
         """Yield every binding. The exchange must not change meanwhile."""
         for destination in self._by_destination:
