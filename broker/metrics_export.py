@@ -5,7 +5,7 @@ appended to a file for each table, by threads. A file has a name that readers ov
 renamed, so nobody ever sees half of one.
 
 Where writing fails, as on a full disk, the broker says so once and goes on without. What is counted goes on, so later
-rows make good what was not written, but for when it was. It is tried again every `RETRY_SECONDS`.
+rows make good what was not written, but for the events and times of that look. It is tried again every `RETRY_SECONDS`.
 """
 
 import asyncio
@@ -127,8 +127,9 @@ class Export:
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), self._interval)
-                if time.monotonic() >= self._again or self._stopping.is_set():
+                if time.monotonic() >= self._again and not self._stopping.is_set():
                     await self._try(self._look())
+            await self._try(self._look())
             await self._try(self._finish(list(self._files)))
         except Exception:
             log.exception("internal error in the export, which ends here")
@@ -155,7 +156,6 @@ class Export:
         buffers: dict[tuple[str, str], bytearray] = {}
         until = time.monotonic() + STEP_SECONDS
         encode = self._encoder.encode_into
-        count = 0
         for row in self._rows.take(ts, process, self.lost):
             if row is not None:
                 key = _TABLE_OF[type(row)], self._layout.hour(row.ts)
@@ -164,15 +164,15 @@ class Export:
                     buffer = buffers[key] = bytearray()
                 encode(row, buffer, -1)
                 buffer += b"\n"
-                count += 1
             if time.monotonic() >= until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + STEP_SECONDS
         try:
-            for (table, hour), buffer in buffers.items():
+            for (table, hour), buffer in list(buffers.items()):
                 await self._append(table, hour, ts, buffer)
+                del buffers[table, hour]
         except OSError:
-            self.lost += count
+            self.lost += sum([buffer.count(b"\n") for buffer in buffers.values()])
             raise
         if self.failed:
             self.failed = False
