@@ -75,6 +75,7 @@ fmt: $(VENV)/.installed-test
 docs: $(VENV)/.installed
 	$(BIN)/python -m broker config --markdown > docs/configuration.md
 	$(BIN)/python -m broker.metrics_reference > docs/export.md
+	$(BIN)/python -m broker.metrics_page > docs/metrics.md
 
 wheel: $(VENV)/.installed-test
 	$(BIN)/python -m build --wheel

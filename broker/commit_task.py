@@ -26,6 +26,7 @@ import aiofiles
 import aiofiles.os
 
 from broker.histogram import Latency
+from broker.totals import Sizes
 from storage.environment import Environment, sync_directory
 from storage.errors import DiskFullError
 from storage.journal import Journal
@@ -153,6 +154,8 @@ class CommitTask:
         """Seconds that the slowest commit took."""
         self.duration = Latency()
         """How long commits took, from the cut to what followed in the loop."""
+        self.sizes = Sizes()
+        """Octets of commits."""
         self.files = 0
         """Files written."""
 
@@ -248,6 +251,8 @@ class CommitTask:
         if error is not None and not isinstance(error, DiskFullError):
             self._host.storage_failed(error)
             return
+        if error is None and journal.in_flight is not None:
+            self.sizes.add(journal.in_flight.octets, 1)
         try:
             journal.settled(error)
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ

@@ -274,6 +274,18 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="compatibility.global_qos", kind="choice", default="permitted", choices=("permitted", "ignored"),
         attribute="compatibility.global_qos", origin="Leveret",
         doc="`basic.qos` with `global`, a limit per channel, which RabbitMQ 4 deprecates."),
+    # Watching.
+    Key(name="prometheus.enabled", kind="bool", default="true", attribute="prometheus.enabled", origin="Leveret",
+        doc="Answer HTTP requests for metrics (docs/metrics.md) and health. RabbitMQ has a plugin to enable instead."),
+    Key(name="prometheus.tcp.port", kind="int", default="15692", low=0, high=65535, attribute="prometheus.port",
+        doc="The port for that; 0 picks a free one. If it is taken the broker starts without, unless the port or the "
+        "address was set."),
+    Key(name="prometheus.tcp.ip", kind="string", default="127.0.0.1", attribute="prometheus.host",
+        doc="The address for that. RabbitMQ's default is all interfaces; here there is no login, so mind who can "
+        "reach it."),
+    Key(name="prometheus.return_per_object_metrics", kind="bool", default="false",
+        attribute="prometheus.per_object",
+        doc="Have `/metrics` tell queues, channels and connections apart, as `/metrics/per-object` does."),
     # The process.
     Key(name="data_dir", kind="path", default="var", attribute="data_dir", origin="Leveret",
         doc="Where the broker keeps its data; one broker at a time."),
@@ -309,7 +321,8 @@ UNSUPPORTED: Final[tuple[str, ...]] = (
     "auth_backends.*", "auth_ldap.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "auth_mechanisms_*",
     "trust_store.*", "credential_validator.*", "password_hashing_module", "default_password_hashing_*",
     "definitions.skip_if_unchanged", "definitions.hashing.*", "definitions.https.*", "definitions.tls.*",
-    "management.*", "management_agent.*", "prometheus.*",
+    "management.*", "management_agent.*",
+    "prometheus.path", "prometheus.ssl.*", "prometheus.tcp.*", "prometheus.filter_*", "prometheus.authentication.*",
     # several nodes
     "cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
     "cluster_keepalive_interval", "cluster_queue_limit", "cluster_exchange_limit", "cluster_tags.*",

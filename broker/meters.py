@@ -127,7 +127,6 @@ class QueueMeter:
     Args:
         now: when it was made, ns.
         since: the same by the clock on the wall, epoch ms.
-        durable: persistent messages of the queue are on disk, so those that are paged are gammas.
 
     Attributes:
         since: as given.
@@ -140,7 +139,6 @@ class QueueMeter:
 
     __slots__ = (
         "_at",
-        "_beta_share",
         "_leaving",
         "_next",
         "_paged_now",
@@ -159,14 +157,13 @@ class QueueMeter:
         "unacked",
     )
 
-    def __init__(self, now: int, since: int, *, durable: bool) -> None:
+    def __init__(self, now: int, since: int) -> None:
         self.since = since
         self.ready = self.unacked = self.beta = self.gamma = self.delta = 0
         self.deliver, self.residence, self.ack = Histogram(), Histogram(), Histogram()
         self._at = now
         self._ready_now = self._unacked_now = 0
         self._paged_now = _NOT_PAGED
-        self._beta_share = 0.0 if durable else 1.0
         self._next = 1
         self._waiting: deque[tuple[int, int]] = deque()
         """Watched messages that are ready: the number of each, and when it came."""
@@ -192,27 +189,7 @@ class QueueMeter:
         backing = queue.backing
         self._ready_now = ready = backing.ready_count
         self._unacked_now = backing.unacked_count
-        self._paged_now = self.paged(queue.store) if ready else _NOT_PAGED
-
-    def paged(self, store: BackingQueue) -> tuple[int, int, int]:
-        """How many ready messages are betas, gammas and deltas; what came back is none of these."""
-        if isinstance(store, SubQueues):
-            if not store.q3 and not store.delta_count:
-                return _NOT_PAGED
-            out, delta = len(store.q3) + len(store.q2), store.delta_count
-        elif isinstance(store, PriorityQueue):
-            levels = [level for level in store.levels.values() if isinstance(level, SubQueues)]
-            out = sum([len(level.q3) + len(level.q2) for level in levels])
-            delta = sum([level.delta_count for level in levels])
-        else:
-            return _NOT_PAGED
-        beta = round(out * self._beta_share)
-        return beta, out - beta, delta
-
-    def weigh(self, betas: int, gammas: int) -> None:
-        """Take what was counted of a durable queue that has transient messages, too: how many of the paged are betas."""
-        if betas + gammas:
-            self._beta_share = betas / (betas + gammas)
+        self._paged_now = paged(queue.store) if ready else _NOT_PAGED
 
     # -- times ------------------------------------------------------------------------------------------------------
 
@@ -259,3 +236,18 @@ class QueueMeter:
         if not self._unacked_now:
             self._probe = None
         return taken
+
+
+def paged(store: BackingQueue) -> tuple[int, int, int]:
+    """How many ready messages are betas, gammas and deltas."""
+    if isinstance(store, SubQueues):
+        if not store.q3 and not store.delta_count and not store.returned:
+            return _NOT_PAGED
+        return store.state_counts()[1:]
+    if isinstance(store, PriorityQueue):
+        beta = gamma = delta = 0
+        for level in store.levels.values():
+            counts = paged(level)
+            beta, gamma, delta = beta + counts[0], gamma + counts[1], delta + counts[2]
+        return beta, gamma, delta
+    return _NOT_PAGED

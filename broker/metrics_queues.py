@@ -3,7 +3,7 @@
 from math import isinf
 from typing import Any
 
-from broker.meters import QueueMeter
+from broker.meters import paged
 from broker.metrics_tables import AREA_MODULUS, QueueInterval
 from broker.queue import Queue
 from storage.priorities import parts
@@ -39,15 +39,13 @@ def queue_row(queue: Queue, common: dict[str, Any], first_seen: int, now: int) -
     backing, awaiting, meter = queue.backing, queue.awaiting, queue.meter
     levels = _levels(queue)
     ready = backing.ready_count
-    states = areas = (0, 0, 0)
+    areas = (0, 0, 0)
     area_ready = area_unacked = 0
     if meter is not None:
-        _weigh(meter, levels)
         meter.look(queue, now)
-        states = meter.paged(queue.store) if ready else states
         areas = meter.beta, meter.gamma, meter.delta
         area_ready, area_unacked = meter.ready, meter.unacked
-    beta, gamma, delta = states
+    beta, gamma, delta = paged(queue.store) if ready else (0, 0, 0)
     counts = queue.counts()
     moved = _Transitions(levels)
     targets = sum([level.target_ram_count for level in levels])
@@ -105,15 +103,6 @@ def queue_row(queue: Queue, common: dict[str, Any], first_seen: int, now: int) -
 
 def _area(nanoseconds: int) -> int:
     return nanoseconds // 1000 % AREA_MODULUS
-
-
-def _weigh(meter: QueueMeter, levels: list[SubQueues]) -> None:
-    """Count betas where there may be some beside gammas: a durable queue that has paged transient messages."""
-    mixed = [
-        level.states() for level in levels if level.durable and (level.transitions or {}).get("alpha_to_beta")
-    ]
-    if mixed:
-        meter.weigh(sum([each["beta"] for each in mixed]), sum([each["gamma"] for each in mixed]))
 
 
 class _Transitions:

@@ -74,7 +74,7 @@ class QueueInterval(Row, kw_only=True):
     consumers: Annotated[int, _gauge("consumers")]
     capacity: Annotated[float, _gauge("share of the last seconds in which an arrival would have been delivered at once")]
     promised: Annotated[int, _gauge("that publishers wait for, until consumers say something", "messages")]
-    alpha: Annotated[int, _gauge("in memory; those that came back are counted here wherever they are", "messages")]
+    alpha: Annotated[int, _gauge("in memory", "messages")]
     beta: Annotated[int, _gauge("position in memory, body paged out: transient ones", "messages")]
     gamma: Annotated[int, _gauge("position in memory, body on disk: persistent ones", "messages")]
     delta: Annotated[int, _gauge("on disk only", "messages")]

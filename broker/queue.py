@@ -211,7 +211,7 @@ class Queue:
         self.meter: QueueMeter | None = None
         """Measures times; None if nobody wants to know."""
         if turn.events is not None:
-            self.meter = QueueMeter(turn.now, turn.clock(), durable=bool(qid))
+            self.meter = QueueMeter(turn.now, turn.clock())
 
     def counts(self) -> QueueCounts:
         """What it has counted, also when it is deleted; between two turns."""

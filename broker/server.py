@@ -145,6 +145,9 @@ class Server:
         self._file_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES
         self._refused = 0
         self._stopping = False
+        self._is_open = False
+        self._began = self._ticked = 0.0
+        """When it was started, and when it last looked at the clock."""
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
         self._paging_due = 0.0
@@ -224,6 +227,9 @@ class Server:
         del self.vhosts[vhost.name]
         self.definitions.remove_vhost(vhost)
         self.users.remove_vhost(vhost.name)
+        self.turn.totals.vhost_deleted(
+            declared=vhost.queues_declared, created=vhost.queues_created, deleted=vhost.queues_deleted
+        )
 
     def _make_vhost(self, name: str) -> VHost:
         """Make a vhost that nothing is written down of yet."""
@@ -257,6 +263,7 @@ class Server:
     async def start(self) -> None:
         """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken."""
         self._loop = loop = asyncio.get_running_loop()
+        self._began = self.now()
         if self.disk is not None:
             await self._start_disk(self.disk)
         if self.config.definitions is not None:
@@ -281,6 +288,8 @@ class Server:
         self._run_timers()
         self._ticks = Ticks(self.now())
         self._look_again()
+        self._ticked = self.now()
+        self._is_open = True
         if self.export is not None:
             self.export.start(loop)
 
@@ -454,6 +463,35 @@ class Server:
             driver.connection.paced_at = self.now()
             driver.resume_reading()
 
+    @property
+    def waiting_for_disk(self) -> int:
+        """Publishers that are not read because of what waits for the disk."""
+        return len(self._waiting_for_disk)
+
+    # -- how it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the start."""
+        return self.now() - self._began
+
+    @property
+    def lag(self) -> float:
+        """How many seconds the loop is late to look at its clock."""
+        return max(0.0, self.now() - self._ticked - TICK_SECONDS) if self._is_open else 0.0
+
+    @property
+    def obstacle(self) -> str:
+        """Why clients may not connect; '' if they may."""
+        if self._stopping:
+            return "the broker is stopping"
+        return "" if self._is_open else "the broker is starting"
+
+    @property
+    def out_of_files(self) -> bool:
+        """Whether connections are refused for want of file descriptors."""
+        return len(self._drivers) >= self._file_limit
+
     # -- time -------------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -486,7 +524,7 @@ class Server:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
-        now = self.now()
+        now = self._ticked = self.now()
         self.turn.latencies.loop_lag.record((self.monotonic() - self._tick_due) // 1000)
         self._look_again()
         self._ticks.run(now)

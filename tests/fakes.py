@@ -24,6 +24,7 @@ from broker.disk import Disk, paging
 from broker.handshake import PROTOCOL_HEADER
 from broker.histogram import Latency
 from broker.server import Server
+from broker.totals import Sizes
 from storage.delayed import DelayedRows, Due
 from storage.errors import DiskFullError
 from storage.loading import LoadRequest
@@ -179,7 +180,9 @@ class Cranked:
     def __init__(self) -> None:
         self.is_full = self.backlogged = False
         self.slowest = 0.0
+        self.files = 0
         self.duration = Latency()
+        self.sizes = Sizes()
 
     def wake(self) -> None:
         """It waits for the test."""

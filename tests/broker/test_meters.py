@@ -33,7 +33,7 @@ class Line:
         self.waited: dict[int, int] = {}
         self.stayed: dict[int, int] = {}
         self.areas = [0, 0]
-        self.meter = QueueMeter(0, 0, durable=False)
+        self.meter = QueueMeter(0, 0)
 
     def turn(self, publish: int, deliver: int, ack: int, milliseconds: int) -> None:
         """What a turn does, and the time until the next one."""
@@ -112,7 +112,7 @@ def test_a_long_queue_is_watched_more_thinly():
 
 def test_an_ack_is_timed_from_its_own_delivery():
     """What counts is when that message was acked, whatever was acked before it."""
-    meter, latencies = QueueMeter(0, 0, durable=False), Latencies()
+    meter, latencies = QueueMeter(0, 0), Latencies()
     meter.delivered(7, 1 * MS)
     meter.delivered(8, 2 * MS)
     meter.settled([8], latencies)
@@ -125,7 +125,7 @@ def test_an_ack_is_timed_from_its_own_delivery():
 
 def test_a_delivery_that_came_back_is_not_timed():
     """A requeue is no ack; the next delivery is watched instead."""
-    meter, latencies = QueueMeter(0, 0, durable=False), Latencies()
+    meter, latencies = QueueMeter(0, 0), Latencies()
     meter.delivered(7, 1 * MS)
     meter.came_back({7: None})
     meter.delivered(9, 2 * MS)
