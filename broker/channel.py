@@ -358,7 +358,7 @@ class Channel:
         self.outbox.send(content)
 
     def confirm_soon(self, route: Route) -> None:
-        """Have the number of what was just published told at the end of the turn; one in a few is watched (`Latencies`)."""
+        """Have the number of what was just published told at the end of the turn; one in a few is watched."""
         confirms = self.confirms
         assert confirms is not None
         confirms.schedule()

@@ -18,8 +18,8 @@ from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, na
 from broker.config_values import PARSERS, Listener, Setting, read_file
 
 __all__ = [
-    "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig", "StorageConfig",
-    "TopicPermissionConfig", "UserConfig", "UserLimits", "VHostLimits", "load",
+    "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig",
+    "StorageConfig", "TopicPermissionConfig", "UserConfig", "UserLimits", "VHostLimits", "load",
 ]  # fmt: skip
 
 FRAME_MIN: Final = 4096
@@ -107,7 +107,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
 
 
 class ExportConfig(msgspec.Struct, frozen=True):
-    """Where the broker writes down what it does (docs/export.md): sizes in bytes, times in seconds; None for nowhere."""
+    """Where the broker writes down what it does (docs/export.md): sizes in bytes, times in seconds."""
 
     dir: Path | None = None
     interval: float = 5.0

@@ -1,7 +1,7 @@
 """What is measured while the broker works, for whoever writes it down: times of a sample of messages, time in states.
 
 Theory. Nothing is noted with a message. A queue that is metered looks at itself when it has run, which is once a turn.
-*Areas* are messages times the nanoseconds that they were ready, unacked or paged: what was so at the end of a run was so
+*Areas* are messages times the nanoseconds that they were ready, unacked or paged: what was so at the end of a run is so
 until the next, so averages made from them are exact. *Watched* messages are followed by number: the n-th that came in
 has left the ready ones when n of those that came in are not ready any more, which is exact while messages leave in
 order (and on average always). What is measured ends when the turn's octets have been handed to the sockets: the driver

@@ -1,7 +1,7 @@
 """Writes down what the broker does, as files for analysis (driver). What is in them: docs/export.md.
 
-Every few seconds `metrics_snapshot.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows are
-appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then it is
+Every few seconds `metrics_snapshot.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
+are appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then it is
 renamed, so nobody ever sees half of one.
 
 Where writing fails, as on a full disk, the broker says so once and goes on without. What is counted goes on, so later
@@ -26,8 +26,8 @@ import msgspec
 from broker import __version__
 from broker.meters import Events
 from broker.metrics_layout import UNFINISHED, Layout, Names, finished_name
-from broker.metrics_snapshot import Process, Rows, Site
 from broker.metrics_schema import TABLES
+from broker.metrics_snapshot import Process, Rows, Site
 
 log = logging.getLogger("leveret.export")
 
@@ -181,7 +181,9 @@ class Export:
         await self._finish([name for name, file in self._files.items() if self._is_full(file, ts)])
         if self._retention_ms and time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + TIDY_SECONDS
-            await asyncio.to_thread(remove_old, self._layout, self._layout.day(ts - self._retention_ms - _DAY_MS))
+            await asyncio.to_thread(
+                remove_old, self._layout, self._layout.day(ts - self._retention_ms - _DAY_MS)
+            )
 
     async def _append(self, table: str, hour: str, ts: int, rows: bytearray) -> None:
         file = self._files.get(table)
@@ -220,7 +222,7 @@ class Export:
                 await aiofiles.os.rename(*file.names)
 
 
-# -- in threads ---------------------------------------------------------------------------------------------------------
+# -- in threads ------------------------------------------------------------------------------------------------------
 
 
 def look_at_process() -> Process:
@@ -229,7 +231,7 @@ def look_at_process() -> Process:
     resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Process(
         rss=resident * resource.getpagesize(),
-        fds=len(os.listdir("/proc/self/fd")),
+        fds=len(list(Path("/proc/self/fd").iterdir())),
         cpu_user_us=int(usage.ru_utime * 1e6),
         cpu_sys_us=int(usage.ru_stime * 1e6),
     )

@@ -1,4 +1,4 @@
-"""Where the files of the export lie: a folder for each table, day, hour and node, as Spark and others read partitions."""
+"""Where the files of the export lie: a folder for each table, day, hour and node, as readers of partitions want it."""
 
 import time
 from pathlib import Path

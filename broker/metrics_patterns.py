@@ -1,6 +1,6 @@
 """How many messages the binding keys of a topic exchange match, found out afterwards.
 
-Theory. A topic exchange counts messages by routing key, as far as it tells keys apart (`exchanges.base.Exchange.tally`).
+Theory. A topic exchange counts messages by routing key, as far as it tells keys apart (`Exchange.tally`).
 Which binding keys they match is looked up when somebody asks, once for each routing key, in a trie of the keys alone.
 """
 

@@ -1,4 +1,5 @@
 """Writes docs/export.md from the declaration of the export's tables: `python -m broker.metrics_reference`."""
+# ruff: noqa: E501 - a page of prose and tables, in lines as docs have them
 
 import inspect
 import sys
@@ -38,7 +39,7 @@ tries again every minute.
   Counters begin anew with each start of the broker (`boot_id`) and each new object of the same name (`since_ms`), so take
   differences within the same *key* columns, ordered by `mono_us`.
 - **Objects at rest are not written.** A queue, an exchange or a connection has a row when it has changed, and once a
-  minute. One that is gone has a last row, as it was at its end.
+  minute. One that is gone has a last row, as it was at its end; one that came and went between two looks has events only.
 - **Areas** are how many messages there were, times how long: the difference of an area divided by that of `mono_us` is the
   exact average over that time, whatever happened in between. Divided by the number of messages that left it is the time
   each of them took on average (Little's law): of `area_ready` that for which they were ready, of `area_ready` and

@@ -1,7 +1,7 @@
 """Rows of the export, made of what a broker is and has counted. Pure.
 
 Theory. `Rows.take` visits everything once and gives a row for what has changed since its last one, or was not written
-for a minute. Each row is made in one go and has its own reading of the clock, so its counters and areas belong together;
+for a minute. Each row is made in one go and has its own reading of the clock, so counters and areas belong together;
 between two rows the broker may go on, so that ten thousand queues stall nobody: None is a good moment for that, too.
 What is gone gets a last row, as it was at its end.
 """
@@ -36,6 +36,7 @@ from broker.turn import Turn
 from broker.vhost import VHost
 from exchanges.base import Exchange
 from storage.journal import Journal
+
 
 class Process(NamedTuple):
     """What the system says of the process: octets, descriptors, microseconds."""
@@ -336,7 +337,9 @@ class Rows:
             consumers=sum([len(channel.consumers) for channel in channels]),
             unacked=sum([len(channel.unacked) for channel in channels]),
             unconfirmed=sum([confirms.unconfirmed_count for confirms in confirming]),
-            prefetch=sum([each.prefetch_count for channel in channels for each in channel.consumers.values()]),
+            prefetch=sum(
+                [each.prefetch_count for channel in channels for each in channel.consumers.values()]
+            ),
             write_buffer_bytes=connection.driver.unsent,
             recv_bytes=octets.octets_in,
             sent_bytes=octets.octets_out,

@@ -23,8 +23,8 @@ class Column(NamedTuple):
     unit: str = ""
 
 
-def _key(doc: str) -> Column:
-    return Column("key", doc)
+def _key(doc: str, unit: str = "") -> Column:
+    return Column("key", doc, unit)
 
 
 def _info(doc: str, unit: str = "") -> Column:
@@ -61,18 +61,22 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class QueueInterval(Row, kw_only=True):
-    """A queue. alpha, beta, gamma and delta are the states of its ready messages (docs/storage.md), and add up to `ready`."""
+    """A queue. alpha, beta, gamma and delta are the states of its ready messages, and add up to `ready`."""
 
     vhost: Annotated[str, _key("its virtual host")]
     queue: Annotated[str, _key("its name")]
-    since_ms: Annotated[int, _key("when it was made in this run: a queue that is deleted and made again counts anew")]
+    since_ms: Annotated[
+        int, _key("when it was made in this run: a queue that is deleted and made again counts anew")
+    ]
     type: Annotated[str, _info("`classic` or `quorum`")]
     durable: Annotated[bool, _info("whether it survives a restart")]
     mode: Annotated[str, _info("`standard`, `consumer-ack` or `consumer-ack-light` (docs/confirms.md)")]
     ready: Annotated[int, _gauge("waiting for a consumer", "messages")]
     unacked: Annotated[int, _gauge("delivered and not settled", "messages")]
     consumers: Annotated[int, _gauge("consumers")]
-    capacity: Annotated[float, _gauge("share of the last seconds in which an arrival would have been delivered at once")]
+    capacity: Annotated[
+        float, _gauge("share of the last seconds with room for an arrival at its consumers")
+    ]
     promised: Annotated[int, _gauge("that publishers wait for, until consumers say something", "messages")]
     alpha: Annotated[int, _gauge("in memory", "messages")]
     beta: Annotated[int, _gauge("position in memory, body paged out: transient ones", "messages")]
@@ -108,7 +112,9 @@ class QueueInterval(Row, kw_only=True):
     t_ab: Annotated[int, _counter("alpha became beta")]
     t_ag: Annotated[int, _counter("alpha became gamma")]
     t_to_delta: Annotated[int, _counter("beta or gamma became delta")]
-    t_from_delta: Annotated[int, _counter("delta were read back, bodies and all; they count as beta or gamma until they leave")]
+    t_from_delta: Annotated[
+        int, _counter("delta were read back; they count as beta or gamma then")
+    ]
     t_unacked_out: Annotated[int, _counter("unacked ones lost their bodies in memory")]
 
 
@@ -125,7 +131,9 @@ class ExchangeInterval(Row, kw_only=True):
     unroutable_returned: Annotated[int, _counter("that had none and were returned")]
     unroutable_dropped: Annotated[int, _counter("that had none and were dropped")]
     fanout_sum: Annotated[int, _counter("copies: the number of queues, summed over messages")]
-    route_lookups: Annotated[int, _counter("for which the route was worked out; for others a connection remembered it", "")]
+    route_lookups: Annotated[
+        int, _counter("for which no connection remembered the route", "")
+    ]
 
 
 class TopicPattern(Row, kw_only=True):
@@ -136,7 +144,9 @@ class TopicPattern(Row, kw_only=True):
     pattern: Annotated[str, _key("the binding key")]
     since_ms: Annotated[int, _key("when the exchange was first seen in this run")]
     matches: Annotated[int, _counter("whose routing key it matched")]
-    error: Annotated[int, _counter("of the exchange that were not told apart by key: so many `matches` may be short of")]
+    error: Annotated[
+        int, _counter("not told apart by key: what `matches` may be short of")
+    ]
 
 
 class ConnInterval(Row, kw_only=True):
@@ -153,7 +163,9 @@ class ConnInterval(Row, kw_only=True):
     consumers: Annotated[int, _gauge("consumers")]
     unacked: Annotated[int, _gauge("delivered and not settled", "messages")]
     unconfirmed: Annotated[int, _gauge("published and neither confirmed nor nacked", "messages")]
-    prefetch: Annotated[int, _gauge("sum of its consumers' prefetch counts; 0 for one without a limit", "messages")]
+    prefetch: Annotated[
+        int, _gauge("sum of its consumers' prefetch counts; 0 for one without a limit", "messages")
+    ]
     write_buffer_bytes: Annotated[int, _gauge("that the client has not taken yet", "bytes")]
     recv_bytes: Annotated[int, _counter("received", "bytes")]
     sent_bytes: Annotated[int, _counter("sent", "bytes")]
@@ -172,7 +184,9 @@ class NodeInterval(Row, kw_only=True):
     channels: Annotated[int, _gauge("channels")]
     queues: Annotated[int, _gauge("queues")]
     consumers: Annotated[int, _gauge("consumers")]
-    paused: Annotated[int, _gauge("connections that are made to wait, for queues, for the disk or by an alarm")]
+    paused: Annotated[
+        int, _gauge("connections that are made to wait, for queues, for the disk or by an alarm")
+    ]
     ready: Annotated[int, _gauge("ready in all queues", "messages")]
     unacked: Annotated[int, _gauge("unacked in all queues", "messages")]
     rss: Annotated[int, _gauge("resident memory of the process, mapped files included", "bytes")]
@@ -218,7 +232,10 @@ class LatencyHist(Row, kw_only=True):
     scope: Annotated[str, _key("`node` or `queue`")]
     vhost: Annotated[str, _key("the queue's virtual host; empty for the node")]
     name: Annotated[str, _key("the queue; empty for the node")]
-    metric: Annotated[str, _key("`confirm`, `commit` and `loop_lag` of the node; `deliver`, `ack` and `residence` of queues")]
+    metric: Annotated[
+        str,
+        _key("`confirm`, `commit`, `loop_lag`; of queues `deliver`, `ack`, `residence`"),
+    ]
     mode: Annotated[str, _key("of `confirm`: the confirm mode; else that of the queue, or empty")]
     scheme: Annotated[str, _info("how values are put into buckets: `ll5`")]
     count: Annotated[int, _sum("measurements; of messages these are a sample")]
@@ -301,5 +318,7 @@ class BenchCost(msgspec.Struct, frozen=True, kw_only=True):
     other: Annotated[float, _sum("share of the machine's processor time that went to neither")]
     write_bytes: Annotated[int, _sum("the broker had written to the disk", "bytes")]
     wchar: Annotated[int, _sum("the broker wrote, to files or sockets", "bytes")]
-    flushes: Annotated[int | None, _sum("of the disk, whoever asked for them; null where they are not counted")]
+    flushes: Annotated[
+        int | None, _sum("of the disk, whoever asked for them; null where they are not counted")
+    ]
     counters: Annotated[dict[str, int], _info("what Leveret counted itself and logged when it stopped")]

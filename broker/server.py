@@ -687,7 +687,11 @@ class Server:
 
     def _note(self, kind: str, connection: Connection, **detail: str) -> None:
         if self.turn.events is not None:
-            detail |= {"user": connection.user.name, "peer": connection.peer[0], "client": client_name(connection)}
+            detail |= {
+                "user": connection.user.name,
+                "peer": connection.peer[0],
+                "client": client_name(connection),
+            }
             self.turn.note(kind, connection.vhost.name, connection.name, **detail)
 
     def channel_opened(self, user: User) -> None:

@@ -138,9 +138,7 @@ class ConsumerAckQueue:
         self.light_count += len(left)
         return [promise or seq_id for seq_id, promise in zip(seq_ids, promises, strict=True)]
 
-    def _note(
-        self, table: dict[int, Awaited], seq_ids: Sequence[int], messages: Iterable[Message]
-    ) -> None:
+    def _note(self, table: dict[int, Awaited], seq_ids: Sequence[int], messages: Iterable[Message]) -> None:
         """Remember what was promised of messages."""
         before = len(table)
         promises = [message.promise for message in messages]

@@ -9,7 +9,15 @@ from hypothesis import given, settings, strategies as st
 from broker.amqp.commands import Basic, Confirm, make
 from broker.config import ExportConfig
 from broker.histogram import Histogram
-from broker.meters import MOST_EVENTS, SAMPLE_EVERY, WATCHED_CONFIRMS, Events, Happening, Latencies, QueueMeter
+from broker.meters import (
+    MOST_EVENTS,
+    SAMPLE_EVERY,
+    WATCHED_CONFIRMS,
+    Events,
+    Happening,
+    Latencies,
+    QueueMeter,
+)
 
 MS = 1_000_000
 

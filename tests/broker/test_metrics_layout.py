@@ -14,7 +14,9 @@ def test_a_file_lies_in_its_hour():
     """Table, day, hour and node are folders, in UTC."""
     names = LAYOUT.names("event", Layout.hour(MOMENT), MOMENT, 7)
 
-    assert Path("/x/event/dt=2025-11-21/hour=15/node=rabbit@host/event-1763740799999-7.jsonl") == names.finished
+    assert (
+        Path("/x/event/dt=2025-11-21/hour=15/node=rabbit@host/event-1763740799999-7.jsonl") == names.finished
+    )
     assert ".event-1763740799999-7.jsonl.tmp" == names.unfinished.name
     assert names.finished.parent == names.unfinished.parent
 
@@ -33,7 +35,12 @@ def test_the_name_follows_from_that_of_the_unfinished_file():
 
 @pytest.mark.parametrize(
     ("node", "folder"),
-    [("rabbit@a-b.c_d", "node=rabbit@a-b.c_d"), ("../x", "node=..%2Fx"), ("a=b c", "node=a%3Db%20c"), ("é", "node=%C3%A9")],
+    [
+        ("rabbit@a-b.c_d", "node=rabbit@a-b.c_d"),
+        ("../x", "node=..%2Fx"),
+        ("a=b c", "node=a%3Db%20c"),
+        ("é", "node=%C3%A9"),
+    ],
 )
 def test_no_name_of_a_node_leaves_its_folder(node, folder):
     """What has a meaning in paths or for readers of partitions is percent-encoded."""

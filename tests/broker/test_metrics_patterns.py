@@ -11,7 +11,9 @@ from exchanges.topic import TopicExchange
 
 WORDS = st.sampled_from(["a", "b", "c"])
 KEYS = st.lists(WORDS, max_size=4).map(".".join)
-BINDINGS = st.lists(st.lists(WORDS | st.sampled_from(["*", "#"]), min_size=1, max_size=4).map(".".join), max_size=6)
+BINDINGS = st.lists(
+    st.lists(WORDS | st.sampled_from(["*", "#"]), min_size=1, max_size=4).map(".".join), max_size=6
+)
 
 
 def matches(pattern: str, key: str) -> bool:

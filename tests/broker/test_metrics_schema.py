@@ -75,7 +75,11 @@ def test_a_schema_is_in_spark_s_form():
         {"name": "c", "type": "long", "nullable": True, "metadata": {}},
     ]
 
-    assert {"type": "array", "elementType": {"type": "struct", "fields": bucket}, "containsNull": True} == fields["b"]
+    assert {
+        "type": "array",
+        "elementType": {"type": "struct", "fields": bucket},
+        "containsNull": True,
+    } == fields["b"]
     assert ("integer", "long", "string") == (fields["v"], fields["ts"], fields["metric"])
     assert "array<struct<i:int,c:bigint>>" == columns("latency_hist")[-1].type
 
