@@ -15,83 +15,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from bench.paper_plan import Plan
+from broker.metrics_tables import BenchCost, BenchRun, BenchSample
 
 PLAN = "plan.json"
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run under one load. `start_ts` is wall-clock milliseconds; `dur_s` how long the load was to last."""
-
-    v: int = 1
-    run_id: str
-    git: str
-    host: str
-    cpu: str
-    kernel: str
-    broker: str
-    version: str
-    mode: str
-    sync: str
-    queues: int
-    producers_q: int
-    consumers_q: int
-    ch_prod: int
-    ch_cons: int
-    size: int
-    persistent: bool
-    block: int
-    rep: int
-    order_in_block: int
-    start_ts: int
-    dur_s: float
-
-
-class BenchSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One interval of a run that ended `t_s` after its start: messages a second, microseconds to the confirm
-    (`c_`) and to the consumer (`l_`)."""
-
-    v: int = 1
-    run_id: str
-    t_s: float
-    published: float
-    confirmed: float
-    returned: float
-    nacked: float
-    received: float
-    c_p50: int
-    c_p75: int
-    c_p95: int
-    c_p99: int
-    l_p50: int
-    l_p75: int
-    l_p95: int
-    l_p99: int
-
-
-class BenchCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run cost, warm-up and end included, and what `bench_run` has no field for.
-
-    `messages` is the greater of published and received. `other` is the share of the machine's CPU time that went
-    neither to the broker nor to the load generators. `flushes` are the disk's, whoever asked for them, None where
-    it does not count them. `counters` is what Leveret counted itself and logged when it stopped.
-    """
-
-    v: int = 1
-    run_id: str
-    line: str
-    window: int
-    prefetch: int
-    generators: int
-    settings: str
-    messages: int
-    cpu_s: float
-    client_cpu_s: float
-    other: float
-    write_bytes: int
-    wchar: int
-    flushes: int | None
-    counters: dict[str, int]
 
 
 TABLES: dict[type[msgspec.Struct], str] = {

@@ -7,7 +7,7 @@ nothing special; everything else comes through the methods here.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -33,8 +33,10 @@ from broker.errors import (
     precondition_failed,
     resource,
 )
+from broker.meters import SAMPLE_EVERY, WATCHED_CONFIRMS
 from broker.queue import Queue
 from broker.route import AwaitedRoute, Route, Special, spread
+from broker.totals import ChannelCounts
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
 from confirm.standard import StandardConfirms
@@ -90,26 +92,34 @@ class Channel:
     """One open channel of one connection."""
 
     __slots__ = (
+        "_told",
         "acked",
         "ages",
         "confirm_ages",
         "confirms",
         "consumers",
         "delivered",
+        "delivered_auto",
         "delivery_tag",
+        "dropped",
         "first_tag",
         "frame_max",
+        "get_empty",
         "global_prefetch",
         "got",
+        "got_ack",
+        "got_auto",
         "host",
         "last_queue",
         "missing",
+        "next_watched",
         "number",
         "outbox",
         "packed",
         "parts",
         "prefetch_count",
         "published",
+        "redelivered",
         "reply_consumer",
         "returned",
         "route",
@@ -117,6 +127,7 @@ class Channel:
         "tx",
         "unacked",
         "vhost",
+        "watched",
     )
 
     def __init__(self, number: int, host: ChannelHost) -> None:
@@ -140,6 +151,9 @@ class Channel:
         # publishing
         self.confirms: StandardConfirms | None = None
         self.confirm_ages: ConfirmAges | None = None
+        self.watched: list[tuple[int, str, int]] = []
+        """Numbers of which is noted how long they take: number, confirm mode, when it came (ns)."""
+        self.next_watched = 1
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -155,6 +169,44 @@ class Channel:
         self.delivered = 0
         self.acked = 0
         self.returned = 0
+        self.dropped = 0
+        """Messages that no queue was found for and that were not mandatory."""
+        self.got_ack = 0
+        self.got_auto = 0
+        self.get_empty = 0
+        self.delivered_auto = 0
+        """Those of the delivered that needed no ack, of consumers that have left."""
+        self.redelivered = 0
+        """Those that had been delivered before: got, or delivered to consumers that have left."""
+        self._told = (0, 0, 0)
+        """What publishers were told when the channel was closed: numbers given, confirmed, nacked."""
+
+    def counts(self) -> ChannelCounts:
+        """What it has counted, also when it is closed; between two turns."""
+        confirms, consumers = self.confirms, self.consumers.values()
+        numbered, confirmed, nacked = self._told if confirms is None else _told(confirms)
+        auto = self.delivered_auto + sum([each.delivered for each in consumers if each.no_ack])
+        return ChannelCounts(
+            published=self.published,
+            numbered=numbered,
+            confirmed=confirmed,
+            nacked=nacked,
+            returned=self.returned,
+            dropped=self.dropped,
+            delivered_ack=self.delivered - self.got_ack - self.got_auto - auto,
+            delivered_auto=auto,
+            got_ack=self.got_ack,
+            got_auto=self.got_auto,
+            get_empty=self.get_empty,
+            redelivered=self.redelivered + sum([each.redelivered for each in consumers]),
+            acked=self.acked,
+        )
+
+    def _count_of(self, consumer: Consumer) -> None:
+        """Keep what a consumer that leaves has counted."""
+        self.redelivered += consumer.redelivered
+        if consumer.no_ack:
+            self.delivered_auto += consumer.delivered
 
     def send(self, method: object) -> None:
         """Send a cold method on this channel."""
@@ -206,6 +258,7 @@ class Channel:
                 raise AMQPError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
             self.check_permission("write", "exchange", exchange_name)
             exchange = self.vhost.exchange(exchange_name)
+            exchange.lookups += 1
             if exchange.internal:
                 name = resource("exchange", exchange_name, self.vhost.name)
                 raise access_refused(f"cannot publish to internal {name}")
@@ -246,14 +299,18 @@ class Channel:
                 raise precondition_failed("fast reply consumer does not exist")
             user = self.host.user
             special.validate(user.name, impersonator=user.may_impersonate)
+            exchange.lookups += 1
             queues = self.vhost.route(exchange, (route.routing_key, *special.extra_keys), special.headers)
             message = self._rewritten(message, special, queues)
         elif route.plain or route.queues:
             queues = route.queues
         else:
             headers = {} if special is None else special.headers
+            exchange.lookups += 1
             queues = self.vhost.route(exchange, (route.routing_key,), headers)
-        exchange.published_in += 1
+        exchange.tally(len(queues), route.routing_key).published += 1
+        if route.mandatory and not queues:
+            exchange.returned += 1
         self.published += 1
         persistent = special is not None and special.persistent
         if self.tx is not None:
@@ -261,7 +318,7 @@ class Channel:
             return
         if self.confirms is not None:
             self.confirms.published()
-            self.confirms.schedule()
+            self.confirm_soon(route)
         is_taken = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
         if not is_taken and self.confirms is not None:
             self.confirms.refused(self.confirms.seq_no)
@@ -290,6 +347,8 @@ class Channel:
                 self.returned += 1
                 self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
                 self._send_content(message)
+            else:
+                self.dropped += 1
             return True
         return spread(queues, message, self.confirms, persistent=persistent)
 
@@ -297,6 +356,27 @@ class Channel:
         content = reframe(message.content, self.number, self.host.frame_max)
         self.outbox.pending += len(content)
         self.outbox.send(content)
+
+    def confirm_soon(self, route: Route) -> None:
+        """Have the number of what was just published told at the end of the turn; one in a few is watched."""
+        confirms = self.confirms
+        assert confirms is not None
+        confirms.schedule()
+        number = confirms.seq_no
+        if number >= self.next_watched and len(self.watched) < WATCHED_CONFIRMS:
+            self.next_watched = number + SAMPLE_EVERY
+            self.watched.append((number, route.confirm_mode, self.outbox.turn.now))
+
+    def _look_at_watched(self, held: Collection[int]) -> None:
+        """Have the time noted of those numbers that are told now."""
+        latencies = self.outbox.turn.latencies
+        waiting = []
+        for watched in self.watched:
+            if watched[0] in held:
+                waiting.append(watched)
+            else:
+                latencies.ended(latencies.confirm[watched[1]], watched[2])
+        self.watched = waiting
 
     def schedule_confirms(self) -> None:
         """Have the confirms written at the end of the turn."""
@@ -307,6 +387,8 @@ class Channel:
         if self.confirms is not None:
             for tag, multiple, ack in self.confirms.take():
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
+            if self.watched:
+                self._look_at_watched(self.confirms.held)
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
@@ -425,7 +507,9 @@ class Channel:
             left = [queue for queue in queues if not queue.deleted]
             if not self.enqueue(left, message, mandatory=mandatory, persistent=persistent):
                 is_whole = False
-        self.settle([record for _, record, requeue in tx.settled if requeue is None])
+        acked = [record for _, record, requeue in tx.settled if requeue is None]
+        self.acked += len(acked)
+        self.settle(acked)
         self.settle([record for _, record, requeue in tx.settled if requeue is False], rejected=True)
         self.requeue([record for _, record, requeue in tx.settled if requeue])
         self.outbox.turn.run()  # the journal has all of it now, for one commit
@@ -452,17 +536,27 @@ class Channel:
         """`basic.get`: one message, or get-empty."""
         batch = queue.get(no_ack=no_ack)
         if batch is None:
+            self.get_empty += 1
+            queue.get_empty += 1
             self.send(Basic.GetEmpty())
             return
         if not batch.messages:
             raise NotYet(queue.after_next_run)
         message = batch.messages[0]
         self.delivery_tag = tag = self.delivery_tag + 1
-        if not no_ack:
+        if no_ack:
+            self.got_auto += 1
+            queue.got_auto += 1
+        else:
             self.got += 1
+            self.got_ack += 1
+            queue.got_ack += 1
             self.unacked[tag] = Getter(queue, self), batch.seq_ids[0]
         self.delivered += 1
         queue.delivered += 1
+        if batch.redelivered:
+            self.redelivered += 1
+            queue.redelivered += 1
         left = queue.backing.ready_count
         self.outbox.send(pack_get_ok(self.number, tag, message.address, left, redelivered=batch.redelivered))
         self._send_content(message)
@@ -501,6 +595,7 @@ class Channel:
     def cancel(self, consumer: Consumer) -> None:
         """Remove a consumer, whose unacked messages stay; an auto-delete queue may go."""
         del self.consumers[consumer.tag]
+        self._count_of(consumer)
         queue: Queue = consumer.queue  # type: ignore[assignment]
         if consumer is self.reply_consumer:
             self.reply_consumer = None
@@ -513,6 +608,7 @@ class Channel:
         """The consumer's queue was deleted: forget it, and tell a client that wants to know."""
         if self.consumers.pop(consumer.tag, None) is None:
             return
+        self._count_of(consumer)
         if self.host.notifies_cancel:
             self.send(Basic.Cancel(consumer.tag, True))
 
@@ -521,12 +617,14 @@ class Channel:
         if self.tx is not None:
             self.rollback()  # what it settled is unacked again
         if self.confirms is not None:
+            self._told = _told(self.confirms)
             self.confirms.close()
             self.confirms = None
         consumers = list(self.consumers.values())
         self.consumers.clear()
         left = []
         for consumer in consumers:
+            self._count_of(consumer)
             queue: Queue = consumer.queue  # type: ignore[assignment]
             if consumer is self.reply_consumer:
                 self.reply_consumer = None
@@ -539,6 +637,11 @@ class Channel:
         self.requeue(unacked)
         for queue in left:
             self.vhost.consumer_left(queue)
+
+
+def _told(confirms: StandardConfirms) -> tuple[int, int, int]:
+    """Numbers given, confirmed, nacked."""
+    return confirms.seq_no, confirms.confirmed_count, confirms.nacked_count
 
 
 def _may_refuse(queue: Queue) -> bool:

@@ -10,7 +10,7 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -195,6 +195,11 @@ def _run(config: Config, outputs: logs.Logs) -> int:
 
 
 async def _serve(config: Config, outputs: logs.Logs) -> int:
+    async with contextlib.AsyncExitStack() as ending:
+        return await _serve_until_stopped(config, outputs, ending)
+
+
+async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: contextlib.AsyncExitStack) -> int:
     # The whole broker is loaded here, not for `leveret --version`.
     from broker.auth import InvalidPatternError  # noqa: PLC0415
     from broker.definitions_file import DefinitionsError  # noqa: PLC0415
@@ -209,6 +214,8 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
         _logger.warning("%s", warning)
     try:
         server = Server(config, _open_disk(config))
+        if config.prometheus.enabled:
+            ending.push_async_callback(await _start_monitor(server, config))
         await server.start()
     except DefinitionsError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
@@ -217,7 +224,7 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     except StorageError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except OSError as error:
-        raise StartupError(_port_problem(error, config), exit_codes.UNAVAILABLE) from None
+        raise StartupError(_port_problem(error, config.listeners), exit_codes.UNAVAILABLE) from None
     except StartupError:
         raise
     except Exception:
@@ -245,6 +252,27 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     return 0
 
 
+async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
+    """Answer requests for metrics and health; returns what ends that. Raises StartupError if it was asked for in vain."""
+    from broker.http import Monitor, cluster_id  # noqa: PLC0415
+    from broker.metrics_node import Identity  # noqa: PLC0415
+
+    wanted = config.prometheus
+    seed = f"{config.node_name} {config.data_dir.resolve()}"
+    identity = Identity(config.node_name, config.cluster_name, cluster_id(seed))
+    monitor = Monitor(server, identity, per_object=wanted.per_object)
+    try:
+        await monitor.start(wanted.host, wanted.port)
+    except OSError as error:
+        problem = _port_problem(error, (Listener(wanted.host, wanted.port),))
+        if wanted.required:
+            raise StartupError(problem, exit_codes.UNAVAILABLE) from None
+        _logger.warning("no metrics and no health checks: %s", problem)
+    else:
+        _logger.info("started HTTP listener on %s for metrics and health", Listener(*monitor.address))
+    return monitor.stop
+
+
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if they cannot be used."""
     from broker.alarms import memory_limit  # noqa: PLC0415
@@ -262,13 +290,13 @@ def _open_disk(config: Config) -> Any:
         raise StartupError(str(error), exit_codes.CANNOT_CREATE) from None
 
 
-def _port_problem(error: OSError, config: Config) -> str:
+def _port_problem(error: OSError, listeners: Iterable[Listener]) -> str:
     """One line for a listener that could not be bound; the error's own text names the address if it can."""
     reason = error.strerror or str(error)
     # asyncio says "error while attempting to bind on address ('127.0.0.1', 5672): address already in use".
     if (match := re.search(r"\('([^']*)', (\d+)[^)]*\): (.+)", reason)) is not None:
         return f"cannot listen on {Listener(match[1], int(match[2]))}: {match[3]}"
-    return f"cannot listen on {', '.join(map(str, config.listeners))}: {reason}"
+    return f"cannot listen on {', '.join(map(str, listeners))}: {reason}"
 
 
 def _handle_signals(

@@ -19,11 +19,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, Protocol
 
 import aiofiles
 import aiofiles.os
 
+from broker.histogram import Latency
+from broker.totals import Sizes
 from storage.environment import Environment, sync_directory
 from storage.errors import DiskFullError
 from storage.journal import Journal
@@ -129,6 +132,7 @@ class CommitTask:
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         self._started = 0.0
+        self._began = 0
         self._busy = False
         self._is_watching = False
         """The next rounds of the loop are looked at, whether they are idle."""
@@ -148,6 +152,10 @@ class CommitTask:
         # counters
         self.slowest = 0.0
         """Seconds that the slowest commit took."""
+        self.duration = Latency()
+        """How long commits took, from the cut to what followed in the loop."""
+        self.sizes = Sizes()
+        """Octets of commits."""
         self.files = 0
         """Files written."""
 
@@ -226,6 +234,7 @@ class CommitTask:
             # commit has freed only after the next one.
             journal.put("meta", b"room", b"")
         self._started = self._loop.time()
+        self._began = monotonic_ns()
         try:
             batch = journal.cut()
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
@@ -238,9 +247,12 @@ class CommitTask:
         journal = self._journal
         backlogged = self.backlogged
         self.slowest = max(self.slowest, self._loop.time() - self._started)
+        self.duration.record((monotonic_ns() - self._began) // 1000)
         if error is not None and not isinstance(error, DiskFullError):
             self._host.storage_failed(error)
             return
+        if error is None and journal.in_flight is not None:
+            self.sizes.add(journal.in_flight.octets, 1)
         try:
             journal.settled(error)
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ

@@ -18,8 +18,8 @@ from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, na
 from broker.config_values import PARSERS, Listener, Setting, read_file
 
 __all__ = [
-    "Compatibility", "Config", "ConfigError", "Listener", "LogConfig", "StorageConfig", "TopicPermissionConfig",
-    "UserConfig", "UserLimits", "VHostLimits", "load",
+    "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig",
+    "StorageConfig", "TopicPermissionConfig", "UserConfig", "UserLimits", "VHostLimits", "load",
 ]  # fmt: skip
 
 FRAME_MIN: Final = 4096
@@ -106,6 +106,26 @@ class StorageConfig(msgspec.Struct, frozen=True):
     garbage_fraction: float = 0.5
 
 
+class ExportConfig(msgspec.Struct, frozen=True):
+    """Where the broker writes down what it does (docs/export.md): sizes in bytes, times in seconds."""
+
+    dir: Path | None = None
+    interval: float = 5.0
+    rotate_interval: float = 60.0
+    rotate_size: int = 64 * 1024 * 1024
+    retention: float = 7 * 86400.0
+
+
+class PrometheusConfig(msgspec.Struct, frozen=True):
+    """Where metrics and health are told; ``required``: a start without that fails."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 15692
+    per_object: bool = False
+    required: bool = False
+
+
 def _node_name() -> str:
     return f"rabbit@{os.uname().nodename.partition('.')[0]}"
 
@@ -144,6 +164,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     confirm_timeout: float = 0.0
     storage: StorageConfig = StorageConfig()
     compatibility: Compatibility = Compatibility()
+    prometheus: PrometheusConfig = PrometheusConfig()
 
     # Who may come in.
     auth_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
@@ -162,6 +183,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path = Path("var")
     pid_file: Path | None = None
     log: LogConfig = LogConfig()
+    export: ExportConfig = ExportConfig()
 
     # What the one who wrote the configuration should hear once logging works.
     warnings: tuple[str, ...] = ()
@@ -241,7 +263,8 @@ class _Draft:
 
     def build(self) -> Config:
         """The ``Config``; what does not fit together is one more problem."""
-        parts: dict[str, Any] = {"log": {}, "compatibility": {}, "storage": {}}
+        names = ("log", "compatibility", "storage", "export", "prometheus")
+        parts: dict[str, Any] = {name: {} for name in names}
         rows = {key.attribute for key in KEYS if key.attribute}
         for attribute, value in self._values.items():
             if attribute in rows:
@@ -249,6 +272,9 @@ class _Draft:
                 (parts[outer] if outer else parts)[inner] = value
         parts["compatibility"] = Compatibility(**parts["compatibility"])
         parts["storage"] = StorageConfig(**parts["storage"])
+        parts["export"] = ExportConfig(**parts["export"])
+        required = not parts["prometheus"].keys().isdisjoint(("host", "port"))
+        parts["prometheus"] = PrometheusConfig(**parts["prometheus"], required=required)
         parts["log"] = self._log(parts["log"], parts.get("data_dir", Path("var")))
         parts.setdefault("cluster_name", parts.get("node_name", _node_name()))
         parts.setdefault("node_name", _node_name())

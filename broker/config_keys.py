@@ -274,6 +274,18 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="compatibility.global_qos", kind="choice", default="permitted", choices=("permitted", "ignored"),
         attribute="compatibility.global_qos", origin="Leveret",
         doc="`basic.qos` with `global`, a limit per channel, which RabbitMQ 4 deprecates."),
+    # Watching.
+    Key(name="prometheus.enabled", kind="bool", default="true", attribute="prometheus.enabled", origin="Leveret",
+        doc="Answer HTTP requests for metrics (docs/metrics.md) and health. RabbitMQ has a plugin to enable instead."),
+    Key(name="prometheus.tcp.port", kind="int", default="15692", low=0, high=65535, attribute="prometheus.port",
+        doc="The port for that; 0 picks a free one. If it is taken the broker starts without, unless the port or the "
+        "address was set."),
+    Key(name="prometheus.tcp.ip", kind="string", default="127.0.0.1", attribute="prometheus.host",
+        doc="The address for that. RabbitMQ's default is all interfaces; here there is no login, so mind who can "
+        "reach it."),
+    Key(name="prometheus.return_per_object_metrics", kind="bool", default="false",
+        attribute="prometheus.per_object",
+        doc="Have `/metrics` tell queues, channels and connections apart, as `/metrics/per-object` does."),
     # The process.
     Key(name="data_dir", kind="path", default="var", attribute="data_dir", origin="Leveret",
         doc="Where the broker keeps its data; one broker at a time."),
@@ -283,6 +295,18 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="The name of this broker; `rabbit@` and the host's name by default."),
     Key(name="cluster_name", kind="string", default="", attribute="cluster_name",
         doc="The name clients see in the server properties; the node's name by default."),
+    Key(name="export.dir", kind="path", default="", attribute="export.dir", origin="Leveret",
+        doc="Where the broker writes down what it does, as files for analysis (docs/export.md); nowhere by default."),
+    Key(name="export.interval", kind="duration", default="5s", unit="s", low=1, attribute="export.interval",
+        origin="Leveret", doc="Time between two looks at everything, for `export.dir`."),
+    Key(name="export.rotate_interval", kind="duration", default="60s", unit="s", low=1,
+        attribute="export.rotate_interval", origin="Leveret",
+        doc="Time after which a file of the export is finished, and readers can see it."),
+    Key(name="export.rotate_size", kind="size", default="67108864", unit="bytes", low=1024,
+        attribute="export.rotate_size", origin="Leveret", doc="Size from which it is finished earlier."),
+    Key(name="export.retention", kind="duration", default="7d", unit="s", low=0, attribute="export.retention",
+        origin="Leveret",
+        doc="How long files of the export are kept, to the day; `0` for ever. Only those of this node are removed."),
     *_log_keys(),
 )  # fmt: skip
 
@@ -297,7 +321,8 @@ UNSUPPORTED: Final[tuple[str, ...]] = (
     "auth_backends.*", "auth_ldap.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "auth_mechanisms_*",
     "trust_store.*", "credential_validator.*", "password_hashing_module", "default_password_hashing_*",
     "definitions.skip_if_unchanged", "definitions.hashing.*", "definitions.https.*", "definitions.tls.*",
-    "management.*", "management_agent.*", "prometheus.*",
+    "management.*", "management_agent.*",
+    "prometheus.path", "prometheus.ssl.*", "prometheus.tcp.*", "prometheus.filter_*", "prometheus.authentication.*",
     # several nodes
     "cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
     "cluster_keepalive_interval", "cluster_queue_limit", "cluster_exchange_limit", "cluster_tags.*",

@@ -20,6 +20,7 @@ from broker.hold import Hold
 from broker.inbound import Inbound, malformed
 from broker.methods import HANDLERS
 from broker.queue import Queue
+from broker.totals import ChannelCounts, ConnectionCounts, added
 from broker.turn import Flushable, Outbox
 from broker.vhost import VHost
 
@@ -43,6 +44,10 @@ class ConnectionDriver(Flushable, Protocol):
     def reading(self) -> bool:
         """Whether octets are being taken."""
 
+    @property
+    def unsent(self) -> int:
+        """Octets that the client has not taken yet."""
+
     def pause_reading(self) -> None:
         """Take no more octets until `resume_reading`."""
 
@@ -57,6 +62,8 @@ class _Nowhere:
     """The driver of a connection that is gone."""
 
     reading = False
+
+    unsent = 0
 
     def flush(self) -> None:
         """Nothing is sent."""
@@ -104,6 +111,7 @@ class Connection(Inbound):
         "bucket",
         "capabilities",
         "channel_max",
+        "channels_gone",
         "client_properties",
         "close_reason",
         "consumer_max",
@@ -114,9 +122,12 @@ class Connection(Inbound):
         "heartbeat",
         "local",
         "notifies_cancel",
+        "octets_in",
+        "octets_out",
         "outbox",
         "paced_at",
         "peer",
+        "reads",
         "sent",
         "topic_max_hash",
     )
@@ -147,6 +158,11 @@ class Connection(Inbound):
         """When it was last made to wait for a queue; for the disk: infinite until it goes on."""
         self.sent = 0
         """Flushes so far that had something to send."""
+        self.channels_gone = ChannelCounts()
+        """What was counted by channels that are closed."""
+        self.reads = 0
+        self.octets_in = 0
+        self.octets_out = 0
         self._sent_before = 0
         self.bucket = -1
         """Where the server's clock has put this connection; nobody else's business."""
@@ -154,6 +170,10 @@ class Connection(Inbound):
         self._listed = False
         self._deadline: float | None = now + node.handshake_timeout
         self._scan = Handshake(self).scan
+
+    def counts(self) -> ConnectionCounts:
+        """What it has counted, also when it is closed."""
+        return ConnectionCounts(self.octets_in, self.octets_out, self.reads, self.sent)
 
     # -- methods ------------------------------------------------------------------------------------------------------
 
@@ -335,6 +355,7 @@ class Connection(Inbound):
         channel.parts = []
         channel.close()
         self.node.channel_closed(self.user, channel)
+        self.channels_gone = added(self.channels_gone, channel.counts())
 
     def _release(self) -> None:
         """Channels and exclusive queues go; nothing of this connection is left in the vhost. May be called again."""

@@ -65,6 +65,7 @@ class DeadLettering:
                         message.promise.refused()
             return [seq_id for seq_id, _ in letters]
         now = self._clock() // 1000
+        queue.turn.totals.dead_lettered(queue.type, reason, len(letters))
         moved = []
         for seq_id, message in letters:
             letter = dead_letter(
@@ -75,9 +76,10 @@ class DeadLettering:
                 routing_key=queue.settings.dead_letter_routing_key,
                 now=now,
             )
-            exchange.published_in += 1
+            exchange.lookups += 1
             targets = self._route(exchange, letter.routing_keys, letter.headers)
             targets = self._cycles.leave_out(targets, letter.headers)
+            exchange.tally(len(targets), letter.routing_keys[0]).published += 1
             promise = None if reason == REJECTED else message.promise
             if promise is not None and not targets:
                 promise.refused()
@@ -92,7 +94,9 @@ class DeadLettering:
         try:
             while self._line:
                 target, letter, promise = self._line.popleft()
-                if not offer((target,), letter) and promise is not None:
+                if offer((target,), letter):
+                    target.forwarded += 1
+                elif promise is not None:
                     promise.refused()
         finally:
             self._has_worker = False

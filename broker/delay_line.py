@@ -110,6 +110,7 @@ class DelayLine:
         "_turn",
         "_waiting",
         "deleted",
+        "forwarded",
         "inbox",
         "inbox_persistent",
         "largest",
@@ -141,6 +142,8 @@ class DelayLine:
         self.inbox_persistent = False
         self.touched = False
         self.largest = 0
+        self.forwarded = 0
+        """Dead letters that have come here."""
 
     @property
     def name(self) -> str:

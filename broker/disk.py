@@ -203,6 +203,11 @@ class Disk:
                 owner.recount()
         return total
 
+    @property
+    def flushes(self) -> int:
+        """How often something was flushed to the disk."""
+        return FLUSHES * (self.environment.store.commits * self.config.sync + self.commits.files)
+
     async def stop(self, backings: Iterable[BackingQueue]) -> None:
         """Commit what is left, note that the stop was clean, and close."""
         await self.commits.stop()
@@ -221,7 +226,7 @@ class Disk:
             journal.early,
             journal.octets_written,
             journal.paged_out,
-            FLUSHES * (self.environment.store.commits * self.config.sync + self.commits.files),
+            self.flushes,
             self.commits.slowest * 1000,
         )
         self.close()

@@ -201,8 +201,12 @@ class Handshake:
         try:
             self._user = self._node.users.authenticate(name, password, connection.peer[0])
         except LoginRefusedError as error:
+            node = self._node
+            node.turn.totals.auth_failed += 1
+            node.turn.note("auth_failed", "", name, peer=connection.peer[0], mechanism=method.mechanism)
             self._refuse_login(method.mechanism, str(error))
             return
+        self._node.turn.totals.auth_succeeded += 1
         self._expected = Wire.TuneOk
         node = self._node
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))

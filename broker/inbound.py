@@ -74,6 +74,7 @@ class Inbound:
         "_current",
         "_have",
         "_needed",
+        "_new_sizes",
         "_number",
         "_repeat",
         "_resume_at",
@@ -81,6 +82,7 @@ class Inbound:
         "_scan",
         "_seen_router",
         "_seen_users",
+        "_sizes",
         "_specials",
         "channels",
         "frame_limit",
@@ -111,6 +113,7 @@ class Inbound:
         # per process
         self.node = node
         self.max_message_size = node.max_message_size
+        self._sizes = node.turn.totals.sizes
         # per connection
         self.name = name
         self.state = "handshake"
@@ -130,6 +133,8 @@ class Inbound:
         self._resume_at = 0
         self._number = 0
         self._current = (0, 0)
+        self._new_sizes: list[int] = []
+        """Octets of the bodies that were published, but for runs of equal ones."""
         self.published_to: Sequence[Queue] = ()
         """The queues of the last route published to in the last read, for flow control."""
         self.published = False
@@ -195,6 +200,8 @@ class Inbound:
             self._keep(data[at:])
             if self.stalled or self.held is not None:
                 self._needed = 0
+        if self._new_sizes:
+            self._sizes.take(self._new_sizes)
         self.node.turn.run()
         if self.published and self.node.alarm:
             self._block(self.node.alarm)
@@ -221,6 +228,7 @@ class Inbound:
         routes, specials = self._routes, self._specials
         limit = self.frame_limit
         touched = self.node.turn.queues
+        note_size = self._new_sizes.append
         prefix, total, head, channel, route, made = self._repeat
         latest: Route | None = None
         begun = False
@@ -250,13 +258,18 @@ class Inbound:
                     if total > 4096:
                         for queue in route.queues:  # type: ignore[union-attr]
                             queue.largest = max(queue.largest, total)
+                    if not route.queues:  # type: ignore[union-attr]
+                        channel.dropped += count  # type: ignore[union-attr]
+                    self._sizes.add(
+                        max(0, total - len(prefix) - 1), count
+                    )  # a body ends with the octet of its frame
                     channel.published += count  # type: ignore[union-attr]
-                    route.exchange.published_in += count  # type: ignore[union-attr]
+                    route.tally.published += count  # type: ignore[union-attr]
                     confirms = channel.confirms  # type: ignore[union-attr]
                     if confirms is not None:
                         confirms.seq_no += count
                         if not confirms.scheduled:
-                            confirms.schedule()
+                            channel.confirm_soon(route)  # type: ignore[union-attr, arg-type]
                     continue
             left = size - at
             if left < 11:
@@ -331,6 +344,7 @@ class Inbound:
                                     special is not None and special.persistent and bool(way.durable)  # type: ignore[attr-defined]
                                 ) or way.makes_all
                                 self._enqueue(publishing, way, data[end:last], made=made)
+                                note_size(body_size)
                                 total = last - at
                                 if total <= _REPEAT_LIMIT:
                                     prefix = data[at : last - body_size - 1 if body_size else last]
@@ -343,6 +357,7 @@ class Inbound:
                                 self._number = number
                                 self._current = (60, 40)
                                 publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
+                                note_size(body_size)
                             at = last
                             continue
                     publishing.route = way
@@ -489,18 +504,21 @@ class Inbound:
         number = channel.number
         message = route.make_one(channel, content) if made else Message(route.address, content, number)
         size = len(content)
-        for queue in route.queues:
+        queues = route.queues
+        for queue in queues:
             queue.inbox.append(message)
             if not queue.touched:
                 queue.touch()
             if size > 4096 and size > queue.largest:
                 queue.largest = size
+        if not queues:
+            channel.dropped += 1
         channel.published += 1
-        route.exchange.published_in += 1  # type: ignore[union-attr]
+        route.tally.published += 1
         if confirms is not None:
             confirms.seq_no += 1
             if not confirms.scheduled:
-                confirms.schedule()
+                channel.confirm_soon(route)
 
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """A content header that did not arrive together with its publish."""
@@ -526,6 +544,7 @@ class Inbound:
         channel.parts = [data[at:end]]
         channel.packed = 0
         channel.missing = body_size
+        self._new_sizes.append(body_size)
         if not body_size:
             self._body_complete(channel, 0)
 

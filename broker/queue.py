@@ -18,8 +18,10 @@ from broker.amqp.tables import Table
 from broker.arguments import CONSUMER_ACK_LIGHT, QUORUM, STANDARD, queue_type
 from broker.confirm_ages import Stillness
 from broker.consumer import Consumer
+from broker.meters import QueueMeter
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
+from broker.totals import QueueCounts
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch
 from storage.consumer_ack import ConsumerAckQueue
@@ -72,24 +74,37 @@ class Queue:
         "awaits_consumers",
         "backing",
         "consumers",
+        "dead_lettered",
         "deleted",
         "delivered",
+        "delivered_auto",
+        "discarded",
         "draining",
+        "dropped",
         "durable",
         "exclusive_consumer",
         "exclusive_owner",
+        "expired",
+        "forwarded",
         "futile_pauses",
+        "get_empty",
+        "got_ack",
+        "got_auto",
         "had_consumer",
         "inbox",
         "inbox_persistent",
         "largest",
+        "meter",
         "name",
         "on_drained",
         "paced_at",
         "prioritised",
         "published",
+        "purged",
         "qid",
         "redelivered",
+        "rejected",
+        "requeued",
         "rotation",
         "rules",
         "saves_all",
@@ -176,6 +191,47 @@ class Queue:
         self.delivered = 0
         self.redelivered = 0
         self.acked = 0
+        self.discarded = 0
+        """Those of the acked that were rejected, or are kept elsewhere."""
+        self.forwarded = 0
+        """Those of the published that came as dead letters."""
+        self.delivered_auto = 0
+        """Those of the delivered that needed no ack, of consumers that have left."""
+        self.got_ack = 0
+        self.got_auto = 0
+        self.get_empty = 0
+        self.requeued = 0
+        self.rejected = 0
+        self.purged = 0
+        self.expired = 0
+        self.dropped = 0
+        """Discarded because the queue was too long."""
+        self.dead_lettered = 0
+        """Discarded for whatever reason and handed to a dead letter exchange, should that have a place for them."""
+        self.meter: QueueMeter | None = None
+        """Measures times; None if nobody wants to know."""
+        if turn.events is not None:
+            self.meter = QueueMeter(turn.now, turn.clock())
+
+    def counts(self) -> QueueCounts:
+        """What it has counted, also when it is deleted; between two turns."""
+        auto = self.delivered_auto
+        for consumer in self.consumers:
+            if consumer.no_ack:
+                auto += consumer.delivered
+        return QueueCounts(
+            published=self.published,
+            forwarded=self.forwarded,
+            delivered=self.delivered,
+            delivered_auto=auto,
+            got_ack=self.got_ack,
+            got_auto=self.got_auto,
+            get_empty=self.get_empty,
+            redelivered=self.redelivered,
+            acked=self.acked,
+            discarded=self.discarded,
+            lost=0 if self.awaiting is None else self.awaiting.lost,
+        )
 
     # -- the turn -----------------------------------------------------------------------------------------------
 
@@ -200,6 +256,8 @@ class Queue:
         if acks:
             count = len(acks)
             self.acked += count
+            if self.meter is not None:
+                self.meter.settled(acks, self.turn.latencies)
             backing.ack(acks)
             if rules is not None:
                 rules.acked(acks)
@@ -225,6 +283,8 @@ class Queue:
             more = rules.end() or more
         if self.on_drained:
             self._tell_drained()
+        if self.meter is not None:
+            self.meter.ran(self, self.turn)
         return more
 
     def take_in(self, messages: list[Message], *, expires: int = 0) -> None:
@@ -351,6 +411,8 @@ class Queue:
     def _distribute(self, consumers: Sequence[Consumer], batch: Batch) -> None:
         """Deliver a batch round-robin; consumers left without room are parked, the others keep their order."""
         seq_ids, messages, redelivered = batch
+        if self.meter is not None and not consumers[0].no_ack:
+            self.meter.delivered(seq_ids[-1], self.turn.now)
         width = len(consumers)
         rotation = self.rotation
         if width == 1:
@@ -471,6 +533,8 @@ class Queue:
         consumer.cancelled = True
         consumer.outbox.parked.pop(consumer, None)
         del self.consumers[consumer]
+        if consumer.no_ack:
+            self.delivered_auto += consumer.delivered
         self._alike = None
         if not consumer.parked and self.is_active(consumer):
             self._gone += 1
@@ -570,12 +634,17 @@ class Queue:
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Unacked messages come back, to their places; some may be gone, and their publishers are told."""
+        if self.meter is not None:
+            self.meter.came_back(seq_ids)
         if self.awaiting is not None:
             seq_ids, gone = self.awaiting.split(seq_ids)
             self.awaiting.refuse_light(gone)
+            if self.deleted:
+                self.turn.totals.lost += len(gone)
         if self.deleted:
             return
         self.settle()
+        self.requeued += len(seq_ids)
         if self.rules is not None:
             seq_ids = self.rules.requeued(seq_ids)
         if seq_ids:
@@ -586,18 +655,24 @@ class Queue:
 
     def discard(self, seq_ids: Collection[int]) -> None:
         """Unacked messages were rejected without requeue; the caller owes a `touch`."""
+        self.rejected += len(seq_ids)
         if self.rules is None:
             self.acks.extend(seq_ids)
+            self.discarded += len(seq_ids)
             return
+        if self.meter is not None:
+            self.meter.settled(seq_ids, self.turn.latencies)
         if self.awaiting is not None:
             seq_ids, settled = self.awaiting.split(seq_ids)
             self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other
+            self.discarded += len(settled)
         self.rules.rejected(seq_ids)
 
     def let_go(self, seq_id: int) -> None:
         """An unacked message is safe elsewhere, and has no place here any more."""
         if not self.deleted:
             self.acks.append(seq_id)
+            self.discarded += 1
             self.touch()
 
     def purge(self) -> int:
@@ -607,7 +682,9 @@ class Queue:
         self.touch()  # whoever waits for a message to be read must learn that it is gone
         if self.rules is not None:
             self.rules.purged()
-        return self.backing.purge()
+        count = self.backing.purge()
+        self.purged += count
+        return count
 
     def delete(self) -> list[Consumer]:
         """The queue goes; returns its consumers, whom the caller owes a `basic.cancel`."""

@@ -25,11 +25,13 @@ from broker.amqp.properties import (
     parse_expiration,
 )
 from broker.amqp.tables import Field, Table
+from broker.arguments import STANDARD
 from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
 from confirm.promise import Promise, Publisher
 from confirm.standard import StandardConfirms
 from exchanges.base import Exchange
+from exchanges.tally import Tally
 from storage.message import Message, Persistent, Promised
 
 PERSISTENT_MODE = 2
@@ -69,6 +71,7 @@ class Route:
         "plain",
         "queues",
         "routing_key",
+        "tally",
     )
 
     def __init__(
@@ -95,11 +98,21 @@ class Route:
         self.plain = plain
         self.generation = generation
         self.error = error
+        self.tally = Tally() if exchange is None else exchange.tally(len(queues), routing_key)
+        """Counts what is published this way."""
 
     @property
     def mandatory(self) -> bool:
         """Whether the message is to be returned if it has nowhere to go."""
         return bool(self.bits & 1)
+
+    @property
+    def confirm_mode(self) -> str:
+        """What publishers in confirm mode wait for: the mode of a queue that has them wait, if there is one."""
+        for queue in self.queues:
+            if queue.awaits_consumers:
+                return queue.settings.confirm_mode
+        return STANDARD
 
     def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
         """Messages for the queues' inboxes, the next that the channel publishes; their numbers are held until then."""

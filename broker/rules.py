@@ -46,8 +46,12 @@ class RuledQueue(Protocol):
     backing: BackingQueue
     inbox: list[Message]
     acks: list[int]
+    discarded: int
     deleted: bool
     awaiting: ConsumerAckQueue | None
+    expired: int
+    dropped: int
+    dead_lettered: int
 
     @property
     def turn(self) -> Clock:
@@ -290,8 +294,11 @@ class Rules:
         backing = self._queue.backing
         is_dead_letter = self.settings.dead_letter_exchange is not None
         if not is_dead_letter and self.settings.max_octets is None and not self._returned:
-            return backing.drop(count)
+            dropped = backing.drop(count)
+            self._count(dropped, reason)
+            return dropped
         batch = backing.fetch(count, ack_required=True)
+        self._count(len(batch.messages), reason)
         if self._returned:
             for seq_id in batch.seq_ids:
                 self._returned.pop(seq_id, None)
@@ -305,6 +312,12 @@ class Rules:
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids)
         return len(batch.messages)
+
+    def _count(self, discarded: int, reason: str) -> None:
+        if reason == EXPIRED:
+            self._queue.expired += discarded
+        else:
+            self._queue.dropped += discarded
 
     def _refuse(self, seq_ids: Iterable[int]) -> None:
         """Unacked messages are discarded, and not because a consumer said so."""
@@ -326,6 +339,7 @@ class Rules:
             if reason != REJECTED:
                 self._refuse(seq_ids)
             self._queue.acks.extend(seq_ids)
+            self._queue.discarded += len(seq_ids)
         else:
             self._leaving.extend([(seq_id, reason) for seq_id in seq_ids])
 
@@ -373,6 +387,7 @@ class Rules:
     def _dead_letter(self, letters: Sequence[tuple[int, Message]], reason: str) -> None:
         """Publish unacked messages to the dead letter exchange, and forget them."""
         if letters:
+            self._queue.dead_lettered += len(letters)
             moved = self._keeper.dead_letter(self._queue, letters, reason)
             self.acked(moved)
             self._queue.backing.ack(moved, moved=True)

@@ -21,6 +21,7 @@ from broker.amqp.codec import encode_method
 from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
+from broker.arguments import CONFIRM_MODES
 from broker.auth import User, UserLimits, Users, VHostLimits
 from broker.config import Config
 from broker.confirm_ages import TRAP, TRAP_SECONDS, is_trapped
@@ -32,6 +33,10 @@ from broker.definitions_parameters import StoredGlobalParameters
 from broker.definitions_restore import restore
 from broker.disk import Disk
 from broker.errors import not_allowed
+from broker.histogram import Latency
+from broker.metrics_export import Export
+from broker.metrics_layout import Layout
+from broker.metrics_snapshot import client_name
 from broker.parameters import Parameters
 from broker.queue import Queue
 from broker.rounds import Round
@@ -93,6 +98,9 @@ class Server:
         self.disk = disk
         # what connections share (see `broker.handshake.Node`)
         self.turn = Turn(self.wall_clock)
+        for mode in CONFIRM_MODES:
+            self.turn.latencies.confirm[mode] = Latency()
+        self.export = self._make_export()
         self.journal: Journal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
@@ -137,6 +145,9 @@ class Server:
         self._file_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES
         self._refused = 0
         self._stopping = False
+        self._is_open = False
+        self._began = self._ticked = 0.0
+        """When it was started, and when it last looked at the clock."""
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
         self._paging_due = 0.0
@@ -147,6 +158,7 @@ class Server:
         self._capacities = Round(self._all_queues, self._look_at_queue)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
+        self._tick_due = 0
         # connections and counters
         self.connections: set[Connection] = set()
         self.user_connections: Counter[str] = Counter()
@@ -154,7 +166,6 @@ class Server:
         self.channel_count = 0
         self.connections_opened = self.connections_closed = 0
         self.channels_opened = self.channels_closed = 0
-        self.published = self.delivered = self.acked = 0
         self.administration = Administration(self)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
 
@@ -216,6 +227,9 @@ class Server:
         del self.vhosts[vhost.name]
         self.definitions.remove_vhost(vhost)
         self.users.remove_vhost(vhost.name)
+        self.turn.totals.vhost_deleted(
+            declared=vhost.queues_declared, created=vhost.queues_created, deleted=vhost.queues_deleted
+        )
 
     def _make_vhost(self, name: str) -> VHost:
         """Make a vhost that nothing is written down of yet."""
@@ -229,11 +243,27 @@ class Server:
         )
         return vhost
 
+    def _make_export(self) -> Export | None:
+        """Make what writes down all that happens, where that is asked for."""
+        config = self.config.export
+        if config.dir is None:
+            return None
+        return Export(
+            self,
+            Layout(config.dir, self.config.node_name),
+            node=self.config.node_name,
+            interval=config.interval,
+            rotate_interval=config.rotate_interval,
+            rotate_size=config.rotate_size,
+            retention=config.retention,
+        )
+
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken."""
         self._loop = loop = asyncio.get_running_loop()
+        self._began = self.now()
         if self.disk is not None:
             await self._start_disk(self.disk)
         if self.config.definitions is not None:
@@ -257,7 +287,11 @@ class Server:
         self.turn.timers.on_sooner = self._set_timer
         self._run_timers()
         self._ticks = Ticks(self.now())
-        self._ticker = loop.call_later(TICK_SECONDS, self._tick)
+        self._look_again()
+        self._ticked = self.now()
+        self._is_open = True
+        if self.export is not None:
+            self.export.start(loop)
 
     async def _start_disk(self, disk: Disk) -> None:
         """Give the queues of the last run their messages, and have what the configuration says stored."""
@@ -313,6 +347,8 @@ class Server:
         for vhost in self.vhosts.values():
             for line in vhost.delay_lines():
                 line.stop()
+        if self.export is not None:
+            await self.export.stop(reason)
         if self.disk is not None:
             left = await self._spill(self.disk)
             if left:
@@ -321,11 +357,12 @@ class Server:
             await self.disk.stop(
                 queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
             )
+        done = self.turn.totals.channels
         log.info(
             "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
-            self.published,
-            self.delivered,
-            self.acked,
+            done.published,
+            done.delivered_ack + done.delivered_auto + done.got_ack + done.got_auto,
+            done.acked,
             time.process_time(),
         )
 
@@ -373,6 +410,8 @@ class Server:
             turn.outboxes = []
             for outbox in outboxes:
                 outbox.flush()
+        if turn.latencies.is_ending:
+            turn.latencies.settle(self.monotonic())
         if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
             self._schedule_turn()
         if self.disk is not None:
@@ -390,6 +429,7 @@ class Server:
 
     def run_turn(self) -> None:
         """Work off what is touched, then write."""
+        self.turn.now = self.monotonic()
         self.turn.run()
         self.finish_turn()
 
@@ -423,12 +463,46 @@ class Server:
             driver.connection.paced_at = self.now()
             driver.resume_reading()
 
+    @property
+    def waiting_for_disk(self) -> int:
+        """Publishers that are not read because of what waits for the disk."""
+        return len(self._waiting_for_disk)
+
+    # -- how it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the start."""
+        return self.now() - self._began
+
+    @property
+    def lag(self) -> float:
+        """How many seconds the loop is late to look at its clock."""
+        return max(0.0, self.now() - self._ticked - TICK_SECONDS) if self._is_open else 0.0
+
+    @property
+    def obstacle(self) -> str:
+        """Why clients may not connect; '' if they may."""
+        if self._stopping:
+            return "the broker is stopping"
+        return "" if self._is_open else "the broker is starting"
+
+    @property
+    def out_of_files(self) -> bool:
+        """Whether connections are refused for want of file descriptors."""
+        return len(self._drivers) >= self._file_limit
+
     # -- time -------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def wall_clock() -> int:
         """Milliseconds since the epoch: what expires does so by the clock on the wall, restarts included."""
         return time.time_ns() // 1_000_000
+
+    @staticmethod
+    def monotonic() -> int:
+        """Nanoseconds of a clock that is never set: what is measured is measured by it."""
+        return time.monotonic_ns()
 
     def now(self) -> float:
         """Seconds of the loop's monotonic clock."""
@@ -444,9 +518,15 @@ class Server:
         connection.set_deadline(at)
         self._ticks.schedule(connection, at)
 
-    def _tick(self) -> None:
-        now = self.now()
+    def _look_again(self) -> None:
+        """Have `_tick` called when it is time."""
+        self._tick_due = self.monotonic() + int(TICK_SECONDS * 1e9)
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        now = self._ticked = self.now()
+        self.turn.latencies.loop_lag.record((self.monotonic() - self._tick_due) // 1000)
+        self._look_again()
         self._ticks.run(now)
         self._overdue.run(now)
         self._capacities.run(now)
@@ -467,6 +547,7 @@ class Server:
         queue.sample_capacity()
         if queue.awaiting is not None and is_trapped(queue, now):
             queue_log.warning(TRAP, queue, queue.awaiting.open_count, TRAP_SECONDS)
+            queue.turn.note("trap", queue.vhost, queue.name)
 
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far.
@@ -488,6 +569,7 @@ class Server:
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
         self.alarm = reason
+        self.turn.note("alarm_raised" if reason else "alarm_cleared", "", reason)
         if not reason:
             blocked, self.blocked = self.blocked, set()
             for connection in blocked:
@@ -584,6 +666,7 @@ class Server:
         connection.vhost.connection_count += 1
         if connection.heartbeat:
             self._ticks.schedule(connection, self.now() + connection.heartbeat / 2)
+        self._note("connection_opened", connection)
         log.info(
             "connection %s: user '%s' authenticated and granted access to vhost '%s'",
             connection.name,
@@ -595,13 +678,21 @@ class Server:
         """Uncount it."""
         self.connections.discard(connection)
         self.connections_closed += 1
+        self.turn.totals.connection_closed(connection.counts())
         self.user_connections[connection.user.name] -= 1
         connection.vhost.connection_count -= 1
-        log.info(
-            "closing connection %s: %s",
-            connection.name,
-            connection.close_reason or "client unexpectedly closed TCP connection",
-        )
+        reason = connection.close_reason or "client unexpectedly closed TCP connection"
+        self._note("connection_closed", connection, reason=reason)
+        log.info("closing connection %s: %s", connection.name, reason)
+
+    def _note(self, kind: str, connection: Connection, **detail: str) -> None:
+        if self.turn.events is not None:
+            detail |= {
+                "user": connection.user.name,
+                "peer": connection.peer[0],
+                "client": client_name(connection),
+            }
+            self.turn.note(kind, connection.vhost.name, connection.name, **detail)
 
     def channel_opened(self, user: User) -> None:
         """Count it."""
@@ -614,6 +705,4 @@ class Server:
         self.channel_count -= 1
         self.channels_closed += 1
         self.user_channels[user.name] -= 1
-        self.published += channel.published
-        self.delivered += channel.delivered
-        self.acked += channel.acked
+        self.turn.totals.channel_closed(channel.counts())

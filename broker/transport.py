@@ -7,6 +7,7 @@ connection owns none.
 import asyncio
 import socket
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any, Protocol, cast
 
 from broker.connection import Connection
@@ -107,6 +108,9 @@ class SocketDriver(asyncio.BufferedProtocol):
         """A read is done."""
         server = self._server
         connection = self.connection
+        connection.reads += 1
+        connection.octets_in += nbytes
+        server.turn.now = monotonic_ns()
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
         if connection.stalled:
@@ -125,6 +129,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         if connection.outbox.transport_full:
             self._waiting = True
             return
+        self._server.turn.now = monotonic_ns()
         connection.receive(b"")
         self._server.finish_turn()
         if connection.stalled:
@@ -136,6 +141,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Wait a moment if what was just published meets a backlog that is being worked off."""
         server, connection = self._server, self.connection
         if server.wait_for_disk(self):
+            server.turn.totals.pauses_disk += 1
             connection.paced_at = float("inf")
             self.pause_reading()
             return
@@ -143,6 +149,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         queue = congested(connection.published_to, now)
         if queue is not None and not connection.consumes:
             connection.paced_at = queue.paced_at = now
+            server.turn.totals.pauses_queue += 1
             pause = Pause(queue, self, connection.message_size)
             server.call_later(PAUSE_SECONDS, lambda: pause.expire(server.now()))
         elif nbytes == self.appetite:
@@ -191,9 +198,12 @@ class SocketDriver(asyncio.BufferedProtocol):
         if frames:
             if not self._transport.is_closing():
                 if outbox.pending > JOIN_LIMIT:
+                    connection.octets_out += sum(map(len, frames))
                     self._transport.writelines(frames)
                 else:
-                    self._transport.write(b"".join(frames))
+                    octets = b"".join(frames)
+                    connection.octets_out += len(octets)
+                    self._transport.write(octets)
             frames.clear()
             connection.sent += 1
             if outbox.transport_full and not self._deaf:
@@ -218,6 +228,11 @@ class SocketDriver(asyncio.BufferedProtocol):
     def reading(self) -> bool:
         """Whether octets are being taken."""
         return not self._pauses
+
+    @property
+    def unsent(self) -> int:
+        """Octets that wait to be sent."""
+        return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
         """Take no more octets until each call has had its `resume_reading`."""

@@ -11,7 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.meters import Events, Happening, Latencies
 from broker.timers import Timers
+from broker.totals import Totals
 
 log = logging.getLogger("leveret.queue")
 
@@ -45,14 +47,32 @@ class Flushable(Protocol):
 class Turn:
     """The work lists of one event-loop turn, shared by all connections of a server.
 
-    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires.
+    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires. `totals` is where
+    whoever ends leaves what it has counted.
     """
 
-    __slots__ = ("channels", "clock", "outboxes", "queues", "timers", "unfinished")
+    __slots__ = (
+        "channels",
+        "clock",
+        "events",
+        "latencies",
+        "now",
+        "outboxes",
+        "queues",
+        "timers",
+        "totals",
+        "unfinished",
+    )
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
         self.timers = Timers()
+        self.totals = Totals()
+        self.now = 0
+        """When this turn began, in nanoseconds of a monotonic clock; the driver sets it."""
+        self.latencies = Latencies()
+        self.events: Events | None = None
+        """Takes what happens to queues, exchanges and connections; None if nobody wants to know."""
         self.queues: list[Runnable] = []
         self.channels: list[Confirming] = []
         self.outboxes: list[Outbox] = []
@@ -77,6 +97,11 @@ class Turn:
             for channel in channels:
                 channel.flush_confirms()
             channels.clear()
+
+    def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
+        """Tell whoever wants to know that something has happened (`metrics_schema.EVENTS`)."""
+        if self.events is not None:
+            self.events.add(Happening(self.clock(), self.now, kind, vhost, name, detail))
 
     def resume_unfinished(self) -> None:
         """Touch again the queues whose budget ran out in an earlier turn."""

@@ -24,7 +24,7 @@ from exchanges.router import Router
 from storage.backing_queue import BackingQueue
 from storage.memory import MemoryQueue
 from storage.message import Message
-from storage.priorities import PriorityQueue
+from storage.priorities import PriorityQueue, transitions_of
 
 REPLY_PREFIX = REPLY_TO + "."
 
@@ -124,6 +124,7 @@ class VHost:
         )
         if self.policies:
             self._configure_exchange(exchange)
+        self._turn.note("exchange_created", self.name, name, type=type_name)
         return exchange
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
@@ -134,6 +135,7 @@ class VHost:
         if if_unused and exchange.in_use:
             raise precondition_failed(f"{resource('exchange', name, self.name)} in use")
         self.router.remove(name)
+        self._turn.note("exchange_deleted", self.name, name)
 
     def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
         """The queues that a message goes to, each once, those of direct reply-to included; see `Router.route`."""
@@ -199,6 +201,7 @@ class VHost:
         self.router.add_queue(name, queue)
         self._configure_queue(queue)
         self.queues_created += 1
+        self._turn.note("queue_created", self.name, name)
         return queue
 
     def dead_letter(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
@@ -230,10 +233,12 @@ class VHost:
         if queue.qid and self.record is not None:
             self.record.queue_deleted(queue.qid)
         self.queues_deleted += 1
+        self._turn.note("queue_deleted", self.name, queue.name, ready=str(count))
         if queue.exclusive_owner is not None:
             queue.exclusive_owner.exclusive_queues.pop(queue.name, None)
         for consumer in queue.delete():
             consumer.channel.consumer_cancelled(consumer)
+        self._turn.totals.queue_deleted(queue.type, queue.counts(), transitions_of(queue.store))
         return count
 
     def consumer_left(self, queue: Queue) -> None:
@@ -253,6 +258,7 @@ class VHost:
 
     def reconfigure(self) -> None:
         """Have every queue and exchange follow the policies as they are now; a turn has to run afterwards."""
+        self._turn.note("policies_changed", self.name, "")
         for queue in self.queues.values():
             self._configure_queue(queue)
         for exchange in self.router.exchanges.values():
@@ -288,6 +294,7 @@ class VHost:
         """The direct reply-to consumer went."""
         del self.reply_queues[queue.name]
         queue.delete()
+        self._turn.totals.queue_deleted(queue.type, queue.counts(), {})
         self.router.generation += 1
 
     def default_destination(self, routing_key: str) -> tuple[Queue, ...]:

@@ -48,6 +48,7 @@ class StandardConfirms:
         "_told",
         "_wake",
         "held",
+        "nacked_count",
         "scheduled",
         "seq_no",
     )
@@ -65,6 +66,8 @@ class StandardConfirms:
         self._taken = 0  # seq_no at the last take()
         self._settled: list[int] = []  # were open at the last take(), settled since
         self._refused: set[int] = set()  # refused since the last take()
+        self.nacked_count = 0
+        """Numbers that were told as nack."""
         self._nacked: list[int] = []  # told as nack, above _told, a heap: no multiple ack may cross them
 
     def published(self, count: int = 1) -> None:
@@ -134,6 +137,11 @@ class StandardConfirms:
         before += sum([number <= taken for number in self._refused])
         return len(latest) + before + len(self._settled)
 
+    @property
+    def confirmed_count(self) -> int:
+        """Numbers that were told as ack; to be asked before `close`."""
+        return self.seq_no - self.unconfirmed_count - self.nacked_count
+
     def take(self) -> list[Confirmation]:
         """What may be told now, in sending order; taking it counts as telling it."""
         self.scheduled = False
@@ -175,6 +183,7 @@ class StandardConfirms:
         while nacked and nacked[0] <= low:
             heappop(nacked)
         if refused:
+            self.nacked_count += len(refused)
             for number in refused:
                 if number > low:
                     heappush(nacked, number)

@@ -7,6 +7,8 @@ compares them: by name, type and value, whatever their order. Hot path: see docs
 from collections.abc import Callable, Collection, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
+from exchanges.tally import Tally
+
 Field = tuple[str, object]
 """One value of a table: (RabbitMQ's name of its type, value)."""
 Table = dict[str, Field]
@@ -15,6 +17,9 @@ Headers = Callable[[], Table] | Table | None
 """The headers of a message, or a function that decodes them when they are needed at all."""
 
 _NO_ARGUMENTS: Table = {}  # shared by all bindings that have none; never written to
+_NO_TALLIES: dict[tuple[int, str | None], Tally] = {}  # the same for exchanges without a message
+KEYS_TOLD_APART = 1024
+"""Routing keys of an exchange that are counted one by one, where they are at all: the first that come."""
 
 
 class Binding(NamedTuple):
@@ -97,7 +102,8 @@ class Exchange:
         name, durable, auto_delete, internal, arguments: as declared.
         alternate: name of the alternate exchange; change it through `Router.set_alternate`.
         had_binding: True from the first binding on.
-        published_in, published_out: counted by whoever publishes; nothing here reads them.
+        tallies: counted by whoever publishes, by how many queues were reached and perhaps by routing key.
+        returned: messages without a queue that were returned. lookups: routes that had to be worked out.
         line: where delayed messages wait, of an exchange that delays (`exchanges.delayed`).
         exchange_destinations: the exchanges bound to this one as destinations, None while there are none.
 
@@ -114,9 +120,10 @@ class Exchange:
         "had_binding",
         "internal",
         "line",
+        "lookups",
         "name",
-        "published_in",
-        "published_out",
+        "returned",
+        "tallies",
     )
 
     type: ClassVar[str]
@@ -126,6 +133,8 @@ class Exchange:
     """Whether `match` ignores the routing key."""
     indexed: ClassVar[bool] = False
     """Whether `match` is one dictionary lookup, which no cache can better."""
+    tells_keys: ClassVar[bool] = False
+    """Whether messages are counted by routing key, too."""
 
     def __init__(
         self,
@@ -145,8 +154,9 @@ class Exchange:
         self.alternate = alternate
         self.had_binding = False
         self.line: Line | None = None
-        self.published_in = 0
-        self.published_out = 0
+        self.tallies = _NO_TALLIES
+        self.returned = 0
+        self.lookups = 0
         self.exchange_destinations: dict[Exchange, None] | None = None
         # One binding is stored as itself, several as the keys of a dict.
         self._by_destination: dict[object, Identity | dict[Identity, None]] = {}
@@ -162,6 +172,34 @@ class Exchange:
     def __repr__(self) -> str:
         """Name the type and the exchange."""
         return f"<{self.type} exchange {self.name!r}>"
+
+    def tally(self, width: int, routing_key: str) -> Tally:
+        """What counts messages with this key that reach `width` queues."""
+        tallies = self.tallies
+        key: str | None = None
+        if self.tells_keys and ((width, routing_key) in tallies or len(tallies) < KEYS_TOLD_APART):
+            key = routing_key
+        tally = tallies.get((width, key))
+        if tally is None:
+            if tallies is _NO_TALLIES:
+                tallies = self.tallies = {}
+            tally = tallies[width, key] = Tally(width, key)
+        return tally
+
+    @property
+    def published_in(self) -> int:
+        """Messages that were published to this exchange."""
+        return sum([tally.published for tally in self.tallies.values()])
+
+    @property
+    def published_out(self) -> int:
+        """Copies that queues got of them."""
+        return sum([tally.width * tally.published for tally in self.tallies.values()])
+
+    @property
+    def unroutable(self) -> int:
+        """Messages that reached no queue, those that were returned as well."""
+        return sum([tally.published for tally in self.tallies.values() if not tally.width])
 
     @property
     def in_use(self) -> bool:
@@ -253,6 +291,12 @@ class Exchange:
     def destinations(self) -> Collection[object]:
         """Return a live view of everything bound here, each once."""
         return self._by_destination.keys()
+
+    @property
+    def binding_count(self) -> int:
+        """How many explicit bindings there are."""
+        bound = self._by_destination.values()
+        return sum([len(each) if isinstance(each, dict) else 1 for each in bound])
 
     def bindings(self) -> Iterator[Binding]:
         """Yield every binding. The exchange must not change meanwhile."""

@@ -46,6 +46,8 @@ class ConsumerAckQueue:
         "light_count",
         "lost",
         "on_loaded",
+        "promised",
+        "refused",
     )
 
     def __init__(self, inner: BackingQueue) -> None:
@@ -62,6 +64,10 @@ class ConsumerAckQueue:
         """Messages that were delivered, are kept no more, and have no verdict yet."""
         self.lost = 0
         """Those that came back: their publishers were told to send them again."""
+        self.promised = 0
+        """Messages that came with a promise."""
+        self.refused = 0
+        """Those of them whose publishers were told that it was not kept, for whatever reason."""
 
     @property
     def promised_count(self) -> int:
@@ -72,6 +78,11 @@ class ConsumerAckQueue:
     def open_count(self) -> int:
         """Promises without a verdict, those of messages that are kept no more as well."""
         return self.promised_count + self.light_count
+
+    @property
+    def accepted(self) -> int:
+        """Messages whose promise was kept here."""
+        return self.promised - self.open_count - self.refused
 
     def set_light(self, *, light: bool) -> None:
         """Keep nothing about delivered messages, of those that are published from now on; or keep all, of all."""
@@ -92,7 +103,7 @@ class ConsumerAckQueue:
     ) -> Sequence[int]:
         """Append messages at the tail, in order; their promises are open until they have left."""
         seq_ids = self.inner.publish(messages, persistent=persistent, small=small, expires=expires)
-        _note(self._ready_light if self._light else self._ready, seq_ids, messages)
+        self._note(self._ready_light if self._light else self._ready, seq_ids, messages)
         return seq_ids
 
     def publish_delivered(
@@ -105,16 +116,19 @@ class ConsumerAckQueue:
             seq_ids = publish(messages, ack_required=False, persistent=persistent, expires=expires)
             for promise in promises:
                 if promise is not None:
+                    self.promised += 1
                     promise.accepted()
             return seq_ids
         if self._light and all(promises):
             publish(messages, ack_required=False, persistent=persistent, expires=expires)
+            self.promised += len(promises)
             self.light_count += len(promises)
             return promises
         seq_ids = publish(messages, ack_required=True, persistent=persistent, expires=expires)
         if self._light:
+            self.promised += len(promises) - promises.count(None)
             return self._leave_light(seq_ids, promises)
-        _note(self._unacked, seq_ids, messages)
+        self._note(self._unacked, seq_ids, messages)
         return seq_ids
 
     def _leave_light(self, seq_ids: Sequence[int], promises: Sequence[Awaited | None]) -> list[Key]:
@@ -123,6 +137,17 @@ class ConsumerAckQueue:
         self.inner.ack(left)
         self.light_count += len(left)
         return [promise or seq_id for seq_id, promise in zip(seq_ids, promises, strict=True)]
+
+    def _note(self, table: dict[int, Awaited], seq_ids: Sequence[int], messages: Iterable[Message]) -> None:
+        """Remember what was promised of messages."""
+        before = len(table)
+        promises = [message.promise for message in messages]
+        pairs = zip(seq_ids, promises, strict=True)
+        if all(promises):
+            table.update(pairs)  # type: ignore[arg-type]
+        else:
+            table.update({seq_id: promise for seq_id, promise in pairs if promise is not None})
+        self.promised += len(table) - before
 
     # -- fetching ---------------------------------------------------------------------------------------------------
 
@@ -170,6 +195,7 @@ class ConsumerAckQueue:
     def _refuse_ready(self) -> None:
         """What is ready is dropped, or as good as that to its publishers."""
         for table in (self._ready, self._ready_light):
+            self.refused += len(table)
             for promise in table.values():
                 promise.refused()
             table.clear()
@@ -186,6 +212,7 @@ class ConsumerAckQueue:
                 break
             dropped += len(batch.messages)
             for promise in self._pop_ready(batch.seq_ids):
+                self.refused += 1
                 promise.refused()
         return dropped
 
@@ -217,12 +244,14 @@ class ConsumerAckQueue:
         for seq_id in seq_ids:
             promise = unacked.pop(seq_id, None)
             if promise is not None:
+                self.refused += 1
                 promise.refused()
 
     def refuse_light(self, promises: Collection[Awaited]) -> None:
         """Messages that are kept no more would have to be delivered again."""
         self.light_count -= len(promises)
         self.lost += len(promises)
+        self.refused += len(promises)
         for promise in promises:
             promise.refused()
 
@@ -265,6 +294,7 @@ class ConsumerAckQueue:
         self.inner.delete()
         self.on_loaded = never  # or it would keep its owner, who keeps it
         self.refuse_all()
+        self.refused += self.promised_count
         for table in (self._ready, self._ready_light, self._unacked):
             table.clear()
 
@@ -315,16 +345,6 @@ class ConsumerAckQueue:
     def set_lazy(self, *, lazy: bool) -> None:
         """Keep as little as possible in memory, or no longer."""
         self.inner.set_lazy(lazy=lazy)
-
-
-def _note(table: dict[int, Awaited], seq_ids: Sequence[int], messages: Iterable[Message]) -> None:
-    """Remember what was promised of messages."""
-    promises = [message.promise for message in messages]
-    pairs = zip(seq_ids, promises, strict=True)
-    if all(promises):
-        table.update(pairs)  # type: ignore[arg-type]
-    else:
-        table.update({seq_id: promise for seq_id, promise in pairs if promise is not None})
 
 
 def _with_promise(message: Message, promise: Awaited | None) -> Message:

@@ -7,7 +7,7 @@ run of every queue, which costs time in proportion to what is in memory.
 from itertools import islice, pairwise
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Entry
-from storage.sub_queues import Item
+from storage.sub_queues import SAMPLE, Item
 from storage.variable_queue import VariableQueue
 
 
@@ -112,6 +112,10 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
         (
             0 <= queue.delta_paged <= max(0, delta) and queue.delta_octets >= 0,
             f"{queue.delta_paged} transient messages and {queue.delta_octets} octets in a delta of {delta}",
+        ),
+        (
+            len(entries) > SAMPLE or queue.state_counts() == tuple(queue.states().values()),
+            f"{queue.state_counts()} messages by state are {queue.states()}",
         ),
         (
             all(block.away >= 0 and block.live >= block.away for block in queue.blocks.values()),

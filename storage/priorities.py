@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from storage.backing_queue import BackingQueue, Batch
 from storage.message import Message
+from storage.sub_queues import SubQueues
 
 Level = TypeVar("Level", bound=BackingQueue)
 
@@ -335,6 +336,16 @@ def _interleaved(given: dict[int, Sequence[int]], levels: list[int]) -> Sequence
         return next(iter(given.values()))
     taken = {level: iter(seq_ids) for level, seq_ids in given.items()}
     return [next(taken[level]) for level in levels]
+
+
+def transitions_of(backing: BackingQueue) -> dict[str, int]:
+    """How many messages have changed their state in memory and on disk, by kind (`storage.sub_queues`)."""
+    found: dict[str, int] = {}
+    for part in parts((backing,)):
+        if isinstance(part, SubQueues) and part.transitions is not None:
+            for transition, count in part.transitions.items():
+                found[transition] = found.get(transition, 0) + count
+    return found
 
 
 def parts(backings: Iterable[BackingQueue]) -> Iterator[BackingQueue]:

@@ -8,7 +8,7 @@ Hot path: see docs/performance.md.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry
@@ -21,6 +21,9 @@ Item = Message | Entry
 
 OVERHEAD = 256
 """Octets of memory that an alpha costs beside its content, about."""
+
+SAMPLE = 1024
+"""Entries that are looked at where all would be too many."""
 
 NOTHING: deque[Item] = deque()
 """Shared by all queues without alphas, never changed: an empty deque of one's own costs 600 octets."""
@@ -227,6 +230,30 @@ class SubQueues:
             gammas += durable
             betas += len(entries) - durable
         return {"alpha": alphas, "beta": betas, "gamma": gammas, "delta": self.delta_count}
+
+    def state_counts(self) -> tuple[int, int, int, int]:
+        """The same in this order, without a look at each entry.
+
+        Exact, but where persistent and transient messages were paged and there are more than `SAMPLE` of them, or where
+        more than that came back: then it goes by some of them.
+        """
+        returned = self.returned
+        some = returned if len(returned) <= SAMPLE else returned[:: len(returned) // SAMPLE]
+        without = [item.durable for _, item in some if type(item) is Entry and item.message is None]
+        betas = without.count(False) * len(returned) // max(1, len(some))
+        gammas = without.count(True) * len(returned) // max(1, len(some))
+        alphas = len(self.q4) + len(self.q1) + len(returned) - betas - gammas
+        entries = len(self.q3) + len(self.q2)
+        if not self.durable:
+            betas += entries
+        elif self.transitions is None or "alpha_to_beta" not in self.transitions:
+            gammas += entries
+        else:
+            kinds = [entry.durable for entry in (*islice(self.q3, SAMPLE), *islice(self.q2, SAMPLE))]
+            transient = kinds.count(False) * entries // max(1, len(kinds))
+            betas += transient
+            gammas += entries - transient
+        return alphas, betas, gammas, self.delta_count
 
     def count_octets(self) -> None:
         """Make `ram_octets` exact: count what was not worth it."""

@@ -22,7 +22,9 @@ from broker.definitions import Definitions, StoredUsers
 from broker.definitions_parameters import StoredGlobalParameters
 from broker.disk import Disk, paging
 from broker.handshake import PROTOCOL_HEADER
+from broker.histogram import Latency
 from broker.server import Server
+from broker.totals import Sizes
 from storage.delayed import DelayedRows, Due
 from storage.errors import DiskFullError
 from storage.loading import LoadRequest
@@ -69,6 +71,10 @@ class Node(Server):
     def wall_clock(self) -> int:  # type: ignore[override]
         """The clock on the wall shows what the loop's does, in milliseconds."""
         return round(self.clock.now * 1000)
+
+    def monotonic(self) -> int:  # type: ignore[override]
+        """The same in nanoseconds."""
+        return round(self.clock.now * 1_000_000_000)
 
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass, and run what has become due."""
@@ -174,6 +180,9 @@ class Cranked:
     def __init__(self) -> None:
         self.is_full = self.backlogged = False
         self.slowest = 0.0
+        self.files = 0
+        self.duration = Latency()
+        self.sizes = Sizes()
 
     def wake(self) -> None:
         """It waits for the test."""
@@ -273,6 +282,8 @@ class Driver:
     """Keeps what a connection sends."""
 
     connection: Connection
+
+    unsent = 0
 
     def __init__(self) -> None:
         self.octets = bytearray()
@@ -458,7 +469,8 @@ class Client:
             assert self.sent()[-1].startswith("1 channel.open-ok")
 
     def receive(self, octets: bytes) -> None:
-        """One read of the connection, and what a driver does after it."""
+        """One read of the connection, and what a driver does around it."""
+        self.node.turn.now = self.node.monotonic()
         self.connection.receive(octets)
         self.node.finish_turn()
 

@@ -11,6 +11,8 @@ from typing import Self
 
 ROOT = Path(__file__).parent.parent
 BROKER = ("-m", "broker")
+UNWATCHED = ("--set", "prometheus.enabled=false")
+"""Most brokers of tests need no HTTP listener, which takes time to load and a port that there is once."""
 LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
 
 
@@ -37,7 +39,7 @@ class Running:
         self.data_dir = tmp_path / "data"
         self.address = ("", 0)  # the first
         self.addresses: list[tuple[str, int]] = []
-        serve = ("serve", "--data-dir", str(self.data_dir), "--set", "listeners.tcp.1=127.0.0.1:0")
+        serve = ("serve", "--data-dir", str(self.data_dir), "--set", "listeners.tcp.1=127.0.0.1:0", *UNWATCHED)
         words = [*before, *command(*serve, *arguments, program=program)]
         if files is not None:
             words = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *words]

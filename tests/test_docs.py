@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker import metrics_page
 from broker.amqp.commands import Access, Frame
 from broker.config_reference import render
 
@@ -44,6 +45,11 @@ def test_links_lead_somewhere(page):
 def test_the_page_of_keys_is_current():
     """docs/configuration.md is generated from the table of keys; `make docs` brings it up to date."""
     assert render() == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_metrics_is_current():
+    """docs/metrics.md is generated from the declarations of the metrics; `make docs` brings it up to date."""
+    assert metrics_page.render() == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 def test_the_version_has_an_entry_in_the_changelog():

@@ -30,8 +30,11 @@ STOREYS = (
         "broker.ticks",
         "broker.rounds",
         "broker.timers",
+        "broker.totals",
         "broker.alarms",
         "broker.hold",
+        "broker.histogram",
+        "broker.meters",
     ),
     # the wire: octets and AMQP methods, no state of the broker
     ("broker.amqp", "broker.amqp.*"),
@@ -111,13 +114,14 @@ LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.auth*",),
+    "re2": ("broker.auth*", "broker.metrics_scrape"),
+    "aiohttp": ("broker.http",),
     "msgspec": ("broker.*", "storage.definitions"),
     "click": ("broker.cli", "broker.store_command", "broker.definitions_command"),
     "uvloop": ("broker.cli",),
     "lmdb": ("storage.*",),
     "aiofiles": ("broker.metrics_export", "broker.commit_task"),
-    "prometheus_client": ("broker.metrics", "broker.http"),
+    "prometheus_client": ("broker.http",),
 }
 
 # Modules that only these import: everyone else receives values.

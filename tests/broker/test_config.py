@@ -289,7 +289,7 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
         "ssl_options.verify",
         "listeners.ssl.default",
         "management.tcp.port",
-        "prometheus.tcp.port",
+        "prometheus.ssl.port",
         "cluster_formation.dns.hostname",
         "disk_monitor_failure_retries",
         "log.file.rotation.size",

@@ -1,0 +1,266 @@
+"""Writes down what the broker does, as files for analysis (driver). What is in them: docs/export.md.
+
+Every few seconds `metrics_snapshot.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
+are appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then it is
+renamed, so nobody ever sees half of one.
+
+Where writing fails, as on a full disk, the broker says so once and goes on without. What is counted goes on, so later
+rows make good what was not written, but for the events and times of that look. It is tried again every `RETRY_SECONDS`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import time
+import uuid
+from collections.abc import Awaitable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiofiles
+import aiofiles.os
+import msgspec
+
+from broker import __version__
+from broker.meters import Events
+from broker.metrics_layout import UNFINISHED, Layout, Names, finished_name
+from broker.metrics_schema import TABLES
+from broker.metrics_snapshot import Process, Rows, Site
+
+log = logging.getLogger("leveret.export")
+
+STEP_SECONDS = 0.002
+"""How long the loop is kept busy at a time."""
+RETRY_SECONDS = 60.0
+"""How long to wait after writing has failed."""
+TIDY_SECONDS = 3600.0
+"""Time between two looks for files that are old enough to be removed."""
+_DAY_MS = 86_400_000
+_TABLE_OF = {struct: name for name, struct in TABLES.items()}
+
+
+class ExportedSite(Site, Protocol):
+    """The broker."""
+
+    def wall_clock(self) -> int:
+        """Milliseconds since the epoch."""
+
+    def monotonic(self) -> int:
+        """Nanoseconds of a clock that is never set."""
+
+
+class _File:
+    """A file that is being written, in the folders of an hour, since a time in epoch ms."""
+
+    __slots__ = ("file", "hour", "names", "since", "size")
+
+    def __init__(self, names: Names, file: Any, hour: str, since: int) -> None:
+        self.names = names
+        self.file = file
+        self.hour = hour
+        self.since = since
+        self.size = 0
+        """Octets of whole rows."""
+
+
+class Export:
+    """The export of one broker. Made before there are queues: they measure times from then on.
+
+    Args:
+        site: the broker.
+        layout: where files go.
+        node: the broker's name.
+        interval: seconds between two looks at everything.
+        rotate_interval: seconds after which a file is finished.
+        rotate_size: octets after which it is.
+        retention: seconds that files are kept; 0 for ever.
+
+    """
+
+    def __init__(
+        self,
+        site: ExportedSite,
+        layout: Layout,
+        *,
+        node: str,
+        interval: float,
+        rotate_interval: float,
+        rotate_size: int,
+        retention: float,
+    ) -> None:
+        self._site = site
+        self._layout = layout
+        self._interval = interval
+        self._rotate_ms = rotate_interval * 1000
+        self._rotate_size = rotate_size
+        self._retention_ms = retention * 1000
+        self._encoder = msgspec.json.Encoder()
+        self._rows = Rows(site, node=node, boot_id=uuid.uuid4().hex, clock=site.monotonic)
+        self._files: dict[str, _File] = {}
+        self._number = 0
+        self._again = self._tidy_at = float("-inf")
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None]
+        self.failed = False
+        """The last try to write has failed."""
+        self.lost = 0
+        """Rows that could not be written."""
+        site.turn.events = Events()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin; clients may connect from now on."""
+        self._rows.begin()
+        self._site.turn.note("start", "", __version__)
+        self._task = loop.create_task(self._run())
+
+    async def stop(self, reason: str) -> None:
+        """Write down how everything is at the end, and finish all files."""
+        self._site.turn.note("stop", "", reason)
+        self._stopping.set()
+        await self._task
+
+    async def _run(self) -> None:
+        try:
+            await self._try(asyncio.to_thread(recover, self._layout))
+            while not self._stopping.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), self._interval)
+                if time.monotonic() >= self._again and not self._stopping.is_set():
+                    await self._try(self._look())
+            await self._try(self._look())
+            await self._try(self._finish(list(self._files)))
+        except Exception:
+            log.exception("internal error in the export, which ends here")
+            self._site.turn.events = None
+
+    async def _try(self, work: Awaitable[object]) -> None:
+        """Do something with files; if that fails say so, once."""
+        try:
+            await work
+        except OSError as error:
+            self._again = time.monotonic() + RETRY_SECONDS
+            self._rows.forget()
+            if not self.failed:
+                self.failed = True
+                log.warning("export stopped, the broker goes on without it: %s", error)
+            await self._give_up()
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Look at everything once, and write what is due."""
+        process = await asyncio.to_thread(look_at_process)
+        ts = self._site.wall_clock()
+        buffers: dict[tuple[str, str], bytearray] = {}
+        until = time.monotonic() + STEP_SECONDS
+        encode = self._encoder.encode_into
+        for row in self._rows.take(ts, process, self.lost):
+            if row is not None:
+                key = _TABLE_OF[type(row)], self._layout.hour(row.ts)
+                buffer = buffers.get(key)
+                if buffer is None:
+                    buffer = buffers[key] = bytearray()
+                encode(row, buffer, -1)
+                buffer += b"\n"
+            if time.monotonic() >= until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + STEP_SECONDS
+        try:
+            for (table, hour), buffer in list(buffers.items()):
+                await self._append(table, hour, ts, buffer)
+                del buffers[table, hour]
+        except OSError:
+            self.lost += sum([buffer.count(b"\n") for buffer in buffers.values()])
+            raise
+        if self.failed:
+            self.failed = False
+            log.info("export goes on: lost_rows=%d", self.lost)
+            self._site.turn.note("export_gap", "", "", lost=str(self.lost))
+        await self._finish([name for name, file in self._files.items() if self._is_full(file, ts)])
+        if self._retention_ms and time.monotonic() >= self._tidy_at:
+            self._tidy_at = time.monotonic() + TIDY_SECONDS
+            await asyncio.to_thread(
+                remove_old, self._layout, self._layout.day(ts - self._retention_ms - _DAY_MS)
+            )
+
+    async def _append(self, table: str, hour: str, ts: int, rows: bytearray) -> None:
+        file = self._files.get(table)
+        if file is not None and file.hour != hour:
+            await self._finish([table])
+            file = None
+        if file is None:
+            self._number += 1
+            names = self._layout.names(table, hour, ts, self._number)
+            await aiofiles.os.makedirs(names.unfinished.parent, exist_ok=True)
+            opened = await aiofiles.open(names.unfinished, "wb", buffering=0)
+            file = self._files[table] = _File(names, opened, hour, ts)
+        left = memoryview(rows)
+        while left:
+            left = left[await file.file.write(left) :]
+        file.size += len(rows)
+
+    def _is_full(self, file: _File, ts: int) -> bool:
+        """Whether a file is old or large enough to be finished; at once where the clock was set back."""
+        return not 0 <= ts - file.since < self._rotate_ms or file.size >= self._rotate_size
+
+    async def _finish(self, tables: Iterable[str]) -> None:
+        """Finish files, so that readers see them."""
+        for table in tables:
+            file = self._files.pop(table)
+            await file.file.close()
+            await aiofiles.os.rename(*file.names)
+
+    async def _give_up(self) -> None:
+        """Finish what can be finished, without the row that may have been written in part."""
+        files, self._files = self._files, {}
+        for file in files.values():
+            with contextlib.suppress(OSError):
+                await file.file.truncate(file.size)
+                await file.file.close()
+                await aiofiles.os.rename(*file.names)
+
+
+# -- in threads ------------------------------------------------------------------------------------------------------
+
+
+def look_at_process() -> Process:
+    """What the system says of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return Process(
+        rss=resident * resource.getpagesize(),
+        fds=len(list(Path("/proc/self/fd").iterdir())),
+        cpu_user_us=int(usage.ru_utime * 1e6),
+        cpu_sys_us=int(usage.ru_stime * 1e6),
+    )
+
+
+def recover(layout: Layout) -> None:
+    """Finish the files that an earlier run has left behind, as far as their rows are whole."""
+    for table in _TABLE_OF.values():
+        for path in list(layout.directory.glob(f"{table}/dt=*/hour=*/{layout.node_folder}/.*{UNFINISHED}")):
+            octets = path.read_bytes()
+            whole = octets.rfind(b"\n") + 1
+            if not whole:
+                path.unlink()
+                continue
+            os.truncate(path, whole)
+            path.rename(finished_name(path))
+
+
+def remove_old(layout: Layout, day: str) -> None:
+    """Remove the files of this node that are of that day or of an earlier one, and folders that are empty then."""
+    for table in _TABLE_OF.values():
+        for old in list(layout.directory.glob(f"{table}/dt=*")):
+            if old.name > day:
+                continue
+            for folder in list(old.glob(f"hour=*/{layout.node_folder}")):
+                for path in list(folder.iterdir()):
+                    path.unlink()
+                for empty in (folder, folder.parent):
+                    with contextlib.suppress(OSError):
+                        empty.rmdir()
+            with contextlib.suppress(OSError):
+                old.rmdir()

@@ -1,0 +1,112 @@
+"""Writes docs/export.md from the declaration of the export's tables: `python -m broker.metrics_reference`."""
+# ruff: noqa: E501 - a page of prose and tables, in lines as docs have them
+
+import inspect
+import sys
+from collections.abc import Iterator
+
+from broker.metrics_schema import EVENTS, TABLES, columns
+from broker.metrics_tables import AREA_MODULUS
+
+_HEAD = f"""\
+# The export: tables for analysis
+
+This page is generated from the declaration of the tables (`make docs`); edit `broker/metrics_tables.py` or
+`broker/metrics_reference.py`, not this file.
+
+With `export.dir` set ([configuration](configuration.md)) the broker writes down every `export.interval` what it does:
+JSON Lines that Spark, DuckDB, pandas or `jq` read as they are, and that `leveret analyze` makes reports of. Nothing is
+written for a message, and nobody waits for the disk: where writing fails the broker warns once, goes on without, and
+tries again every minute.
+
+## Files
+
+`<export.dir>/<table>/dt=YYYY-MM-DD/hour=HH/node=<node>/<table>-<ms>-<number>.jsonl`
+
+- Times are UTC. A row lies in the folders of its `ts`.
+- A file that is being written begins with a dot and ends with `.tmp`. It gets its name when it is finished: after
+  `export.rotate_interval` or `export.rotate_size`, at a new hour, when the broker stops. What a crash has left behind is
+  finished at the next start, up to its last whole row.
+- Days that are older than `export.retention` are removed, those of this node only: several brokers may write into one
+  directory.
+- `node=` has the node's name percent-encoded; `@`, letters, digits and `_.-~` are themselves.
+- Rows have all columns, in the order below. Columns may be added at the end; `v` changes if the meaning of one does.
+
+## How to read it
+
+- **A row says how something is, not what has happened since the last one.** Counters count from the beginning of their
+  object: what happened between two rows is their difference, and a row that is missing costs resolution and nothing else.
+  Counters begin anew with each start of the broker (`boot_id`) and each new object of the same name (`since_ms`), so take
+  differences within the same *key* columns, ordered by `mono_us`.
+- **Objects at rest are not written.** A queue, an exchange or a connection has a row when it has changed, and once a
+  minute. One that is gone has a last row, as it was at its end; one that came and went between two looks has events only.
+- **Areas** are how many messages there were, times how long: the difference of an area divided by that of `mono_us` is the
+  exact average over that time, whatever happened in between. Divided by the number of messages that left it is the time
+  each of them took on average (Little's law): of `area_ready` that for which they were ready, of `area_ready` and
+  `area_unacked` together that for which they were in the queue. Areas of a queue at rest grow by its last row's number.
+  They are counted modulo 2^{AREA_MODULUS.bit_length() - 1}, so take their difference modulo that. `area_ready` and `area_unacked` are exact to a
+  turn of the event loop; for the states a change that happens while nothing else does in the queue counts from
+  its next row on.
+- **Histograms** are of their interval alone. Add up the counts of equal buckets, over time, queues or nodes, and look for
+  the bucket in which a percentile lies; do not average percentiles. Bucket `i` is the value `i` below 32; above, with
+  `s = (i >> 5) - 2`, it begins at `((i & 31) + 32) << s` and has `1 << s` values, so it is at most 3.2 % wide.
+  Buckets 32 to 63 do not occur.
+- **Messages are sampled**: of a queue's or a channel's messages one in 16 at most and one of a turn, and no more than a few
+  at a time, so a histogram's `count` is that of measurements. `commit` and `loop_lag` are complete.
+
+What the metrics of `latency_hist` measure:
+
+| `metric` | from | to |
+|---|---|---|
+| `confirm` | the publish is read | its confirm (or nack) is given to the socket |
+| `deliver` | the publish is read | it is not ready any more: delivered and given to the socket, got, expired, dropped |
+| `residence` | the publish is read | it is settled, in the order in which messages are: right on average and for the tail only where consumers are alike |
+| `ack` | a message is delivered | that message is acked or rejected |
+| `commit` | the journal is cut | the commit is on disk, and what waited for it has been told |
+| `loop_lag` | a timer is due | the event loop gets to it |
+
+Where consumers take messages out of order, as from priority queues or after requeues, `deliver` follows the order of
+arrival, too: it is right on average.
+
+## Tables
+
+*Kind* says what may be done with a column: a **key** tells objects apart, **info** describes, a **gauge** is how it was at
+that moment, **counter** and **area** are described above, a **sum** is of this row's interval alone.
+"""
+
+
+def render() -> str:
+    """The whole page, Markdown."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield _HEAD
+    for table, struct in TABLES.items():
+        yield f"### {table}"
+        yield ""
+        yield " ".join((inspect.getdoc(struct) or "").split())
+        yield ""
+        yield "| Column | Type | Kind | What it is |"
+        yield "|---|---|---|---|"
+        for column in columns(table):
+            unit = f" ({column.unit})" if column.unit else ""
+            yield f"| `{column.name}` | `{column.type}` | {column.kind} | {column.doc}{unit} |"
+        yield ""
+    yield "## Events"
+    yield ""
+    yield "| `kind` | What has happened |"
+    yield "|---|---|"
+    for kind, doc in EVENTS.items():
+        yield f"| `{kind}` | {doc} |"
+    yield ""
+    yield "## Benchmarks"
+    yield ""
+    yield (
+        "`bench_run`, `bench_sample` and `bench_cost` are written by `make bench-paper`, in files of the same form, "
+        "so that one analysis reads both."
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,174 @@
+"""What a scrape looks at: queues, channels and connections as rows of plain numbers.
+
+Counts are those of `broker.totals`; beside them stands how things are at this moment.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.channel import Channel
+from broker.connection import Connection
+from broker.queue import Queue
+from broker.totals import ChannelCounts, ConnectionCounts, QueueCounts
+from storage.priorities import parts, transitions_of
+from storage.sub_queues import SubQueues
+
+STATES = ("alpha", "beta", "gamma", "delta")
+
+
+class QueueLevels(NamedTuple):
+    """How a queue is now, in messages."""
+
+    ready: int = 0
+    unacked: int = 0
+    consumers: int = 0
+    ready_ram: int = 0
+    unacked_ram: int = 0
+    octets_ram: int = 0
+    """Of ready and unacked messages; 0 where nobody counts them, in a broker without a disk."""
+    alpha: int = 0
+    beta: int = 0
+    gamma: int = 0
+    delta: int = 0
+    promises: int = 0
+    """Publishers' numbers that wait for consumers of this queue, those of light deliveries as well."""
+
+
+class QueueRow(NamedTuple):
+    """One queue, or all together."""
+
+    counts: QueueCounts
+    levels: QueueLevels
+    transitions: Mapping[str, int]
+    """Messages that changed their state in memory and on disk, by kind."""
+    capacity: float = 0.0
+
+
+class ChannelLevels(NamedTuple):
+    """How a channel is now."""
+
+    consumers: int = 0
+    unacked: int = 0
+    unconfirmed: int = 0
+    uncommitted: int = 0
+    acks_uncommitted: int = 0
+    prefetch: int = 0
+    global_prefetch: int = 0
+    publishers: int = 0
+    """1 for a channel that has published."""
+
+
+class ChannelRow(NamedTuple):
+    """One channel, or all together."""
+
+    counts: ChannelCounts
+    levels: ChannelLevels
+
+
+class ConnectionLevels(NamedTuple):
+    """How a connection is now."""
+
+    channels: int = 0
+    pending: int = 0
+    """Frames that have not been handed to the socket."""
+
+
+class ConnectionRow(NamedTuple):
+    """One connection, or all together."""
+
+    counts: ConnectionCounts
+    levels: ConnectionLevels
+
+
+
+def queue_levels(queue: Queue) -> QueueLevels:
+    """How a queue is now; nothing is left of one that is deleted."""
+    if queue.deleted:
+        return QueueLevels()
+    backing = queue.backing
+    ready, unacked = backing.ready_count, backing.unacked_count
+    promises = 0 if queue.awaiting is None else queue.awaiting.open_count
+    if not ready and not unacked:
+        return QueueLevels(consumers=len(queue.consumers), promises=promises)
+    states = [0, 0, 0, 0]
+    ready_ram = unacked_ram = octets = 0
+    for part in parts((queue.store,)):
+        if isinstance(part, SubQueues):
+            for at, count in enumerate(part.state_counts()):
+                states[at] += count
+            ready_ram += part.ram_msg_count
+            unacked_ram += part.ram_ack_count
+            octets += part.ram_octets + part.unacked_octets
+        else:
+            states[0] += part.ready_count
+            ready_ram += part.ready_count
+            unacked_ram += part.unacked_count
+    return QueueLevels(
+        ready,
+        unacked,
+        len(queue.consumers),
+        ready_ram,
+        unacked_ram,
+        octets,
+        *states,
+        promises,
+    )
+
+
+def queue_row(queue: Queue) -> QueueRow:
+    """A queue."""
+    return QueueRow(
+        queue.counts(), queue_levels(queue), transitions_of(queue.store), queue.consumer_capacity
+    )
+
+
+def channel_row(channel: Channel) -> ChannelRow:
+    """A channel; nothing is left of one that is closed but what it has counted."""
+    confirms, tx = channel.confirms, channel.tx
+    levels = ChannelLevels(
+        consumers=len(channel.consumers),
+        unacked=len(channel.unacked),
+        unconfirmed=0 if confirms is None else confirms.unconfirmed_count,
+        uncommitted=0 if tx is None else len(tx.publishes),
+        acks_uncommitted=0 if tx is None else len(tx.settled),
+        prefetch=channel.prefetch_count,
+        global_prefetch=channel.global_prefetch,
+        publishers=int(channel.published > 0),
+    )
+    return ChannelRow(channel.counts(), levels)
+
+
+def connection_row(connection: Connection) -> ConnectionRow:
+    """A connection."""
+    levels = ConnectionLevels(len(connection.channels), len(connection.outbox.frames))
+    return ConnectionRow(connection.counts(), levels)
+
+
+def all_queues(rows: Sequence[QueueRow]) -> QueueRow:
+    """Rows (at least one) as one."""
+    transitions: Counter[str] = Counter()
+    for row in rows:
+        if row.transitions:
+            transitions.update(row.transitions)
+    return QueueRow(
+        QueueCounts(*map(sum, zip(*[row.counts for row in rows], strict=True))),
+        QueueLevels(*map(sum, zip(*[row.levels for row in rows], strict=True))),
+        transitions,
+    )
+
+
+def all_channels(rows: Sequence[ChannelRow]) -> ChannelRow:
+    """Rows (at least one) as one."""
+    return ChannelRow(
+        ChannelCounts(*map(sum, zip(*[row.counts for row in rows], strict=True))),
+        ChannelLevels(*map(sum, zip(*[row.levels for row in rows], strict=True))),
+    )
+
+
+def all_connections(rows: Sequence[ConnectionRow]) -> ConnectionRow:
+    """Rows (at least one) as one."""
+    return ConnectionRow(
+        ConnectionCounts(*map(sum, zip(*[row.counts for row in rows], strict=True))),
+        ConnectionLevels(*map(sum, zip(*[row.levels for row in rows], strict=True))),
+    )

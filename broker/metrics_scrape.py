@@ -1,0 +1,169 @@
+"""Answers to scrapes, as pieces of text: which families they have, and for which objects.
+
+An answer is made in steps of about a millisecond; whoever drives the iterator lets others run between two of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeVar
+
+from broker.metrics_columns import CHANNELS, CONNECTIONS, EXCHANGE_LABELS, EXCHANGES, QUEUES, Group
+from broker.metrics_node import (
+    EXCHANGES as EXCHANGE_SUMS,
+    GLOBAL,
+    IDENTITY,
+    NODE_GROUPS,
+    OWN,
+    TOTALS,
+    Family,
+    Identity,
+    Node,
+    Process,
+    queue_type_label,
+)
+from broker.metrics_text import GAUGE, columns, family, labels_text, series, sums
+from broker.metrics_walk import Asked, Measured, Walk
+from broker.queue import Queue
+from broker.vhost import VHost
+from exchanges.base import Exchange
+
+PATTERN_OCTETS = 512
+"""The longest pattern of names of queues that may be asked for."""
+RABBITMQ, DETAILED = "rabbitmq_", "rabbitmq_detailed_"
+T = TypeVar("T")
+
+
+class UnusablePatternError(ValueError):
+    """A pattern of names of queues that cannot be used; the text is for whoever asked."""
+
+
+def pattern(text: str) -> Callable[[bytes], object]:
+    """What says whether a pattern (RE2) is found in a name. Raises UnusablePatternError."""
+    import re2  # noqa: PLC0415 - only for whoever asks like that
+
+    octets = text.encode("utf-8", "surrogateescape")
+    if len(octets) > PATTERN_OCTETS:
+        raise UnusablePatternError("'queue' regex too long")
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    try:
+        search: Callable[[bytes], object] = re2.compile(octets, options).search
+    except re2.error as error:
+        raise UnusablePatternError(f"Invalid 'queue' regex: {error}") from None
+    return search
+
+
+class Scraper:
+    """Makes the answers for one broker.
+
+    Args:
+        broker: the broker, started.
+        identity: who it is.
+        per_object: whether `metrics` tells objects apart (`prometheus.return_per_object_metrics`).
+
+    """
+
+    def __init__(self, broker: Measured, identity: Identity, *, per_object: bool = False) -> None:
+        self._broker = broker
+        self._identity = identity
+        self._per_object = per_object
+
+    def metrics(self, process: Process) -> Iterator[str]:
+        """The answer to `/metrics`."""
+        return self.per_object(process) if self._per_object else self.aggregated(process)
+
+    def aggregated(self, process: Process) -> Iterator[str]:
+        """Everything, summed up over all objects."""
+        walk = Walk(self._broker)
+        yield from walk.everything()
+        node = walk.node(self._identity, "aggregated", process)
+        yield from _of_node(node, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN))
+        for queues in QUEUES:
+            yield sums(queues.prefix, queues.columns, walk.queue)
+        for channels in CHANNELS:
+            yield sums(channels.prefix, channels.columns, walk.channel)
+        for connections in CONNECTIONS:
+            yield sums(connections.prefix, connections.columns, walk.connection)
+
+    def per_object(self, process: Process) -> Iterator[str]:
+        """Everything, with a series for each object where there are objects."""
+        walk = Walk(self._broker, keeps_rows=True)
+        yield from walk.everything()
+        node = walk.node(self._identity, "per-object", process)
+        yield from _of_node(node, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
+        yield from _queue_info(RABBITMQ, walk.shown_queues)
+        for queues in QUEUES:
+            yield from columns(queues.prefix, queues.columns, walk.queue_rows)
+        for channels in CHANNELS:
+            yield from columns(channels.prefix, channels.columns, walk.channel_rows)
+        for connections in CONNECTIONS:
+            yield from columns(connections.prefix, connections.columns, walk.connection_rows)
+        rows = _exchange_rows(self._broker.vhosts.values())
+        for exchanges in EXCHANGES:
+            if exchanges.always:
+                yield from columns(exchanges.prefix, exchanges.columns, rows)
+
+    def detailed(self, asked: Asked, process: Process) -> Iterator[str]:
+        """What was asked for, with a series for each object; names begin with `rabbitmq_detailed_`."""
+        names = asked.families
+        if "queue_metrics" in names:
+            names |= {"queue_consumer_count"}
+        walk = Walk(self._broker, asked, keeps_rows=True)
+        if chosen := _chosen(QUEUES, names):
+            yield from walk.queues()
+            yield from _queue_info(DETAILED, walk.shown_queues)
+            for queues in chosen:
+                yield from columns(_detailed(queues.prefix), queues.columns, walk.queue_rows)
+        if chosen_channels := _chosen(CHANNELS, names):
+            yield from walk.channels()
+            for channels in chosen_channels:
+                yield from columns(_detailed(channels.prefix), channels.columns, walk.channel_rows)
+        if chosen_connections := _chosen(CONNECTIONS, names):
+            yield from walk.connections()
+            for connections in chosen_connections:
+                yield from columns(_detailed(connections.prefix), connections.columns, walk.connection_rows)
+        vhosts = asked.vhosts_of(self._broker)
+        for exchanges in _chosen(EXCHANGES, names):
+            prefix = _detailed(exchanges.prefix) if exchanges.always else exchanges.prefix
+            yield from columns(prefix, exchanges.columns, _exchange_rows(vhosts))
+        if "vhost_status" in names:
+            status = [("", labels_text(("vhost",), (vhost.name,)), 1) for vhost in vhosts]
+            yield family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host", status)
+        node = walk.node(self._identity, "detailed", process)
+        for name, families in NODE_GROUPS.items():
+            if name in names:
+                yield from _of_node(node, families, DETAILED)
+        yield from _of_node(node, IDENTITY)
+
+
+def _of_node(node: Node, families: Iterable[Family], prefix: str = RABBITMQ) -> Iterator[str]:
+    """Families of the broker, RABBITMQ's with another prefix perhaps; one in each piece, as some have to count."""
+    for each in families:
+        name = each.name.replace(RABBITMQ, prefix, 1) if each.name.startswith(RABBITMQ) else each.name
+        yield family(name, each.kind, each.text, each.samples(node))
+
+
+def _chosen(groups: Iterable[Group[T]], names: frozenset[str]) -> list[Group[T]]:
+    return [group for group in groups if group.name in names]
+
+
+def _detailed(prefix: str) -> str:
+    return f"{prefix}detailed_"
+
+
+def _queue_info(prefix: str, queues: Sequence[tuple[str, Queue]]) -> Iterator[str]:
+    """What kind of queue each is, in labels."""
+    text = "1 for each queue, with its type; there is one node, which leads"
+    labels = [
+        f'{labels},queue_type="{queue_type_label(queue.type)}",membership="leader"' for labels, queue in queues
+    ]
+    return series(f"{prefix}queue_info", GAUGE, text, [(each, 1) for each in labels])
+
+
+def _exchange_rows(vhosts: Iterable[VHost]) -> list[tuple[str, Exchange]]:
+    return [
+        (labels_text(EXCHANGE_LABELS, (vhost.name, exchange.name)), exchange)
+        for vhost in vhosts
+        for exchange in vhost.router.exchanges.values()
+    ]

@@ -1,0 +1,362 @@
+"""Rows of the export, made of what a broker is and has counted. Pure.
+
+Theory. `Rows.take` visits everything once and gives a row for what has changed since its last one, or was not written
+for a minute. Each row is made in one go and has its own reading of the clock, so counters and areas belong together;
+between two rows the broker may go on, so that ten thousand queues stall nobody: None is a good moment for that, too.
+What is gone gets a last row, as it was at its end.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from functools import reduce
+from typing import Any, NamedTuple, Protocol
+
+from broker.administration.listings import connection_state
+from broker.amqp.errors import MalformedTable
+from broker.amqp.tables import decode_whole_table
+from broker.connection import Connection
+from broker.histogram import Histogram
+from broker.meters import Happening
+from broker.metrics_patterns import Patterns
+from broker.metrics_queues import facts, queue_row
+from broker.metrics_seen import Seen
+from broker.metrics_tables import (
+    Bucket,
+    ConnInterval,
+    Event,
+    ExchangeInterval,
+    LatencyHist,
+    NodeInterval,
+    QueueInterval,
+    Row,
+    TopicPattern,
+)
+from broker.queue import Queue
+from broker.totals import ChannelCounts, Totals, added
+from broker.turn import Turn
+from broker.vhost import VHost
+from exchanges.base import Exchange
+from storage.journal import Journal
+
+
+class Process(NamedTuple):
+    """What the system says of the process: octets, descriptors, microseconds."""
+
+    rss: int
+    fds: int
+    cpu_user_us: int
+    cpu_sys_us: int
+
+
+class Stored(Protocol):
+    """What the broker has on disk."""
+
+    journal: Journal
+    commits: Any
+
+
+class Site(Protocol):
+    """The broker, as far as rows need it."""
+
+    turn: Turn
+    vhosts: dict[str, VHost]
+    connections: set[Connection]
+    watch: Any
+    alarm: str
+    channel_count: int
+    connections_opened: int
+    connections_closed: int
+    channels_opened: int
+    channels_closed: int
+
+    @property
+    def disk(self) -> Stored | None:
+        """What it has on disk, if anything."""
+
+    def now(self) -> float:
+        """Seconds of the clock that `Connection.paced_at` is of."""
+
+
+class Rows:
+    """Makes the rows of one broker.
+
+    Args:
+        site: the broker.
+        node: its name.
+        boot_id: what this run of it is called.
+        clock: nanoseconds of the clock that `Turn.now` is of.
+
+    """
+
+    def __init__(self, site: Site, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
+        self._site = site
+        self._node = node
+        self._boot_id = boot_id
+        self._clock = clock
+        self._queues: Seen[Queue] = Seen()
+        self._exchanges: Seen[tuple[str, Exchange]] = Seen()
+        self._connections: Seen[Connection] = Seen()
+        self._patterns: dict[tuple[str, Exchange], Patterns] = {}
+
+    def begin(self) -> None:
+        """Note how long the queues are now: what they have from an earlier run counts from here."""
+        for vhost in self._site.vhosts.values():
+            for queue in vhost.queues.values():
+                if queue.meter is not None:
+                    queue.meter.look(queue, self._clock())
+
+    def forget(self) -> None:
+        """What was written lately is lost."""
+        for seen in (self._queues, self._exchanges, self._connections):
+            seen.forget()
+
+    def take(self, ts: int, process: Process, lost: int) -> Iterator[Row | None]:
+        """All rows that are due.
+
+        Args:
+            ts: the time, epoch ms.
+            process: what the system says.
+            lost: rows so far that could not be written.
+
+        Yields:
+            Rows, and None where the caller had better see whether it is time to pause.
+
+        """
+        site = self._site
+        if site.turn.events is not None:
+            yield from map(self._event, site.turn.events.take())
+        ready, unacked = yield from self._queue_rows(ts)
+        yield from self._exchange_rows(ts)
+        totals, paused, consumers = yield from self._connection_rows(ts)
+        latencies = site.turn.latencies
+        for mode, latency in latencies.confirm.items():
+            yield from self._histogram(ts, "confirm", mode, latency.take())
+        if site.disk is not None:
+            yield from self._histogram(ts, "commit", "", site.disk.commits.duration.take())
+        lag = latencies.loop_lag.take()
+        yield from self._histogram(ts, "loop_lag", "", lag)
+        vhosts = list(site.vhosts.values())
+        journal = None if site.disk is None else site.disk.journal
+        memory, disk = site.watch.memory, site.watch.disk
+        yield NodeInterval(
+            **self._common(ts),
+            connections=len(site.connections),
+            channels=site.channel_count,
+            queues=sum([len(vhost.queues) for vhost in vhosts]),
+            consumers=consumers,
+            paused=paused,
+            ready=ready,
+            unacked=unacked,
+            mem_used=memory.used,
+            mem_limit=memory.limit,
+            disk_free=-1 if disk.free is None else disk.free,
+            disk_limit=disk.limit,
+            alarms=[name for name, alarm in (("memory", memory), ("disk", disk)) if alarm.raised],
+            published=totals.published,
+            returned=totals.returned,
+            confirmed=totals.confirmed,
+            nacked=totals.nacked,
+            delivered=totals.delivered_ack + totals.delivered_auto + totals.got_ack + totals.got_auto,
+            acked=totals.acked,
+            commits=0 if journal is None else journal.commits,
+            commit_bytes=0 if journal is None else journal.octets_written,
+            commit_messages=0 if journal is None else journal.written,
+            paged_out=0 if journal is None else journal.paged_out,
+            connections_opened=site.connections_opened,
+            connections_closed=site.connections_closed,
+            channels_opened=site.channels_opened,
+            channels_closed=site.channels_closed,
+            queues_created=sum([vhost.queues_created for vhost in vhosts]),
+            queues_deleted=sum([vhost.queues_deleted for vhost in vhosts]),
+            loop_lag_max_us=lag.greatest,
+            loop_lag_p99_us=lag.percentile(0.99),
+            export_lost=lost,
+            **process._asdict(),
+        )
+
+    def _common(self, ts: int, now: int | None = None) -> dict[str, Any]:
+        """What all rows begin with; they are of this moment, unless another is given (ns)."""
+        return {
+            "ts": ts,
+            "mono_us": (self._clock() if now is None else now) // 1000,
+            "node": self._node,
+            "boot_id": self._boot_id,
+        }
+
+    def _event(self, happening: Happening) -> Event:
+        ts, now, kind, vhost, name, detail = happening
+        return Event(**self._common(ts, now), kind=kind, vhost=vhost, name=name, detail=detail)
+
+    def _histogram(
+        self, ts: int, metric: str, mode: str, histogram: Histogram, queue: Queue | None = None
+    ) -> Iterator[LatencyHist]:
+        if histogram.count:
+            yield LatencyHist(
+                **self._common(ts),
+                scope="node" if queue is None else "queue",
+                vhost="" if queue is None else queue.vhost,
+                name="" if queue is None else queue.name,
+                metric=metric,
+                mode=mode,
+                scheme="ll5",
+                count=histogram.count,
+                sum_us=histogram.total,
+                min_us=histogram.least,
+                max_us=histogram.greatest,
+                b=[Bucket(bucket, count) for bucket, count in histogram.buckets()],
+            )
+
+    # -- queues -----------------------------------------------------------------------------------------------------
+
+    def _queue_rows(self, ts: int) -> Generator[Row | None, None, tuple[int, int]]:
+        """The rows of queues; returns how many messages are ready and unacked in all of them."""
+        seen = self._queues
+        seen.begin()
+        all_ready = all_unacked = 0
+        for queue in [queue for vhost in self._site.vhosts.values() for queue in vhost.queues.values()]:
+            last = seen.visit(queue, ts)
+            ready, unacked = queue.backing.ready_count, queue.backing.unacked_count
+            all_ready += ready
+            all_unacked += unacked
+            if seen.is_due(last, facts(queue, ready, unacked), ts):
+                yield self._queue_row(queue, last.since, ts)
+            else:
+                yield None
+            yield from self._queue_histograms(queue, ts)
+        for queue, last in seen.gone():
+            yield self._queue_row(queue, last.since, ts)
+            yield from self._queue_histograms(queue, ts)
+        return all_ready, all_unacked
+
+    def _queue_row(self, queue: Queue, since: int, ts: int) -> QueueInterval:
+        now = self._clock()
+        return queue_row(queue, self._common(ts, now), since, now)
+
+    def _queue_histograms(self, queue: Queue, ts: int) -> Iterator[LatencyHist]:
+        if queue.meter is not None:
+            mode = queue.settings.confirm_mode
+            for metric, histogram in zip(("deliver", "residence", "ack"), queue.meter.take(), strict=True):
+                yield from self._histogram(ts, metric, mode, histogram, queue)
+
+    # -- exchanges --------------------------------------------------------------------------------------------------
+
+    def _exchange_rows(self, ts: int) -> Iterator[Row | None]:
+        seen = self._exchanges
+        seen.begin()
+        vhosts = list(self._site.vhosts.values())
+        for vhost, exchange in [(v, e) for v in vhosts for e in v.router.exchanges.values()]:
+            key = vhost.name, exchange
+            last = seen.visit(key, ts)
+            bindings, published, returned = exchange.binding_count, exchange.published_in, exchange.returned
+            if not seen.is_due(last, (bindings, published, returned, exchange.lookups), ts):
+                yield None
+                continue
+            yield self._exchange_row(vhost.name, exchange, last.since, ts)
+            if exchange.tells_keys and published:
+                patterns = self._patterns.get(key)
+                if patterns is None:
+                    patterns = self._patterns[key] = Patterns()
+                yield from patterns.count(exchange, vhost.router.generation)
+                yield from self._pattern_rows(vhost.name, exchange, patterns, last.since, ts)
+        for key, last in seen.gone():
+            self._patterns.pop(key, None)
+            yield self._exchange_row(*key, last.since, ts)
+
+    def _exchange_row(self, vhost: str, exchange: Exchange, since: int, ts: int) -> ExchangeInterval:
+        published, unroutable = exchange.published_in, exchange.unroutable
+        return ExchangeInterval(
+            **self._common(ts),
+            vhost=vhost,
+            exchange=exchange.name,
+            since_ms=since,
+            type=exchange.type,
+            bindings=exchange.binding_count,
+            pub_in=published,
+            routed=published - unroutable,
+            unroutable_returned=exchange.returned,
+            unroutable_dropped=unroutable - exchange.returned,
+            fanout_sum=exchange.published_out,
+            route_lookups=exchange.lookups,
+        )
+
+    def _pattern_rows(
+        self, vhost: str, exchange: Exchange, patterns: Patterns, since: int, ts: int
+    ) -> Iterator[TopicPattern]:
+        for pattern, matches in patterns.most_matched():
+            yield TopicPattern(
+                **self._common(ts),
+                vhost=vhost,
+                exchange=exchange.name,
+                pattern=pattern,
+                since_ms=since,
+                matches=matches,
+                error=patterns.missed,
+            )
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def _connection_rows(self, ts: int) -> Generator[Row | None, None, tuple[ChannelCounts, int, int]]:
+        """The rows of connections; returns all channels' counts, and how many connections are paused and consumers."""
+        site, seen = self._site, self._connections
+        seen.begin()
+        totals: Totals = site.turn.totals
+        total = totals.channels
+        live = [(each, list(each.channels.values()), each.channels_gone) for each in site.connections]
+        paused = consumers = 0
+        for connection, channels, gone in live:
+            last = seen.visit(connection, ts)
+            own = reduce(added, [channel.counts() for channel in channels], ChannelCounts())
+            total = added(total, own)
+            own = added(own, gone)
+            state = connection_state(connection, site.alarm, site.now())
+            paused += state in {"flow", "blocked"}
+            consumers += sum([len(channel.consumers) for channel in channels])
+            if seen.is_due(last, (own, connection.counts(), len(channels), state), ts):
+                yield self._connection_row(connection, own, state, last.since, ts)
+            else:
+                yield None
+        for connection, last in seen.gone():
+            yield self._connection_row(connection, connection.channels_gone, "closing", last.since, ts)
+        return total, paused, consumers
+
+    def _connection_row(
+        self, connection: Connection, counts: ChannelCounts, state: str, since: int, ts: int
+    ) -> ConnInterval:
+        channels = list(connection.channels.values())
+        octets = connection.counts()
+        confirming = [channel.confirms for channel in channels if channel.confirms is not None]
+        return ConnInterval(
+            **self._common(ts),
+            conn_id=connection.name,
+            since_ms=since,
+            user=connection.user.name,
+            vhost=connection.vhost.name,
+            peer=connection.peer[0],
+            client=client_name(connection),
+            state=state,
+            channels=len(channels),
+            consumers=sum([len(channel.consumers) for channel in channels]),
+            unacked=sum([len(channel.unacked) for channel in channels]),
+            unconfirmed=sum([confirms.unconfirmed_count for confirms in confirming]),
+            prefetch=sum(
+                [each.prefetch_count for channel in channels for each in channel.consumers.values()]
+            ),
+            write_buffer_bytes=connection.driver.unsent,
+            recv_bytes=octets.octets_in,
+            sent_bytes=octets.octets_out,
+            published=counts.published,
+            returned=counts.returned,
+            confirmed=counts.confirmed,
+            nacked=counts.nacked,
+            delivered=counts.delivered_ack + counts.delivered_auto + counts.got_ack + counts.got_auto,
+            acked=counts.acked,
+        )
+
+
+def client_name(connection: Connection) -> str:
+    """What a client calls itself: product and version, as far as it says them."""
+    try:
+        properties = decode_whole_table(connection.client_properties)
+    except MalformedTable:
+        return ""
+    said = [properties.get(name, ("void", ""))[1] for name in ("product", "version")]
+    return " ".join([each for each in said if isinstance(each, str) and each])

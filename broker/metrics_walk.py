@@ -1,0 +1,299 @@
+"""One look at everything that metrics tell of, in steps.
+
+Theory. A look begins with the sums of what is gone and the lists of what lives, taken in one step; then the living are
+visited, and those that end meanwhile are still counted by what they leave behind (`broker.totals`). So counters never
+fall from one look to the next.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from broker.administration.access import Alarms
+from broker.administration.listings import connection_state
+from broker.channel import Channel
+from broker.connection import Connection
+from broker.histogram import Histogram, Latency
+from broker.metrics_columns import CHANNEL_LABELS, CONNECTION_LABELS, QUEUE_LABELS
+from broker.metrics_node import Churn, Held, Identity, Node, Process, Resources, Storage
+from broker.metrics_rows import (
+    ChannelLevels,
+    ChannelRow,
+    ConnectionLevels,
+    ConnectionRow,
+    QueueLevels,
+    QueueRow,
+    all_channels,
+    all_connections,
+    all_queues,
+    channel_row,
+    connection_row,
+    queue_row,
+)
+from broker.metrics_text import labels_text
+from broker.queue import Queue
+from broker.totals import QueueCounts, Sizes
+from broker.turn import Turn
+from broker.vhost import VHost
+from storage.journal import Journal
+
+STEP = 100
+"""Queues, channels or connections that are looked at in one step."""
+T = TypeVar("T")
+
+
+class Commits(Protocol):
+    """Who commits (`broker.commit_task`)."""
+
+    duration: Latency
+    sizes: Sizes
+
+
+class MeasuredDisk(Protocol):
+    """What the broker has on disk (`broker.disk`)."""
+
+    @property
+    def journal(self) -> Journal:
+        """What is to be written."""
+
+    @property
+    def commits(self) -> Commits:
+        """Who writes it."""
+
+    @property
+    def flushes(self) -> int:
+        """How often something was flushed."""
+
+
+class Measured(Protocol):
+    """The broker (`broker.server.Server`)."""
+
+    turn: Turn
+    vhosts: dict[str, VHost]
+    connections: set[Connection]
+    connections_opened: int
+    connections_closed: int
+    channels_opened: int
+    channels_closed: int
+    channel_count: int
+    blocked: set[Connection]
+    alarm: str
+
+    @property
+    def disk(self) -> MeasuredDisk | None:
+        """What it has on disk; None for a broker that lives in memory."""
+
+    @property
+    def watch(self) -> Alarms:
+        """Who looks at memory and disk."""
+
+    @property
+    def waiting_for_disk(self) -> int:
+        """Publishers that are not read because of what waits for the disk."""
+
+    @property
+    def out_of_files(self) -> bool:
+        """Whether connections are refused for want of file descriptors."""
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the start."""
+
+    def now(self) -> float:
+        """Seconds of a monotonic clock."""
+
+
+class Asked(NamedTuple):
+    """What `/metrics/detailed` is asked for.
+
+    Attributes:
+        families: the names of groups; what is no such name is ignored, as RabbitMQ does.
+        vhosts: whose queues and exchanges; None for all.
+        queue: says of the octets of a name whether the queue is meant; None for all.
+
+    """
+
+    families: frozenset[str] = frozenset()
+    vhosts: frozenset[str] | None = None
+    queue: Callable[[bytes], object] | None = None
+
+    def vhosts_of(self, broker: Measured) -> list[VHost]:
+        """The vhosts that are asked for."""
+        return [each for name, each in broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
+
+
+class Walk:
+    """One look at everything: sums, and rows where they are wanted.
+
+    Args:
+        broker: the broker.
+        asked: which queues; None for all.
+        keeps_rows: whether objects are to be told apart.
+
+    """
+
+    def __init__(self, broker: Measured, asked: Asked | None = None, *, keeps_rows: bool = False) -> None:
+        asked = asked or Asked()
+        self._broker = broker
+        self._asked = asked
+        self._keeps_rows = keeps_rows
+        self._churn = _churn(broker)
+        totals = broker.turn.totals
+        self.by_type = dict(totals.queues)
+        gone = QueueRow(QueueCounts(lost=totals.lost), QueueLevels(), dict(totals.transitions))
+        self.queue = all_queues([gone, *[QueueRow(each, QueueLevels(), {}) for each in self.by_type.values()]])
+        self.channel = ChannelRow(totals.channels, ChannelLevels())
+        self.connection = ConnectionRow(totals.connections, ConnectionLevels())
+        vhosts = asked.vhosts_of(broker)
+        self._queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+        self._replies = [queue for vhost in vhosts for queue in vhost.reply_queues.values()]
+        self._connections = list(broker.connections)
+        self._channels = [channel for each in self._connections for channel in each.channels.values()]
+        self._paced = 0
+        self.shown_queues: list[tuple[str, Queue]] = []
+        self.queue_rows: list[tuple[str, QueueRow]] = []
+        self.channel_rows: list[tuple[str, ChannelRow]] = []
+        self.connection_rows: list[tuple[str, ConnectionRow]] = []
+
+    def everything(self) -> Iterator[str]:
+        """Look at all, in steps."""
+        yield ""
+        yield from self.queues()
+        yield from self.channels()
+        yield from self.connections()
+
+    def queues(self) -> Iterator[str]:
+        """Look at the queues that are asked for; those of direct reply-to are counted, and not shown."""
+        matches = self._asked.queue
+        for queues in _steps(self._queues):
+            if matches is not None:
+                queues = [each for each in queues if matches(each.name.encode("utf-8", "surrogateescape"))]  # noqa: PLW2901
+            rows = self._count(queues)
+            if self._keeps_rows:
+                for queue, row in zip(queues, rows, strict=True):
+                    if not queue.deleted:
+                        labels = labels_text(QUEUE_LABELS, (queue.vhost, queue.name))
+                        self.shown_queues.append((labels, queue))
+                        self.queue_rows.append((labels, row))
+            yield ""
+        for queues in _steps(self._replies):
+            self._count(queues)
+            yield ""
+
+    def _count(self, queues: Sequence[Queue]) -> list[QueueRow]:
+        """Add queues to the sums; returns their rows."""
+        rows = [queue_row(queue) for queue in queues]
+        self.queue = all_queues([self.queue, *rows])
+        for kind in {queue.type for queue in queues}:
+            of_type = [row for row, queue in zip(rows, queues, strict=True) if queue.type == kind]
+            before = QueueRow(self.by_type.get(kind, QueueCounts()), QueueLevels(), {})
+            self.by_type[kind] = all_queues([before, *of_type]).counts
+        return rows
+
+    def channels(self) -> Iterator[str]:
+        """Look at the channels."""
+        for channels in _steps(self._channels):
+            rows = [channel_row(channel) for channel in channels]
+            self.channel = all_channels([self.channel, *rows])
+            if self._keeps_rows:
+                self.channel_rows += zip(map(_channel_labels, channels), rows, strict=True)
+            yield ""
+
+    def connections(self) -> Iterator[str]:
+        """Look at the connections."""
+        alarm, now = self._broker.alarm, self._broker.now()
+        for connections in _steps(self._connections):
+            rows = [connection_row(each) for each in connections]
+            self.connection = all_connections([self.connection, *rows])
+            states = [connection_state(each, alarm, now) for each in connections if each.paced_at != float("inf")]
+            self._paced += states.count("flow")
+            if self._keeps_rows:
+                labels = [labels_text(CONNECTION_LABELS, (each.name,)) for each in connections]
+                self.connection_rows += zip(labels, rows, strict=True)
+            yield ""
+
+    def node(self, identity: Identity, endpoint: str, process: Process) -> Node:
+        """What was found, and what concerns the broker as a whole."""
+        broker = self._broker
+        turn, disk = broker.turn, broker.disk
+        totals = turn.totals
+        return Node(
+            identity=identity,
+            endpoint=endpoint,
+            uptime=broker.uptime,
+            process=process,
+            churn=self._churn,
+            resources=_resources(broker),
+            storage=Storage() if disk is None else _storage(disk),
+            held=Held(
+                alarm=len(broker.blocked),
+                disk=broker.waiting_for_disk,
+                queue=self._paced,
+                pauses_disk=totals.pauses_disk,
+                pauses_queue=totals.pauses_queue,
+            ),
+            connections=len(broker.connections),
+            queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
+            delayed=sum([line.count for vhost in broker.vhosts.values() for line in vhost.delay_lines()]),
+            channel=self.channel,
+            channels=broker.channel_count,
+            connection=self.connection,
+            queue=self.queue,
+            by_type=self.by_type,
+            dead_letters=totals.dead_letters,
+            sizes=tuple(totals.sizes.counts),
+            octets=totals.sizes.octets,
+            confirm={mode: latency.whole() for mode, latency in turn.latencies.confirm.items()},
+            commit=Histogram() if disk is None else disk.commits.duration.whole(),
+            loop_lag=turn.latencies.loop_lag.whole(),
+        )
+
+
+def _churn(broker: Measured) -> Churn:
+    totals, vhosts = broker.turn.totals, broker.vhosts.values()
+    return Churn(
+        connections_opened=broker.connections_opened,
+        connections_closed=broker.connections_closed,
+        channels_opened=broker.channels_opened,
+        channels_closed=broker.channels_closed,
+        queues_declared=totals.queues_declared + sum([vhost.queues_declared for vhost in vhosts]),
+        queues_created=totals.queues_created + sum([vhost.queues_created for vhost in vhosts]),
+        queues_deleted=totals.queues_deleted + sum([vhost.queues_deleted for vhost in vhosts]),
+        auth_succeeded=totals.auth_succeeded,
+        auth_failed=totals.auth_failed,
+    )
+
+
+def _resources(broker: Measured) -> Resources:
+    memory, disk = broker.watch.memory, broker.watch.disk
+    return Resources(
+        memory_used=memory.used,
+        memory_limit=memory.limit,
+        memory_alarm=memory.raised,
+        disk_free=disk.free,
+        disk_limit=disk.limit,
+        disk_alarm=disk.raised,
+        files_alarm=broker.out_of_files,
+    )
+
+
+def _storage(disk: MeasuredDisk) -> Storage:
+    journal = disk.journal
+    return Storage(
+        commits=journal.commits,
+        octets=journal.octets_written,
+        flushes=disk.flushes,
+        written=journal.written,
+        paged=journal.paged_out,
+        early=journal.early,
+        waiting=journal.octets + journal.octets_in_flight + journal.octets_in_files,
+        sizes=disk.commits.sizes.counts,
+    )
+
+
+def _steps(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (things[at : at + STEP] for at in range(0, len(things), STEP))
+
+
+def _channel_labels(channel: Channel) -> str:
+    host: Any = channel.host
+    return labels_text(CHANNEL_LABELS, (f"{host.name} ({channel.number})",))

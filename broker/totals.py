@@ -1,0 +1,174 @@
+"""What has happened since the broker was started, whoever counted it: the numbers that outlive their objects.
+
+Theory. Connections, channels and queues count with plain integers of their own, which nobody adds up while they work.
+When one of them goes its counts are added here. So the sum over those that are gone (`Totals`) and those that live is
+what has happened altogether, and never falls: whoever sums up takes `Totals` and the list of the living in one step
+and may then visit these at leisure, because an object keeps its counts when it is gone.
+
+Hot path: see docs/performance.md. Message sizes are the one thing that is counted here for each message.
+"""
+
+from bisect import bisect_left
+from operator import add
+from typing import NamedTuple
+
+SIZE_BOUNDS = (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
+"""Octets of a body that RabbitMQ's histogram of message sizes has as upper bounds of its buckets, but for the last."""
+
+
+class ConnectionCounts(NamedTuple):
+    """What a connection has read and written."""
+
+    octets_in: int = 0
+    octets_out: int = 0
+    reads: int = 0
+    writes: int = 0
+
+
+class ChannelCounts(NamedTuple):
+    """What has come and gone by a channel, in messages."""
+
+    published: int = 0
+    numbered: int = 0
+    """Those of the published that the channel was to confirm."""
+    confirmed: int = 0
+    nacked: int = 0
+    returned: int = 0
+    """Mandatory ones that no queue was found for."""
+    dropped: int = 0
+    """The same of those that were not mandatory."""
+    delivered_ack: int = 0
+    """Delivered to consumers that have to ack."""
+    delivered_auto: int = 0
+    """Delivered to consumers that need not."""
+    got_ack: int = 0
+    got_auto: int = 0
+    """The same for `basic.get`."""
+    get_empty: int = 0
+    """How often that found none."""
+    redelivered: int = 0
+    """Those of the delivered and got that had been so before."""
+    acked: int = 0
+
+
+def added(one: ChannelCounts, other: ChannelCounts) -> ChannelCounts:
+    """What has come and gone by both."""
+    return ChannelCounts(*map(add, one, other))
+
+
+class QueueCounts(NamedTuple):
+    """What has come to a queue and left it, in messages."""
+
+    published: int = 0
+    forwarded: int = 0
+    """Those of the published that came as dead letters."""
+    delivered: int = 0
+    """To consumers and by `basic.get`."""
+    delivered_auto: int = 0
+    """Those of them that went to consumers that need not ack."""
+    got_ack: int = 0
+    got_auto: int = 0
+    get_empty: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    """Settled deliveries."""
+    discarded: int = 0
+    """Those of the acked that were rejected instead."""
+    lost: int = 0
+    """Light deliveries that came back: their publishers were told to send them again."""
+
+
+class Sizes:
+    """How large messages are: a histogram of octets of bodies."""
+
+    __slots__ = ("counts", "octets")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SIZE_BOUNDS) + 1)
+        """Messages by bucket: up to each of `SIZE_BOUNDS`, and larger."""
+        self.octets = 0
+        """Of all of them."""
+
+    def add(self, size: int, count: int) -> None:
+        """Note `count` messages of the same size."""
+        self.counts[bisect_left(SIZE_BOUNDS, size)] += count
+        self.octets += size * count
+
+    def take(self, sizes: list[int]) -> None:
+        """Note messages of the sizes in a list (at least one), and empty it."""
+        sizes.sort()
+        at = bisect_left(SIZE_BOUNDS, sizes[0])
+        if bisect_left(SIZE_BOUNDS, sizes[-1]) == at:
+            self.counts[at] += len(sizes)
+        else:
+            for size in sizes:
+                self.counts[bisect_left(SIZE_BOUNDS, size)] += 1
+        self.octets += sum(sizes)
+        sizes.clear()
+
+
+class Totals:
+    """What is left of those that are gone, and what nobody else counts; one for a server."""
+
+    __slots__ = (
+        "auth_failed",
+        "auth_succeeded",
+        "channels",
+        "connections",
+        "dead_letters",
+        "lost",
+        "pauses_disk",
+        "pauses_queue",
+        "queues",
+        "queues_created",
+        "queues_declared",
+        "queues_deleted",
+        "sizes",
+        "transitions",
+    )
+
+    def __init__(self) -> None:
+        self.connections = ConnectionCounts()
+        self.channels = ChannelCounts()
+        self.queues: dict[str, QueueCounts] = {}
+        """By type."""
+        self.transitions: dict[str, int] = {}
+        """Messages of queues that are gone that changed their state in memory and on disk, by kind."""
+        self.queues_declared = self.queues_created = self.queues_deleted = 0
+        """In vhosts that are gone."""
+        self.lost = 0
+        """Light deliveries that came back when their queue was gone."""
+        self.dead_letters: dict[tuple[str, str], int] = {}
+        """Messages that went to a dead letter exchange, by type of queue and reason."""
+        self.sizes = Sizes()
+        self.auth_succeeded = 0
+        self.auth_failed = 0
+        self.pauses_queue = 0
+        """How often a publisher was made to wait for a queue."""
+        self.pauses_disk = 0
+        """The same for the disk."""
+
+    def connection_closed(self, counts: ConnectionCounts) -> None:
+        """Keep what a connection has counted; to be called once for each."""
+        self.connections = ConnectionCounts(*map(add, self.connections, counts))
+
+    def channel_closed(self, counts: ChannelCounts) -> None:
+        """The same of a channel, which has given back what it held."""
+        self.channels = added(self.channels, counts)
+
+    def queue_deleted(self, kind: str, counts: QueueCounts, transitions: dict[str, int]) -> None:
+        """The same of a queue of that type, whose consumers have left."""
+        self.queues[kind] = QueueCounts(*map(add, self.queues.get(kind, QueueCounts()), counts))
+        for transition, count in transitions.items():
+            self.transitions[transition] = self.transitions.get(transition, 0) + count
+
+    def vhost_deleted(self, *, declared: int, created: int, deleted: int) -> None:
+        """Keep how many queues a vhost has seen, which has none any more."""
+        self.queues_declared += declared
+        self.queues_created += created
+        self.queues_deleted += deleted
+
+    def dead_lettered(self, kind: str, reason: str, count: int) -> None:
+        """So many messages of a queue of that type went to a dead letter exchange."""
+        key = kind, reason
+        self.dead_letters[key] = self.dead_letters.get(key, 0) + count

@@ -1,0 +1,244 @@
+"""The HTTP listener: what it answers to whom, and that answering holds up nobody."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from fakes import Client, Node
+from grafana.exposition import Scraped
+from running import Running, command, environment
+
+from broker import http
+from broker.http import STALL_SECONDS, Monitor, cluster_id
+from broker.metrics_node import Identity
+from broker.metrics_text import CONTENT_TYPE
+from broker.server import TICK_SECONDS
+
+WATCHED = ("--set", "prometheus.enabled=true")
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker that clients may connect to."""
+    node = Node()
+    node._is_open = True
+    node._ticked = node.now()
+    return node
+
+
+@pytest.fixture
+async def monitor(node) -> AsyncIterator[Monitor]:
+    """What answers for it."""
+    made = Monitor(node, Identity("rabbit@here", "c", cluster_id("here")))
+    await made.start("127.0.0.1", 0)
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def ask(monitor):
+    """Asks: status, text and type of the answer."""
+    async with aiohttp.ClientSession() as session:
+
+        async def get(path: str, method: str = "GET") -> tuple[int, str, str]:
+            url = f"http://127.0.0.1:{monitor.address[1]}{path}"
+            async with session.request(method, url) as response:
+                return response.status, await response.text(), response.headers["Content-Type"]
+
+        yield get
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics"])
+async def test_metrics_are_text_that_prometheus_reads(node, ask, path):
+    """Each endpoint answers in the text format, and says which it is."""
+    Client(node).declare("q")
+    status, text, kind = await ask(path)
+    found = Scraped([text])
+    (identity,) = found.values("rabbitmq_identity_info")
+    endpoint = {"/metrics": "aggregated", "/metrics/per-object": "per-object"}.get(path, "detailed")
+
+    assert (200, CONTENT_TYPE) == (status, kind)
+    assert (endpoint, "rabbit@here") == (dict(identity)["rabbitmq_endpoint"], dict(identity)["rabbitmq_node"])
+    assert ("python_info" in text) is (endpoint != "detailed")
+
+
+async def test_what_the_system_says_of_the_process(ask):
+    """Open files, their limit and processor time are those of this process."""
+    with socket.socket():
+        found = Scraped([(await ask("/metrics"))[1]])
+
+        assert 3 < found.value("rabbitmq_process_open_fds") < found.value("rabbitmq_process_max_fds")
+    assert 0 < found.value("leveret_cpu_seconds_total", mode="user") <= time.process_time() + 1
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", {"a", "b", "c"}),
+        ("&vhost=other", {"c"}),
+        ("&vhost=/", {"a", "b"}),
+        ("&vhost=other&vhost=%2F", {"a", "b", "c"}),
+        ("&vhost=nowhere", set()),
+        ("&queue=^[ac]$", {"a", "c"}),
+        ("&queue=", {"a", "b", "c"}),
+        ("&family=connection_metrics&queue=b", {"b"}),
+    ],
+)
+async def test_what_is_asked_for_in_detail(node, ask, query, shown):
+    """Families, vhosts and a pattern for the names of queues, as RabbitMQ reads them."""
+    node.add_vhost("other")
+    node.users.set_permissions("guest", "other", ".*", ".*", ".*")
+    client, other = Client(node), Client(node, vhost="other", port=50001)
+    client.declare("a")
+    client.declare("b")
+    other.declare("c")
+
+    status, text, _ = await ask(f"/metrics/detailed?family=queue_coarse_metrics{query}")
+
+    found = Scraped([text]).values("rabbitmq_detailed_queue_messages")
+    assert (200, shown) == (status, {dict(labels)["queue"] for labels in found})
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [("queue=(", "Invalid 'queue' regex"), ("queue=a&queue=b", "Only one"), (f"queue={'a' * 600}", "too long")],
+)
+async def test_what_cannot_be_asked_for(ask, query, reason):
+    """A pattern that is none, or several, is a bad request."""
+    status, text, _ = await ask(f"/metrics/detailed?family=queue_coarse_metrics&{query}")
+
+    assert (400, True) == (status, reason in text)
+
+
+async def test_other_paths_and_methods(ask):
+    """There is nothing else, and nothing can be changed."""
+    assert 404 == (await ask("/"))[0]
+    assert 405 == (await ask("/metrics", "POST"))[0]
+    assert (200, "") == (await ask("/metrics", "HEAD"))[:2]
+
+
+async def test_health(node, ask):
+    """A broker is alive as long as its loop looks at the clock, and ready from its start to its stop."""
+    assert (200, '{"status": "ok"}') == (await ask("/healthz"))[:2]
+    assert (200, '{"status": "ok"}') == (await ask("/readyz"))[:2]
+
+    node.clock.now += STALL_SECONDS + TICK_SECONDS
+    status, text, _ = await ask("/healthz")
+    assert (503, True) == (status, "the event loop is 5.0 s late" in text)
+
+    node._stopping = True
+    for path in ("/readyz", "/metrics"):
+        status, text, _ = await ask(path)
+        assert (503, True) == (status, "the broker is stopping" in text)
+    node._stopping = node._is_open = False
+    status, text, _ = await ask("/readyz")
+    assert (503, True) == (status, "the broker is starting" in text)
+
+
+async def test_scrapes_at_once_are_few(ask, monkeypatch):
+    """Whoever comes while as many as may be are under way is told to come later."""
+    monkeypatch.setattr(http, "SCRAPES", 0)
+
+    assert (503, "too many scrapes at once") == (await ask("/metrics"))[:2]
+
+
+async def test_others_run_between_two_pieces(node, ask):
+    """While a large answer is written, whoever else wants to runs about as often as there are pieces."""
+    client = Client(node)
+    for number in range(2000):
+        client.declare(f"q{number}")
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.get_running_loop().create_task(count())
+    status, text, _ = await ask("/metrics/per-object")
+    other.cancel()
+
+    assert 200 == status
+    assert 2000 == len(Scraped([text]).values("rabbitmq_queue_messages"))
+    assert rounds > 60
+
+
+def test_a_broker_has_the_same_name_at_each_start():
+    """And another one has another."""
+    assert cluster_id("here") == cluster_id("here") != cluster_id("there")
+    assert cluster_id("here").startswith("rabbitmq-cluster-id-")
+
+
+# -- the process -----------------------------------------------------------------------------------------------------
+
+
+def address_of(line: str) -> str:
+    """Where the broker says that it answers."""
+    return line.partition("started HTTP listener on ")[2].split()[0]
+
+
+def test_the_broker_answers_until_it_has_stopped(tmp_path):
+    """Metrics and health are there from the start on, by default, and the process ends as ever."""
+    with Running(tmp_path, *WATCHED, "--set", "prometheus.tcp.port=0") as running:
+        address = address_of(running.wait_for("started HTTP listener"))
+        running.wait_for("Server startup complete")
+        for path in ("healthz", "readyz", "metrics", "metrics/per-object"):
+            with urllib.request.urlopen(f"http://{address}/{path}", timeout=10) as answer:
+                assert 200 == answer.status
+                text = answer.read().decode()
+        assert 1 == len(Scraped([text]).values("leveret_build_info"))
+        code, _, err = running.stopped_by(signal.SIGTERM)
+
+    assert (0, "") == (code, err)
+
+
+def test_a_port_that_is_taken_is_no_reason_not_to_start(tmp_path):
+    """Where nobody has said which port it has to be a second broker starts without, and says so."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Running(tmp_path, *WATCHED, program=program_with_port(tmp_path, port)) as running:
+            told = running.wait_for("no metrics and no health checks")
+            running.wait_for("Server startup complete")
+            code, _, err = running.stopped_by(signal.SIGTERM)
+
+    assert f"cannot listen on 127.0.0.1:{port}: " in told
+    assert (0, "") == (code, err)
+
+
+def program_with_port(tmp_path, port: int) -> list[str]:
+    """A broker whose default port is another one."""
+    script = tmp_path / "other_port.py"
+    script.write_text(
+        "import functools\n"
+        "from broker import cli, config\n"
+        f"config.PrometheusConfig = functools.partial(config.PrometheusConfig, port={port})\n"
+        "cli.main()\n"
+    )
+    return [str(script)]
+
+
+def test_a_port_that_was_asked_for_has_to_be_free(tmp_path):
+    """Who has set it gets one line and 69 if it is taken."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = ("listeners.tcp.1=127.0.0.1:0", f"data_dir={tmp_path / 'data'}", f"prometheus.tcp.port={port}")
+        words = [word for setting in settings for word in ("--set", setting)]
+        done = subprocess.run(
+            command("serve", *words),
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=30,
+            check=False,
+            env=environment(),
+        )
+
+    assert 69 == done.returncode
+    assert [f"leveret: cannot listen on 127.0.0.1:{port}: address already in use"] == done.stderr.splitlines()

@@ -1,0 +1,329 @@
+"""Files of the export: when they can be seen, what is in them, and what happens when they cannot be written."""
+
+import asyncio
+import errno
+import json
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from conformance.wire import Client as WireClient
+from fakes import Client, Node
+from running import Running
+
+from broker import metrics_export
+from broker.config import ExportConfig
+from broker.metrics_export import Export, look_at_process, recover, remove_old
+from broker.metrics_layout import Layout
+from broker.metrics_schema import TABLES, columns
+
+HOUR = 3_600_000
+NODE = "rabbit@test"
+
+
+def finished(directory: Path) -> list[Path]:
+    """The files that readers see."""
+    return sorted(path for path in directory.rglob("*.jsonl") if not path.name.startswith("."))
+
+
+def hidden(directory: Path) -> list[Path]:
+    """Those they overlook."""
+    return sorted(path for path in directory.rglob("*") if path.is_file() and path.name.startswith("."))
+
+
+def read(directory: Path) -> dict[str, list[dict[str, Any]]]:
+    """All rows that readers see, by table; each must have its table's columns and lie where its time says."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for path in finished(directory):
+        table, day, hour = path.relative_to(directory).parts[:3]
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            assert list(row) == [column.name for column in columns(table)]
+            assert f"{day}/{hour}" == Layout.hour(row["ts"])
+            rows.setdefault(table, []).append(row)
+    return rows
+
+
+class Exporting:
+    """A broker without sockets that is looked at when a test says so."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.directory = directory
+        self.node = Node(export=ExportConfig(dir=directory, **settings), node_name=NODE)
+        self.export: Export = self.node.export
+        self.client = Client(self.node)
+        self.client.declare("q")
+
+    async def look(self, seconds: float = 0.0) -> None:
+        """Let time pass, then look."""
+        self.node.pass_time(round(seconds * 1000))
+        self.client.publish("q")
+        await self.export._try(self.export._look())
+
+    async def finish(self) -> dict[str, list[dict[str, Any]]]:
+        """Finish all files; returns what is in them."""
+        await self.export._finish(list(self.export._files))
+        return read(self.directory)
+
+
+async def test_a_file_is_seen_when_it_is_finished(tmp_path):
+    """Until a file is old enough its name is one that readers overlook, and then it has all that was written."""
+    exporting = Exporting(tmp_path)
+    await exporting.look()
+    await exporting.look(59)
+
+    assert [] == finished(tmp_path)
+    await exporting.look(1)
+    assert [] == hidden(tmp_path)
+    assert [1, 2, 3] == [row["pub"] for row in read(tmp_path)["queue_interval"]]
+    assert {f"node={NODE}"} == {path.parent.name for path in finished(tmp_path)}
+
+
+async def test_a_large_file_is_finished_early(tmp_path):
+    """Size counts as well as age."""
+    exporting = Exporting(tmp_path, rotate_size=1)
+    await exporting.look()
+    await exporting.look(1)
+
+    assert [] == hidden(tmp_path)
+    assert 2 == len([path for path in finished(tmp_path) if "queue_interval" in path.name])
+
+
+async def test_a_new_hour_begins_new_files(tmp_path):
+    """No file has rows of two hours, also where something happened in the hour before the look."""
+    exporting = Exporting(tmp_path)
+    now = exporting.node.wall_clock()
+    exporting.node.pass_time(HOUR - now % HOUR - 1000)
+    await exporting.look()
+    exporting.node.turn.note("trap", "/", "before")
+    await exporting.look(2)
+    rows = await exporting.finish()
+
+    assert 2 == len({path.parent for path in finished(tmp_path / "queue_interval")})
+    assert "before" in {row["name"] for row in rows["event"]}
+
+
+async def test_a_clock_that_was_set_back_stops_nothing(tmp_path):
+    """A file whose beginning lies in the future is finished, and the next one begins now."""
+    exporting = Exporting(tmp_path)
+    await exporting.look(10)
+    exporting.node.clock.now -= 5
+    await exporting.look()
+    await exporting.look()
+
+    assert [] != finished(tmp_path)
+    assert 3 == len((await exporting.finish())["queue_interval"])
+
+
+class Failing:
+    """A file on a disk that has room for a few octets only."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file = file
+        self._room = room
+
+    async def write(self, octets: memoryview) -> int:
+        if not self._room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = await self._file.write(octets[: self._room])
+        self._room -= written
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+async def test_a_full_disk_stops_the_export_with_one_warning(tmp_path, caplog, monkeypatch):
+    """What was written whole can be read, the broker goes on, and is told of once; later it is tried again."""
+    exporting = Exporting(tmp_path)
+    caplog.set_level(logging.INFO, logger="leveret.export")
+    await exporting.look()
+    export = exporting.export
+    for file in export._files.values():
+        file.file = Failing(file.file, 100)
+    await exporting.look(5)
+    monkeypatch.setattr(export, "_append", failing_append)
+    await exporting.look(5)
+    monkeypatch.undo()
+
+    assert ["export stopped, the broker goes on without it: [Errno 28] No space left on device"] == [
+        record.message for record in caplog.records
+    ]
+    assert [] == hidden(tmp_path)
+    assert [1] == [row["pub"] for row in read(tmp_path)["queue_interval"]]
+    assert export.lost > 0
+    await exporting.look(60)
+    await exporting.look(5)
+    rows = await exporting.finish()
+    assert "export goes on" in caplog.records[-1].message
+    assert [1, 4, 5] == [row["pub"] for row in rows["queue_interval"]]
+    assert ["export_gap"] == [row["kind"] for row in rows["event"] if row["name"] == ""]
+    assert export.lost == rows["node_interval"][-1]["export_lost"]
+
+
+async def failing_append(*_arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_it_is_not_tried_all_the_time(tmp_path, monkeypatch, caplog):
+    """After a failure the broker waits before it looks again, and ends without a fuss."""
+    exporting = Exporting(tmp_path / "file", interval=0.01)
+    (tmp_path / "file").write_text("in the way")
+    tried: list[float] = []
+    look = exporting.export._look
+
+    async def counting() -> None:
+        tried.append(time.monotonic())
+        await look()
+
+    monkeypatch.setattr(exporting.export, "_look", counting)
+    exporting.export.start(asyncio.get_running_loop())
+    while not exporting.export.failed:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    await exporting.export.stop("shutdown")
+
+    assert 2 == len(tried)  # and once more at the end
+    assert 1 == len([record for record in caplog.records if record.name == "leveret.export"])
+
+
+async def test_a_bug_ends_the_export_and_not_the_broker(tmp_path, monkeypatch, caplog):
+    """An error of ours is logged with its trace, nothing is noted any more, and stopping works."""
+    exporting = Exporting(tmp_path, interval=0.01)
+
+    def broken(*_arguments: object) -> Iterator[None]:
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr(exporting.export._rows, "take", broken)
+    exporting.export.start(asyncio.get_running_loop())
+    while exporting.node.turn.events is not None:
+        await asyncio.sleep(0.01)
+    await exporting.export.stop("shutdown")
+
+    assert "internal error in the export" in caplog.text
+
+
+async def test_the_loop_is_kept_busy_for_moments_only(tmp_path, monkeypatch):
+    """A look at many queues is done a bit at a time: others have their turns in between."""
+    exporting = Exporting(tmp_path)
+    for number in range(300):
+        exporting.client.declare(f"q{number}")
+    monkeypatch.setattr(metrics_export, "STEP_SECONDS", 0.0)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.get_running_loop().create_task(others())
+    await exporting.look()
+    task.cancel()
+
+    assert turns > 300
+    assert 301 == len((await exporting.finish())["queue_interval"])
+
+
+def test_what_a_crash_has_left_is_finished(tmp_path):
+    """Whole rows are kept, the torn one is cut off, a file without any goes; other nodes' files are left alone."""
+    mine, other = Layout(tmp_path, NODE), Layout(tmp_path, "other")
+    left = {
+        mine.names("event", Layout.hour(0), 0, 1): b'{"a":1}\n{"a":2}\n{"a"',
+        mine.names("event", Layout.hour(0), 0, 2): b'{"a"',
+        other.names("event", Layout.hour(0), 0, 3): b'{"a":3}\n',
+    }
+    for names, octets in left.items():
+        names.unfinished.parent.mkdir(parents=True, exist_ok=True)
+        names.unfinished.write_bytes(octets)
+    recover(mine)
+    whole, empty, foreign = left
+
+    assert b'{"a":1}\n{"a":2}\n' == whole.finished.read_bytes()
+    assert [foreign.unfinished] == hidden(tmp_path)
+    assert not empty.finished.exists()
+
+
+def test_old_days_are_removed(tmp_path):
+    """Files of this node up to a day go with their folders; those of other nodes and tables stay."""
+    mine, other = Layout(tmp_path, NODE), Layout(tmp_path, "other")
+    day = 24 * HOUR
+    for layout in (mine, other):
+        for number in range(4):
+            path = layout.names("event", Layout.hour(number * day), number * day, 1).finished
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}\n")
+    (tmp_path / "mine.txt").write_text("kept")
+    remove_old(mine, Layout.day(1 * day))
+
+    assert Counter({f"node={NODE}": 2, "node=other": 4}) == Counter(
+        path.parent.name for path in finished(tmp_path)
+    )
+    remove_old(other, Layout.day(1 * day))
+    assert ["dt=1970-01-03", "dt=1970-01-04"] == sorted(path.name for path in (tmp_path / "event").iterdir())
+    assert (tmp_path / "mine.txt").exists()
+
+
+async def test_retention_is_kept_to_the_day(tmp_path):
+    """What is older than asked for is removed while the broker runs."""
+    exporting = Exporting(tmp_path, retention=86_400.0)
+    await exporting.look()
+    await exporting.finish()
+    await exporting.look(2 * 86_400)
+    exporting.export._tidy_at = 0.0
+    await exporting.look(86_400)
+    rows = await exporting.finish()
+
+    assert [2, 3] == [row["pub"] for row in rows["queue_interval"]]
+
+
+def test_the_process_is_looked_at():
+    """Memory, descriptors and processor time are those of this process."""
+    process = look_at_process()
+
+    assert process.rss > 1_000_000
+    assert process.fds >= 3
+    assert process.cpu_user_us > 0
+
+
+def test_a_broker_writes_down_what_clients_do(tmp_path):
+    """From start to stop of a real one: counts are those of the client, times are measured, nothing is left hidden."""
+    directory = tmp_path / "export"
+    settings = [
+        f"export.dir={directory}",
+        "export.interval=1s",
+        "confirm.mode=consumer-ack",
+        f"node_name={NODE}",
+    ]
+    with Running(tmp_path, *[word for each in settings for word in ("--set", each)]) as running:
+        running.wait_for("Server startup complete")
+        client = WireClient(running.address, timeout=10.0).login()
+        channel = client.channel()
+        channel.queue("q", durable=True)
+        channel.call("confirm.select")
+        for _ in range(100):
+            channel.publish("", "q", b"x" * 10, delivery_mode=2)
+            channel.get("q")
+            channel.receive("basic.ack")
+        client.call(0, "connection.close", reply_code=200)
+        client.close_socket()
+        code, _, err = running.stopped_by(signal.SIGTERM)
+    rows = read(directory)
+    last = [row for row in rows["queue_interval"] if "q" == row["queue"]][-1]
+    node = rows["node_interval"][-1]
+
+    assert (0, "") == (code, err)
+    assert [] == hidden(directory)
+    assert (100, 100, 100, 0) == (last["pub"], last["got"], last["accepted"], last["ready"])
+    assert (100, 100, 100) == (node["published"], node["delivered"], node["confirmed"])
+    assert ["start", "connection_opened", "queue_created", "connection_closed", "stop"] == [
+        row["kind"] for row in rows["event"]
+    ]
+    written = {"queue_interval", "exchange_interval", "node_interval", "event", "latency_hist"}
+    assert written == set(rows) - {"conn_interval"}  # a connection that no look met has events only
+    assert {"confirm", "deliver", "loop_lag"} <= {row["metric"] for row in rows["latency_hist"]}
+    assert set(rows) < set(TABLES)

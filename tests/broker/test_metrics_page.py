@@ -1,0 +1,24 @@
+"""The page of metrics."""
+
+import re
+
+from fakes import Client, Node
+from grafana.exposition import Scraped
+
+from broker.metrics_node import Identity, Process
+from broker.metrics_page import render
+from broker.metrics_scrape import Scraper
+
+NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)
+
+
+def test_the_page_names_what_is_shown():
+    """Each metric of an answer is on the page, and each on the page is in some answer, but for what has no value here."""
+    node = Node()
+    Client(node).declare("q")
+    process, scraper = Process(1, 2, 0.0, 0.0), Scraper(node, Identity("n", "c", "i"))
+    answers = [Scraped(scraper.aggregated(process)), Scraped(scraper.per_object(process))]
+    types = [line.split()[2] for each in answers for line in each.text.splitlines() if line.startswith("# TYPE ")]
+    elsewhere = {"rabbitmq_queue_info", "rabbitmq_cluster_exchange_name", "rabbitmq_disk_space_available_bytes"}
+
+    assert set(types) - elsewhere == set(NAME.findall(render())) - elsewhere

@@ -1,0 +1,118 @@
+"""The declaration of the export's tables, and what follows from it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.metrics_reference import render
+from broker.metrics_schema import EVENTS, TABLES, columns, spark_schema
+from broker.metrics_tables import BenchCost, Bucket, Event, LatencyHist, Row
+
+ROOT = Path(__file__).parents[2]
+COMMON = ["v", "ts", "mono_us", "node", "boot_id"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_described(table):
+    """Each column says what it is, and whether it adds up; the version comes first."""
+    described = columns(table)
+
+    assert "v" == described[0].name
+    assert [] == [column.name for column in described if not column.doc]
+    assert len(described) == len({column.name for column in described})
+
+
+@pytest.mark.parametrize("table", [name for name, struct in TABLES.items() if issubclass(struct, Row)])
+def test_the_broker_s_tables_begin_alike(table):
+    """Time, node and run of the broker are in the same columns of all tables that it writes itself."""
+    assert COMMON == [column.name for column in columns(table)][:5]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_is_written_has_the_columns_of_the_schema(table):
+    """A row as JSON has exactly the columns that readers are told, in that order, and values of their types."""
+    struct = TABLES[table]
+    values = {int: 1, float: 1.5, str: "s", bool: True, list[str]: ["a"], dict[str, str]: {"k": "v"}}
+    made = {
+        field.name: next((value for kind, value in values.items() if kind == bare(field.type)), None)
+        for field in msgspec.structs.fields(struct)
+    }
+    made |= {name: value for name, value in (("b", [Bucket(1, 2)]), ("counters", {"a": 1})) if name in made}
+    row = json.loads(msgspec.json.encode(struct(**made)))
+    schema = spark_schema(table)
+
+    assert list(row) == [field["name"] for field in schema["fields"]]
+    assert [] == [field for field in schema["fields"] if not fits(row[field["name"]], field["type"])]
+    assert struct(**made) == msgspec.json.decode(msgspec.json.encode(struct(**made)), type=struct)
+
+
+def bare(kind: object) -> object:
+    """The type of a column without its description."""
+    return getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
+
+
+def fits(value: object, kind: object) -> bool:
+    """Whether a value is one of Spark's type."""
+    if isinstance(kind, str):
+        python = {"long": int, "integer": int, "double": float, "string": str, "boolean": bool}[kind]
+        return value is None or type(value) is python
+    if "array" == kind["type"]:
+        return all(fits(each, kind["elementType"]) for each in value)
+    if "map" == kind["type"]:
+        return all(fits(each, kind["valueType"]) for each in value.values())
+    return list(value) == [field["name"] for field in kind["fields"]]
+
+
+def test_a_schema_is_in_spark_s_form():
+    """Types that are not simple are spelled as Spark spells them."""
+    fields = {field["name"]: field["type"] for field in spark_schema("latency_hist")["fields"]}
+    bucket = [
+        {"name": "i", "type": "integer", "nullable": True, "metadata": {}},
+        {"name": "c", "type": "long", "nullable": True, "metadata": {}},
+    ]
+
+    assert {
+        "type": "array",
+        "elementType": {"type": "struct", "fields": bucket},
+        "containsNull": True,
+    } == fields["b"]
+    assert ("integer", "long", "string") == (fields["v"], fields["ts"], fields["metric"])
+    assert "array<struct<i:int,c:bigint>>" == columns("latency_hist")[-1].type
+
+
+def test_only_what_may_be_missing_is_null():
+    """A column of a union is of the other type, and null where nothing is known."""
+    types = {column.name: column.type for column in columns("bench_cost")}
+
+    assert "bigint" == types["flushes"]
+    assert BenchCost in TABLES.values()
+
+
+def test_events_are_described():
+    """Every kind of event that the code tells of is in the list, and the list has no other."""
+    told = {
+        word
+        for path in (ROOT / "broker").rglob("*.py")
+        for word in __import__("re").findall(r'note\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
+    }
+    told |= {"alarm_raised", "alarm_cleared", "connection_opened", "connection_closed"}
+
+    assert set(EVENTS) == told
+    assert {Event, LatencyHist} < set(TABLES.values())
+
+
+def test_the_page_is_current():
+    """docs/export.md is generated from the declaration; `make docs` brings it up to date."""
+    assert render() == (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_written_by_its_module():
+    """`python -m broker.metrics_reference` prints the page."""
+    words = [sys.executable, "-m", "broker.metrics_reference"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert render() == done.stdout

@@ -1,0 +1,452 @@
+"""What answers to scrapes say: RabbitMQ's dashboard finds what it asks for, and numbers are those of what happened."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from fakes import Client, DiskNode, Node
+from grafana import promql
+from grafana.dashboard_10991 import EXPRESSIONS, SIZE_BOUNDS, TARGET_LABELS, VARIABLES
+from grafana.exposition import Scraped
+from hypothesis import given, settings, strategies as st
+
+from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
+from broker.metrics_columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
+from broker.metrics_node import NODE_GROUPS, SIZE_LABELS, Identity, Process
+from broker.metrics_scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
+from broker.metrics_walk import Asked
+
+IDENTITY = Identity("rabbit@here", "c", "id")
+PROCESS = Process(20, 1024, 1.5, 0.5)
+LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
+MOST_SECONDS = 0.02
+"""How long nobody else may run because of a scrape."""
+
+
+def scraper(node: Node, *, per_object: bool = False) -> Scraper:
+    """What answers for a node."""
+    return Scraper(node, IDENTITY, per_object=per_object)
+
+
+def scraped(node: Node) -> Scraped:
+    """The answer to `/metrics`."""
+    return Scraped(scraper(node).aggregated(PROCESS))
+
+
+def per_object(node: Node) -> Scraped:
+    """The answer to `/metrics/per-object`."""
+    return Scraped(scraper(node).per_object(PROCESS))
+
+
+def detailed(node: Node, *families: str, **asked) -> Scraped:
+    """The answer to `/metrics/detailed`."""
+    return Scraped(scraper(node).detailed(Asked(frozenset(families), **asked), PROCESS))
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+# -- the dashboard ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory) -> Scraped:
+    """The answer of a broker that nobody has used."""
+    node = DiskNode(tmp_path_factory.mktemp("data"))
+    node.watch.disk.check(10**9)
+    found = scraped(node)
+    node.disk.close()
+    return found
+
+
+@pytest.mark.parametrize("expression", [*EXPRESSIONS, *VARIABLES])
+def test_the_dashboard_finds_each_metric_with_its_labels(untouched, expression):
+    """Every name is there before anything has happened, with the labels that are asked for, and of the right type."""
+    parsed = promql.parse(expression)
+    identity = dict(next(iter(untouched.values("rabbitmq_identity_info"))))
+    build = dict(next(iter(untouched.values("rabbitmq_build_info"))))
+
+    assert parsed.selectors
+    for metric, matchers, function, _ in parsed.selectors:
+        found = untouched.values(metric)
+        assert found, metric
+        for label, operator, value in matchers:
+            if label not in TARGET_LABELS:
+                assert all(label in dict(labels) for labels in found), (metric, label)
+            if operator == "=" and label not in TARGET_LABELS:
+                assert any(value == dict(labels)[label] for labels in found), (metric, label, value)
+        counts = untouched.kind(metric) in {"counter", "histogram"}
+        assert counts is (function in promql.RATES), metric
+    assert parsed.joined <= TARGET_LABELS
+    assert parsed.taken <= identity.keys() | build.keys()
+    assert parsed.by <= identity.keys() | TARGET_LABELS
+
+
+def test_there_is_one_identity(untouched):
+    """Each panel multiplies by it: two would be an error on all of them."""
+    assert 1 == len(untouched.values("rabbitmq_identity_info"))
+    assert 1 == len(untouched.values("rabbitmq_build_info"))
+
+
+def test_operands_have_equal_labels(untouched):
+    """What is added or subtracted has the same series on both sides."""
+    name = "rabbitmq_global_messages_delivered_consume_{}_ack_total"
+
+    assert untouched.values(name.format("auto")).keys() == untouched.values(name.format("manual")).keys()
+    assert (
+        untouched.values("rabbitmq_global_messages_received_confirm_total").keys()
+        == untouched.values("rabbitmq_global_messages_confirmed_total").keys()
+    )
+
+
+def test_size_bounds_are_written_as_rabbitmq_does():
+    """Dashboards compare them as text."""
+    assert SIZE_BOUNDS == (*SIZE_LABELS, "+Inf")
+
+
+# -- what happened ---------------------------------------------------------------------------------------------------
+
+PROTOCOL = {"protocol": "amqp091"}
+CLASSIC = {**PROTOCOL, "queue_type": "rabbit_classic_queue"}
+
+
+def test_messages_are_told(node):
+    """What a publisher and a consumer do moves the figures that RabbitMQ has for it, by as much."""
+    publisher, consumer = Client(node), Client(node, port=50001)
+    publisher.ask(Confirm.Select())
+    publisher.declare("q")
+    before = scraped(node)
+    publisher.publish("q", b"x" * 150)
+    publisher.publish("q", b"y")
+    publisher.publish("nowhere")
+    publisher.publish("nowhere", mandatory=True)
+    consumer.ask(make(Basic.Get, 0, "q", True))
+    consumer.consume("q")
+    consumer.send(make(Basic.Ack, 2, False))
+    consumer.ask(make(Basic.Get, 0, "q", False))
+
+    after = scraped(node)
+
+    found = {
+        name.removeprefix("rabbitmq_global_messages_"): change
+        for name, change in after.changed(before).items()
+        if name.startswith("rabbitmq_global_messages")
+    }
+    expected = {
+        "received_total": 4,
+        "received_confirm_total": 4,
+        "confirmed_total": 4,
+        "routed_total": 2,
+        "unroutable_dropped_total": 1,
+        "unroutable_returned_total": 1,
+        "delivered_total": 2,
+        "delivered_consume_manual_ack_total": 1,
+        "delivered_get_auto_ack_total": 1,
+        "get_empty_total": 1,
+        "acknowledged_total": 1,
+    }
+    assert expected == found
+    assert 1 == after.value("rabbitmq_global_messages_acknowledged_total", **CLASSIC)
+    sizes = [after.value("rabbitmq_message_size_bytes_bucket", le=le, **PROTOCOL) for le in ("100.0", "1000.0", "+Inf")]
+    assert [3, 4, 4] == sizes
+    assert 151 == after.value("rabbitmq_message_size_bytes_sum", **PROTOCOL)
+    assert (1, 1) == tuple(after.value(f"rabbitmq_global_{what}", **PROTOCOL) for what in ("publishers", "consumers"))
+
+
+def test_quorum_queues_have_series_of_their_own(node):
+    """By the type that RabbitMQ has for them."""
+    client = Client(node)
+    client.declare("q", durable=True, arguments={"x-queue-type": ("longstr", "quorum")})
+    client.publish("q")
+    client.ask(make(Basic.Get, 0, "q", True))
+
+    name, labels = "rabbitmq_global_messages_delivered_total", {**PROTOCOL, "queue_type": "rabbit_quorum_queue"}
+
+    assert (1, 0) == (scraped(node).value(name, **labels), scraped(node).value(name, **CLASSIC))
+
+
+def test_the_same_is_told_of_each_object(node):
+    """The sums over all objects are those of `/metrics`, for what adds up, and the labels are RabbitMQ's."""
+    client = Client(node)
+    client.declare("q")
+    client.declare('an "odd" \\ name')
+    client.publish("q", b"one")
+    client.publish("q", b"two")
+    client.consume("q")
+    whole, single = scraped(node), per_object(node)
+
+    for groups in (QUEUES, CHANNELS, CONNECTIONS):
+        for group in groups:
+            for column in group.columns:
+                name = group.prefix + column.name
+                if column.adds_up:
+                    assert whole.value(name) == sum(single.values(name).values()), name
+    assert 2 == single.value("rabbitmq_queue_messages_unacked", vhost="/", queue="q")
+    assert 0 == single.value("rabbitmq_queue_messages_unacked", vhost="/", queue='an "odd" \\ name')
+    channel = "127.0.0.1:50000 -> 127.0.0.1:5672 (1)"
+    assert 2 == single.value("rabbitmq_channel_messages_delivered_ack_total", channel=channel)
+    assert 2 == single.value("rabbitmq_exchange_messages_published_total", vhost="/", exchange="")
+    info = {"vhost": "/", "queue": "q", "queue_type": "rabbit_classic_queue", "membership": "leader"}
+    assert 1 == single.value("rabbitmq_queue_info", **info)
+    assert single.families.keys() >= whole.families.keys() - {"rabbitmq_exchange_messages_confirmed"}
+
+
+def test_metrics_may_tell_objects_apart(node):
+    """If the configuration says so, as RabbitMQ's does."""
+    Client(node).declare("q")
+    found = Scraped(scraper(node, per_object=True).metrics(PROCESS))
+
+    assert {(("queue", "q"), ("vhost", "/")): 0} == found.values("rabbitmq_queue_messages")
+
+
+def test_details_are_those_that_are_asked_for(node):
+    """Groups, vhosts and names of queues leave out everything else; what is no group is ignored."""
+    node.add_vhost("other")
+    node.users.set_permissions("guest", "other", ".*", ".*", ".*")
+    client, other = Client(node), Client(node, vhost="other", port=50001)
+    for name in ("orders.1", "orders.2", "logs"):
+        client.declare(name)
+    other.declare("orders.3")
+    names = "rabbitmq_detailed_queue_messages"
+
+    def queues(**asked) -> set[str]:
+        found = detailed(node, "queue_coarse_metrics", "nothing", **asked)
+        assert {"rabbitmq_build_info", "rabbitmq_identity_info", "rabbitmq_detailed_queue_info"} <= found.families.keys()
+        return {dict(labels)["queue"] for labels in found.values(names)}
+
+    assert {"orders.1", "orders.2", "logs", "orders.3"} == queues()
+    assert {"orders.3"} == queues(vhosts=frozenset({"other"}))
+    assert {"orders.1", "orders.2", "orders.3"} == queues(queue=pattern("^orders"))
+    assert {"orders.2"} == queues(queue=pattern("2"), vhosts=frozenset({"/"}))
+    assert {"rabbitmq_build_info", "rabbitmq_identity_info"} == detailed(node).families.keys()
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        *[group.name for groups in (QUEUES, CHANNELS, CONNECTIONS, EXCHANGES) for group in groups],
+        *NODE_GROUPS,
+        "vhost_status",
+    ],
+)
+def test_each_group_can_be_asked_for(node, group):
+    """And has series then, whose names say that they are of this kind."""
+    Client(node).declare("q")
+
+    found = detailed(node, group).families.keys() - {"rabbitmq_build_info", "rabbitmq_identity_info"}
+
+    assert found
+    prefixes = ("rabbitmq_detailed_", "leveret_detailed_", "rabbitmq_cluster_")
+    assert [] == [name for name in found if not name.startswith(prefixes)]
+
+
+@pytest.mark.parametrize("text", ["(", "a" * (PATTERN_OCTETS + 1), r"(a)\1"])
+def test_patterns_that_cannot_be_used(text):
+    """Are refused, those as well that could take for ever."""
+    with pytest.raises(UnusablePatternError, match="regex"):
+        pattern(text)
+
+
+def test_churn_survives_a_vhost(node):
+    """Queues that were declared, created and deleted in a vhost count when it is gone."""
+    node.add_vhost("other")
+    node.users.set_permissions("guest", "other", ".*", ".*", ".*")
+    client = Client(node, vhost="other")
+    client.declare("q")
+    client.declare("q")
+    client.connection.lost()
+
+    node.remove_vhost(node.vhosts["other"])
+
+    found = scraped(node)
+    names = ("declared", "created", "deleted")
+    assert [2, 1, 1] == [found.value(f"rabbitmq_queues_{name}_total") for name in names]
+
+
+# -- our own ---------------------------------------------------------------------------------------------------------
+
+
+def test_promises_and_light_deliveries_that_come_back(node):
+    """Publishes that wait for consumers are told, and those that had to be sent again."""
+    client = Client(node)
+    client.ask(Confirm.Select())
+    client.declare("q", arguments=LIGHT)
+    for _ in range(3):
+        client.publish("q")
+    client.consume("q")
+    assert 3 == scraped(node).value("leveret_confirm_promises_open")
+
+    client.send(make(Basic.Reject, 1, True))
+
+    found = scraped(node)
+    assert (2, 1) == tuple(
+        found.value(f"leveret_confirm_{name}") for name in ("promises_open", "light_rejects_total")
+    )
+    assert 1 == found.value("leveret_confirms_nacked_total")
+
+
+def test_confirms_take_time_by_mode(node):
+    """A sample of publishes is in the histogram of its mode."""
+    client = Client(node)
+    client.ask(Confirm.Select())
+    client.declare("plain")
+    client.declare("light", arguments=LIGHT)
+    client.publish("plain")
+    found = scraped(node)
+    name = "leveret_confirm_latency_seconds_count"
+
+    assert (1, 0) == tuple(found.value(name, mode=mode) for mode in ("standard", "consumer-ack-light"))
+
+
+def test_states_and_transitions(tmp_path):
+    """Messages that are paged are told by where they are, and that they went there, also when the queue is gone."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    client.declare("q")
+    for number in range(10):
+        client.publish("q", b"%d" % number)
+    states = ("alpha", "beta", "gamma", "delta")
+
+    def found() -> tuple[list[float], float]:
+        answer = scraped(node)
+        return (
+            [answer.value("leveret_queue_messages", state=state) for state in states],
+            answer.value("leveret_queue_state_transitions_total", transition="alpha_to_beta"),
+        )
+
+    assert ([10, 0, 0, 0], 0) == found()
+    node.vhosts["/"].queues["q"].store.set_ram_target(4, 1 << 30)
+    assert ([4, 6, 0, 0], 6) == found()
+
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+
+    assert ([0, 0, 0, 0], 6) == found()
+    node.disk.close()
+
+
+def test_held_publishers(node):
+    """Those that an alarm blocks, and those that wait for a queue now and then."""
+    client = Client(node)
+    client.declare("q")
+    node.set_alarm("low on memory")
+    client.publish("q")
+    other = Client(node, port=50001)
+    node.set_alarm("")
+    other.connection.paced_at = node.now()
+    node.set_alarm("low on memory")
+    client.publish("q")
+
+    name = "leveret_publishers_paused"
+    found = scraped(node)
+
+    assert 1 == found.value(name, reason="alarm")
+    node.set_alarm("")
+    assert (0, 0, 1) == tuple(scraped(node).value(name, reason=reason) for reason in ("alarm", "disk", "queue"))
+
+
+# -- while it is made ------------------------------------------------------------------------------------------------
+
+
+def stepwise(pieces: Iterator[str], between) -> Scraped:
+    """An answer, with something happening between its pieces."""
+    made = []
+    for piece in pieces:
+        made.append(piece)
+        between()
+    return Scraped(made)
+
+
+@given(st.data())
+@settings(max_examples=30)
+def test_counters_never_fall(data):
+    """Whatever is closed or deleted while an answer is made, no counter is lower in the next one."""
+    node = Node()
+    clients = [Client(node, port=50000 + number) for number in range(6)]
+    for number, client in enumerate(clients):
+        client.declare(f"q{number}")
+        client.consume(f"q{number}", no_ack=number % 2 == 0)
+    events = []
+    for number, client in enumerate(clients):
+        events += [
+            lambda n=number, c=client: c.connection.state == "open" and c.publish(f"q{(n + 1) % 6}"),
+            lambda c=client: c.connection.lost(),
+            lambda n=number: "/" in node.vhosts
+            and (queue := node.vhosts["/"].queues.get(f"q{n}")) is not None
+            and node.vhosts["/"].delete_queue(queue),
+        ]
+    order = data.draw(st.lists(st.sampled_from(range(len(events))), max_size=60))
+    script = iter(order)
+    before: dict = {}
+    for _ in range(3):
+        answer = stepwise(scraper(node).aggregated(PROCESS), lambda: [events[at]() for at in [next(script, None)] if at is not None])
+        kinds = {each.name: each.type for family in answer.families.values() for each in [family]}
+        for (name, labels), value in answer.samples.items():
+            family = name.removesuffix("_total")
+            if kinds.get(family) == "counter":
+                assert before.get((name, labels), 0) <= value, name
+                before[name, labels] = value
+
+
+@pytest.mark.parametrize("way", ["aggregated", "per_object", "detailed"])
+def test_ten_thousand_queues_stall_nobody(way):
+    """Every step of an answer is short, whatever there is to look at."""
+    node = Node()
+    client = Client(node)
+    for number in range(10_000):
+        client.send(make(Queue.Declare, 0, f"queue-{number}", False, False, False, False, True, {}))
+        if not number % 10:
+            client.publish(f"queue-{number}", b"x")
+    client.sent()
+    maker = scraper(node)
+    groups = frozenset({"queue_coarse_metrics", "queue_metrics", "queue_delivery_metrics", "queue_states"})
+    asked = Asked(groups, queue=pattern("queue"))
+    pieces = maker.detailed(asked, PROCESS) if way == "detailed" else getattr(maker, way)(PROCESS)
+    longest, made = 0.0, []
+    while True:
+        began = time.thread_time()
+        piece = next(pieces, None)
+        longest = max(longest, time.thread_time() - began)
+        if piece is None:
+            break
+        made.append(piece)
+
+    assert longest < MOST_SECONDS
+    text = "".join(made)
+    series = text.count("\n") - 2 * text.count("# TYPE ")
+    assert series > (20_000 if way != "aggregated" else 100)
+    assert 1000 == sum(
+        value for (name, _), value in Scraped(made).samples.items() if name.endswith("queue_messages_ready")
+    )
+
+
+def test_what_was_deleted_meanwhile_is_not_shown(node):
+    """A queue that goes while an answer is made has no series, and what it has counted is in the sums."""
+    client = Client(node)
+    for number in range(250):
+        client.send(make(Queue.Declare, 0, f"q{number}", False, False, False, False, True, {}))
+    client.publish("q240")
+    pieces = scraper(node).per_object(PROCESS)
+    made = [next(pieces), next(pieces)]
+    client.ask(make(Queue.Delete, 0, "q240", False, False, False))
+
+    found = Scraped([*made, *pieces])
+
+    assert 249 == len(found.values("rabbitmq_queue_messages"))
+    assert 1 == found.value("rabbitmq_global_messages_routed_total", **PROTOCOL)
+
+
+def test_channels_and_exchanges_that_close(node):
+    """An exchange that is deleted, and a channel, take their series along; their sums stay."""
+    client = Client(node)
+    client.ask(make(Exchange.Declare, 0, "x", "fanout", False, False, False, False, False, {}))
+    client.publish("", exchange="x")
+    client.ask(make(Exchange.Delete, 0, "x", False, False))
+    client.ask(Channel.Close(200, "", 0, 0))
+
+    found = scraped(node)
+
+    assert 1 == found.value("rabbitmq_exchange_messages_published_total")
+    assert 1 == found.value("rabbitmq_channel_messages_unroutable_dropped_total")
+    assert {} == per_object(node).values("rabbitmq_channel_messages_published_total")

@@ -1,0 +1,402 @@
+"""What the export's rows say of a broker, beside what was done to it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from fakes import Client, DiskNode, Node
+
+from broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, make
+from broker.config import ExportConfig, StorageConfig
+from broker.metrics_schema import TABLES
+from broker.metrics_seen import FULL_MS
+from broker.metrics_snapshot import Process, Rows
+
+PROCESS = Process(rss=1, fds=2, cpu_user_us=3, cpu_sys_us=4)
+NAMES = {struct: name for name, struct in TABLES.items()}
+
+
+class Looking:
+    """Somebody who looks at a broker now and then."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.rows = Rows(node, node="n@h", boot_id="b", clock=node.monotonic)
+        self.rows.begin()
+
+    def look(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of one look, by table."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in self.rows.take(self.node.wall_clock(), PROCESS, 0):
+            if row is not None:
+                found.setdefault(NAMES[type(row)], []).append(msgspec.to_builtins(row))
+        return found
+
+    def queue(self, name: str = "q") -> dict[str, Any]:
+        """The row of a queue, which must have one."""
+        (row,) = [row for row in self.look()["queue_interval"] if name == row["queue"]]
+        return row
+
+
+@pytest.fixture
+def node(tmp_path) -> Node:
+    """A broker that measures."""
+    return Node(export=ExportConfig(dir=tmp_path))
+
+
+@pytest.fixture
+def looking(node) -> Looking:
+    """Who looks at it."""
+    return Looking(node)
+
+
+def chosen(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def test_a_queue_s_row_counts_what_was_done(node, looking):
+    """Publishes, deliveries, gets, acks, rejects and requeues are in their columns, and nowhere else."""
+    client = Client(node)
+    client.declare("q")
+    client.ask(make(Basic.Get, 0, "q", False))
+    for _ in range(10):
+        client.publish("q", b"body")
+    for _ in range(4):
+        client.ask(make(Basic.Get, 0, "q", False))
+    client.send(Basic.Ack(1, False))
+    client.send(Basic.Reject(2, False))
+    client.send(Basic.Reject(3, True))
+    client.ask(make(Basic.Get, 0, "q", True))
+    row = looking.queue()
+
+    assert {"pub": 10, "delivered": 5, "got": 5, "get_empty": 1, "redelivered": 1} == chosen(
+        row, "pub", "delivered", "got", "get_empty", "redelivered"
+    )
+    assert {"acked": 1, "rejected": 1, "requeued": 1, "ready": 6, "unacked": 1} == chosen(
+        row, "acked", "rejected", "requeued", "ready", "unacked"
+    )
+    assert ("n@h", "b", "/", "classic", "standard", 1) == tuple(
+        row[name] for name in ("node", "boot_id", "vhost", "type", "mode", "v")
+    )
+
+
+def test_what_a_queue_discards_is_counted_by_reason(node, looking):
+    """What expires, what is too much and what is purged are told apart, and what became dead letters is counted."""
+    client = Client(node)
+    client.declare("dead")
+    client.declare(
+        "q",
+        arguments={
+            "x-message-ttl": ("signedint", 100),
+            "x-max-length": ("signedint", 5),
+            "x-dead-letter-exchange": ("longstr", ""),
+            "x-dead-letter-routing-key": ("longstr", "dead"),
+        },
+    )
+    for _ in range(7):
+        client.publish("q")
+    node.pass_time(200)
+    client.publish("q")
+    client.ask(make(Queue.Purge, 0, "q", False))
+
+    assert {"dropped": 2, "expired": 5, "dead_lettered": 7, "purged": 1, "pub": 8, "ready": 0} == chosen(
+        looking.queue(), "dropped", "expired", "dead_lettered", "purged", "pub", "ready"
+    )
+    assert 7 == client.node.vhosts["/"].queues["dead"].published
+
+
+@pytest.mark.parametrize("mode", ["consumer-ack", "consumer-ack-light"])
+def test_promises_are_counted(node, looking, mode):
+    """Where publishers wait for consumers it is told for how many they were right to, and for how many not."""
+    client = Client(node)
+    client.declare("q", arguments={"x-confirm-mode": ("longstr", mode)})
+    client.send(make(Confirm.Select, False))
+    for _ in range(6):
+        client.publish("q")
+    for _ in range(3):
+        client.ask(make(Basic.Get, 0, "q", False))
+    client.send(Basic.Ack(2, True))
+    before = looking.queue()
+    client.ask(make(Queue.Purge, 0, "q", False))
+
+    assert {"promised": 4, "accepted": 2, "refused": 0, "mode": mode} == chosen(
+        before, "promised", "accepted", "refused", "mode"
+    )
+    assert {"promised": 1, "accepted": 2, "refused": 3} == chosen(
+        looking.queue(), "promised", "accepted", "refused"
+    )
+
+
+def test_a_queue_at_rest_has_a_row_once_a_minute(node, looking):
+    """A row is written when something has changed, and otherwise so often that readers know it is there."""
+    Client(node).declare("q")
+    first = looking.look()["queue_interval"]
+    node.clock.now += 5
+    second = looking.look().get("queue_interval", [])
+    node.clock.now += FULL_MS / 1000
+    third = looking.look()["queue_interval"]
+
+    assert [1, 0, 1] == [len(first), len(second), len(third)]
+
+
+def test_after_a_loss_everything_is_written_again(node, looking):
+    """What was not written has to be, whether it has changed or not."""
+    Client(node).declare("q")
+    looking.look()
+    looking.rows.forget()
+
+    assert {"queue_interval", "exchange_interval", "conn_interval"} <= set(looking.look())
+
+
+def test_what_is_gone_has_a_last_row(node, looking):
+    """A queue, an exchange and a connection that ended are written once more, with all they have counted."""
+    client = Client(node)
+    client.declare("q")
+    client.ask(make(Exchange.Declare, 0, "e", "fanout", False, False, False, False, False, {}))
+    looking.look()
+    client.publish("q")
+    client.publish("k", exchange="e")
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+    client.ask(make(Exchange.Delete, 0, "e", False, False))
+    client.connection.lost()
+    gone, after = looking.look(), looking.look()
+
+    assert [("q", 1, 0)] == [(row["queue"], row["pub"], row["ready"]) for row in gone["queue_interval"]]
+    assert [1] == [row["pub_in"] for row in gone["exchange_interval"] if "e" == row["exchange"]]
+    assert [("closing", 2)] == [(row["state"], row["published"]) for row in gone["conn_interval"]]
+    assert {"node_interval"} == set(after)
+
+
+def test_a_queue_made_again_begins_anew(node, looking):
+    """Two queues of one name are told apart by when they were made."""
+    client = Client(node)
+    client.declare("q")
+    client.publish("q")
+    first = looking.queue()
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+    node.pass_time(1000)
+    client.declare("q")
+    rows = {row["since_ms"]: row["pub"] for row in looking.look()["queue_interval"]}
+
+    assert {first["since_ms"]: 1, first["since_ms"] + 1000: 0} == rows
+
+
+def test_areas_give_exact_averages(node, looking):
+    """Whatever happens between two rows, the difference of areas is messages times time."""
+    client = Client(node)
+    client.declare("q")
+    before = looking.queue()
+    client.publish("q")
+    node.pass_time(300)
+    client.publish("q")
+    node.pass_time(700)
+    client.ask(make(Queue.Purge, 0, "q", False))
+    node.pass_time(1000)
+    after = looking.queue()
+    elapsed = after["mono_us"] - before["mono_us"]
+
+    assert 2_000_000 == elapsed
+    assert (1 * 300 + 2 * 700) * 1000 == after["area_ready"] - before["area_ready"]
+    assert after["area_ready"] == after["area_alpha"]
+
+
+def exchange_row(rows: dict[str, Any], name: str) -> dict[str, Any]:
+    (row,) = [row for row in rows["exchange_interval"] if name == row["exchange"]]
+    return row
+
+
+def test_an_exchange_s_row_adds_up(node, looking):
+    """What was published was routed, returned or dropped, and copies are counted."""
+    client = Client(node)
+    for queue in ("a", "b"):
+        client.declare(queue)
+        client.ask(make(Queue.Bind, 0, queue, "amq.fanout", "", False, {}))
+    client.ask(make(Queue.Bind, 0, "a", "amq.direct", "k", False, {}))
+    for _ in range(3):
+        client.publish("k", exchange="amq.fanout")
+        client.publish("k", exchange="amq.direct")
+        client.publish("nowhere", exchange="amq.direct")
+    client.publish("nowhere", exchange="amq.direct", mandatory=True)
+    client.publish("k", exchange="amq.direct", headers={"CC": ("array", [("longstr", "k2")])})
+    rows = looking.look()
+    names = ("pub_in", "routed", "unroutable_returned", "unroutable_dropped", "fanout_sum", "bindings")
+
+    assert [3, 3, 0, 0, 6, 2] == [exchange_row(rows, "amq.fanout")[name] for name in names]
+    assert [8, 4, 1, 3, 4, 1] == [exchange_row(rows, "amq.direct")[name] for name in names]
+
+
+def test_binding_keys_have_rows(node, looking):
+    """Of a topic exchange it is told how many messages each binding key has matched."""
+    client = Client(node)
+    client.declare("q")
+    for pattern in ("a.*", "#", "b"):
+        client.ask(make(Queue.Bind, 0, "q", "amq.topic", pattern, False, {}))
+    for key in ("a.x", "a.y", "a.x", "c"):
+        client.publish(key, exchange="amq.topic")
+    found = {row["pattern"]: (row["matches"], row["error"]) for row in looking.look()["topic_pattern"]}
+
+    assert {"#": (4, 0), "a.*": (3, 0)} == found
+
+
+def test_a_connection_s_counters_never_fall(node, looking):
+    """What a channel has counted stays with its connection, and with the node, when it is closed."""
+    client = Client(node)
+    client.declare("q")
+    client.send(Channel.Open(), channel=2)
+    client.publish("q", channel=2)
+    (before,) = looking.look()["conn_interval"]
+    client.send(make(Channel.Close, 200, "", 0, 0), channel=2)
+    client.publish("q")
+    found = looking.look()
+    (after,) = found["conn_interval"]
+
+    assert [(1, 2), (2, 1)] == [(row["published"], row["channels"]) for row in (before, after)]
+    assert 2 == found["node_interval"][0]["published"]
+    client.connection.lost()
+    assert 2 == looking.look()["node_interval"][0]["published"]
+
+
+def test_a_connection_says_who_it_is(node, looking):
+    """User, vhost, address and state are in its row, and what its channels wait for."""
+    client = Client(node)
+    client.declare("q")
+    client.consume("q")
+    client.publish("q")
+    (row,) = looking.look()["conn_interval"]
+
+    assert ("127.0.0.1:50000 -> 127.0.0.1:5672", "guest", "/", "127.0.0.1", "running") == tuple(
+        row[name] for name in ("conn_id", "user", "vhost", "peer", "state")
+    )
+    assert {"consumers": 1, "unacked": 1, "delivered": 1, "acked": 0, "unconfirmed": 0} == chosen(
+        row, "consumers", "unacked", "delivered", "acked", "unconfirmed"
+    )
+
+
+def test_the_node_s_row_sums_up(node, looking):
+    """Every look has one row of the node, with the sums of all its objects."""
+    client = Client(node)
+    for queue in ("a", "b"):
+        client.declare(queue)
+        client.publish(queue)
+    (row,) = looking.look()["node_interval"]
+
+    assert {
+        "connections": 1,
+        "channels": 1,
+        "queues": 2,
+        "ready": 2,
+        "rss": 1,
+        "fds": 2,
+        "alarms": [],
+    } == chosen(row, "connections", "channels", "queues", "ready", "rss", "fds", "alarms")
+    assert {
+        "queues_created": 2,
+        "published": 2,
+        "cpu_user_us": 3,
+        "cpu_sys_us": 4,
+        "disk_free": -1,
+    } == chosen(row, "queues_created", "published", "cpu_user_us", "cpu_sys_us", "disk_free")
+
+
+def test_what_happens_is_told(node, looking):
+    """Connections, queues, exchanges, policies, logins and alarms have events, in their order."""
+    client = Client(node)
+    client.declare("q")
+    client.ask(make(Exchange.Declare, 0, "e", "fanout", False, False, False, False, False, {}))
+    client.publish("q")
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+    node.set_alarm("low on memory")
+    node.set_alarm("")
+    client.connection.lost()
+    stranger = Client(node, connect=False)
+    stranger.receive(b"AMQP\x00\x00\x09\x01")
+    stranger.send(make(Connection.StartOk, {}, "PLAIN", "\0me\0secret", "en_US"), channel=0)
+    events = looking.look()["event"]
+
+    assert [
+        ("connection_opened", "/", client.connection.name),
+        ("queue_created", "/", "q"),
+        ("exchange_created", "/", "e"),
+        ("queue_deleted", "/", "q"),
+        ("alarm_raised", "", "low on memory"),
+        ("alarm_cleared", "", ""),
+        ("connection_closed", "/", client.connection.name),
+        ("auth_failed", "", "me"),
+    ] == [(event["kind"], event["vhost"], event["name"]) for event in events]
+    assert {"ready": "1"} == events[3]["detail"]
+    assert {"peer": "127.0.0.1", "mechanism": "PLAIN"} == events[-1]["detail"]
+    assert "secret" not in str(events)
+
+
+def test_measured_times_have_rows_once(node, looking):
+    """What was measured since the last look is a histogram of its own; what was not measured has no row."""
+    client = Client(node)
+    client.declare("q")
+    client.send(make(Confirm.Select, False))
+    client.publish("q")
+    node.pass_time(50)
+    client.consume("q", no_ack=True)
+    found = {(row["metric"], row["mode"]): row for row in looking.look()["latency_hist"]}
+    deliver = found["deliver", "standard"]
+
+    assert {("confirm", "standard"), ("deliver", "standard"), ("residence", "standard")} == set(found)
+    assert ("queue", "/", "q", "ll5", 1, 50_000) == tuple(
+        deliver[name] for name in ("scope", "vhost", "name", "scheme", "count", "sum_us")
+    )
+    assert 1 == sum(bucket["c"] for bucket in deliver["b"])
+    assert "latency_hist" not in looking.look()
+
+
+def test_a_paged_queue_tells_its_states(tmp_path):
+    """Ready messages are alpha, beta, gamma or delta, their number is the sum, and so are the areas."""
+    storage = StorageConfig(sync=False, check_invariants=True, target_ram_count=10, segment=16, io_batch=1)
+    node = DiskNode(tmp_path / "data", export=ExportConfig(dir=tmp_path / "out"), storage=storage)
+    looking = Looking(node)
+    client = Client(node)
+    client.declare("q", durable=True)
+    client.declare("mixed", durable=True)
+    client.declare("transient")
+    for number in range(120):
+        client.publish("q", b"x" * 100, delivery_mode=2)
+        client.publish("mixed", b"x" * 100, delivery_mode=1 + number % 2)
+        client.publish("transient", b"x" * 100)
+        node.commit()
+        node.disk.monitor.look(node.clock.now)
+        node.pass_time(10)
+    rows = {row["queue"]: row for row in looking.look()["queue_interval"]}
+
+    for row in rows.values():
+        assert 120 == row["ready"] == row["alpha"] + row["beta"] + row["gamma"] + row["delta"]
+        assert row["area_ready"] == pytest.approx(
+            row["area_alpha"] + row["area_beta"] + row["area_gamma"] + row["area_delta"], abs=4
+        )
+        assert row["t_ab"] + row["t_ag"] > 0
+        assert row["delta"] > 0
+        assert row["area_delta"] > 0
+    assert 0 == rows["q"]["beta"] == rows["q"]["t_ab"]
+    assert 0 == rows["transient"]["gamma"] == rows["transient"]["t_ag"]
+    assert (10.0, 0) == (rows["q"]["target_ram"], rows["q"]["damaged"])
+    client.connection.lost()
+    node.disk.close()
+
+
+def test_looking_can_pause_anywhere(node, looking):
+    """Between any two rows things may come and go; nothing fails, and nothing counts twice."""
+    client = Client(node)
+    for number in range(20):
+        client.declare(f"q{number}")
+        client.publish(f"q{number}")
+    seen = set()
+    for at, row in enumerate(looking.rows.take(node.wall_clock(), PROCESS, 0)):
+        seen.add(getattr(row, "queue", ""))
+        if at < 20:
+            client.ask(make(Queue.Delete, 0, f"q{at}", False, False, False))
+            client.declare(f"r{at}")
+            client.send(Channel.Open(), channel=at + 2)
+        elif at < 40:
+            client.send(make(Channel.Close, 200, "", 0, 0), channel=at - 18)
+    found = looking.look()
+
+    seen |= {row["queue"] for row in found.get("queue_interval", [])}
+    assert {f"r{number}" for number in range(20)} <= seen
+    assert 20 == found["node_interval"][0]["published"]

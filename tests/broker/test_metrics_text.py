@@ -1,0 +1,74 @@
+"""The text of metrics: what Prometheus' own parser makes of it, and how much is made at once."""
+
+from grafana.exposition import Scraped
+from hypothesis import given, strategies as st
+
+from broker.metrics_text import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    LINES,
+    Column,
+    buckets,
+    columns,
+    escape,
+    family,
+    labels_text,
+    series,
+    sums,
+)
+
+COLUMNS = (
+    Column("one", GAUGE, "The first", lambda row: row[0]),
+    Column("two_total", COUNTER, "The second", lambda row: row[1], adds_up=False),
+)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=20))
+def test_any_text_may_be_the_value_of_a_label(text):
+    """Quotes, backslashes and ends of lines come out of the parser as they went in."""
+    scraped = Scraped([family("m", GAUGE, "help", [("", labels_text(("name",), (text,)), 1)])])
+
+    assert 1 == scraped.value("m", name=text)
+
+
+def test_octets_that_are_no_text_are_shown():
+    """A name that is not UTF-8 does not spoil the answer, and names that differ stay different."""
+    names = [octets.decode("utf-8", "surrogateescape") for octets in (b"a\xff", b"a\xfe", "ä".encode())]
+
+    assert [r"a\\xff", r"a\\xfe", "ä"] == [escape(name) for name in names]
+
+
+def test_a_family_without_values_is_left_out():
+    """What nobody can tell is not shown as nothing."""
+    assert "" == family("m", GAUGE, "help", [("", "", None)])
+    assert "# TYPE m gauge\n# HELP m a \\\\ b\nm 2\n" == family(
+        "m", GAUGE, "a \\ b", [("", "", 2), ("", "", None)]
+    )
+
+
+@given(st.integers(0, 3 * LINES + 5))
+def test_columns_come_in_pieces_and_each_family_once(count):
+    """However many rows there are no piece has more lines than it may, and all rows are there."""
+    rows = [(f'n="{number}"', (number, 2 * number)) for number in range(count)]
+    pieces = list(columns("p_", COLUMNS, rows))
+
+    assert all(piece.count("\n") <= LINES + 2 for piece in pieces)
+    scraped = Scraped(pieces)
+    assert {((("n", str(n)),)): n for n in range(count)} == scraped.values("p_one")
+    assert {((("n", str(n)),)): 2 * n for n in range(count)} == scraped.values("p_two_total")
+    assert {} == Scraped(series("q", GAUGE, "help", [])).samples
+
+
+def test_sums_show_what_adds_up():
+    """A share of something, say, does not."""
+    assert "# TYPE p_one gauge\n# HELP p_one The first\np_one 5\n" == sums("p_", COLUMNS, (5, 6))
+
+
+def test_a_histogram_is_cumulative():
+    """Its buckets, the last of which has all, and then count and sum."""
+    samples = buckets(("1.0", "2.0"), (3, 4), 'mode="m"', 6, 11.5)
+    scraped = Scraped([family("h", HISTOGRAM, "help", samples)])
+
+    assert [3, 4, 6] == [scraped.value("h_bucket", mode="m", le=le) for le in ("1.0", "2.0", "+Inf")]
+    assert (6, 11.5) == (scraped.value("h_count", mode="m"), scraped.value("h_sum", mode="m"))

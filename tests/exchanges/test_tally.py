@@ -1,0 +1,54 @@
+"""What an exchange knows of the messages it has passed on."""
+
+from exchanges.base import KEYS_TOLD_APART
+from exchanges.direct import DirectExchange
+from exchanges.topic import TopicExchange
+
+
+def test_an_exchange_adds_up_its_tallies():
+    """Messages, copies and those without a queue follow from how many queues each message reached."""
+    exchange = DirectExchange("e")
+    exchange.tally(3, "a").published += 10
+    exchange.tally(1, "b").published += 5
+    exchange.tally(0, "c").published += 2
+
+    assert (17, 35, 2) == (exchange.published_in, exchange.published_out, exchange.unroutable)
+
+
+def test_a_tally_is_found_again():
+    """Routes of the same width share a tally, whatever their keys, where keys are not told apart."""
+    exchange = DirectExchange("e")
+
+    assert exchange.tally(1, "a") is exchange.tally(1, "b")
+    assert exchange.tally(1, "a") is not exchange.tally(2, "a")
+    assert exchange.tally(1, "a").routing_key is None
+
+
+def test_exchanges_share_no_tallies():
+    """An exchange without messages owns no table, and none sees another's."""
+    one, other = DirectExchange("one"), DirectExchange("other")
+    one.tally(1, "a").published += 1
+
+    assert (1, 0) == (one.published_in, other.published_in)
+
+
+def test_topic_exchanges_tell_keys_apart_up_to_a_limit():
+    """Each of the first keys has a tally, those that come later share one; nothing is counted twice."""
+    exchange = TopicExchange("e")
+    for number in range(KEYS_TOLD_APART + 10):
+        exchange.tally(1, str(number)).published += 1
+
+    assert "0" == exchange.tally(1, "0").routing_key
+    assert exchange.tally(1, "new").routing_key is None
+    assert 10 == exchange.tally(1, "new").published
+    assert KEYS_TOLD_APART + 10 == exchange.published_in
+
+
+def test_bindings_are_counted():
+    """Every binding counts, also several to one destination."""
+    exchange = TopicExchange("e")
+    exchange.bind("q", "a")
+    exchange.bind("q", "b")
+    exchange.bind("r", "a")
+
+    assert 3 == exchange.binding_count
