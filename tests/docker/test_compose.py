@@ -190,3 +190,22 @@ def test_the_variable_of_the_dashboard_is_declared():
     used = set(re.findall(r"\$(\w+)", json.dumps(PANELS)))
 
     assert used <= {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
+
+
+TOLD = {
+    name: labels
+    for name, labels in re.findall(
+        r"^\| `(\w+)` \| \w+ \| ([^|]*) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE
+    )
+}
+
+
+@pytest.mark.parametrize("query", [query["expr"] for panel in PANELS for query in panel["targets"]])
+def test_every_metric_of_a_panel_is_told(query):
+    """Names are those of the generated page of metrics, and what is summed by are labels that they have."""
+    names = {name.removesuffix("_bucket") for name in re.findall(r"\b(?:rabbitmq|leveret)_\w+", query)}
+    by = {label for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(", ")}
+
+    assert names
+    assert names <= set(TOLD)
+    assert by - {"instance"} <= {label for name in names for label in re.findall(r"\w+", TOLD[name])}
