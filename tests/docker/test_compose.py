@@ -192,12 +192,9 @@ def test_the_variable_of_the_dashboard_is_declared():
     assert used <= {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
 
 
-TOLD = {
-    name: labels
-    for name, labels in re.findall(
-        r"^\| `(\w+)` \| \w+ \| ([^|]*) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE
-    )
-}
+TOLD = dict(
+    re.findall(r"^\| `(\w+)` \| \w+ \| ([^|]*) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+)
 
 
 @pytest.mark.parametrize("query", [query["expr"] for panel in PANELS for query in panel["targets"]])
