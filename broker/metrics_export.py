@@ -1,8 +1,8 @@
 """Writes down what the broker does, as files for analysis (driver). What is in them: docs/export.md.
 
 Every few seconds `metrics_snapshot.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
-are appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then it is
-renamed, so nobody ever sees half of one.
+are appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then
+it is renamed, so nobody ever sees half of one.
 
 Where writing fails, as on a full disk, the broker says so once and goes on without. What is counted goes on, so later
 rows make good what was not written, but for the events and times of that look. It is tried again every `RETRY_SECONDS`.

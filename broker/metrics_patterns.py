@@ -49,8 +49,8 @@ class Patterns:
                 if tally.routing_key is None:
                     self.missed += more
                 else:
-                    for pattern in self._trie.match(tally.routing_key):
-                        counts[pattern] = counts.get(pattern, 0) + more  # type: ignore[call-overload, index]
+                    for matched in self._trie.match(tally.routing_key):
+                        counts[matched] = counts.get(matched, 0) + more  # type: ignore[call-overload, index]
             if at % _STEP == _STEP - 1:
                 yield
 

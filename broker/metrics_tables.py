@@ -74,9 +74,7 @@ class QueueInterval(Row, kw_only=True):
     ready: Annotated[int, _gauge("waiting for a consumer", "messages")]
     unacked: Annotated[int, _gauge("delivered and not settled", "messages")]
     consumers: Annotated[int, _gauge("consumers")]
-    capacity: Annotated[
-        float, _gauge("share of the last seconds with room for an arrival at its consumers")
-    ]
+    capacity: Annotated[float, _gauge("share of the last seconds with room for an arrival at its consumers")]
     promised: Annotated[int, _gauge("that publishers wait for, until consumers say something", "messages")]
     alpha: Annotated[int, _gauge("in memory", "messages")]
     beta: Annotated[int, _gauge("position in memory, body paged out: transient ones", "messages")]
@@ -112,9 +110,7 @@ class QueueInterval(Row, kw_only=True):
     t_ab: Annotated[int, _counter("alpha became beta")]
     t_ag: Annotated[int, _counter("alpha became gamma")]
     t_to_delta: Annotated[int, _counter("beta or gamma became delta")]
-    t_from_delta: Annotated[
-        int, _counter("delta were read back; they count as beta or gamma then")
-    ]
+    t_from_delta: Annotated[int, _counter("delta were read back; they count as beta or gamma then")]
     t_unacked_out: Annotated[int, _counter("unacked ones lost their bodies in memory")]
 
 
@@ -131,9 +127,7 @@ class ExchangeInterval(Row, kw_only=True):
     unroutable_returned: Annotated[int, _counter("that had none and were returned")]
     unroutable_dropped: Annotated[int, _counter("that had none and were dropped")]
     fanout_sum: Annotated[int, _counter("copies: the number of queues, summed over messages")]
-    route_lookups: Annotated[
-        int, _counter("for which no connection remembered the route", "")
-    ]
+    route_lookups: Annotated[int, _counter("for which no connection remembered the route", "")]
 
 
 class TopicPattern(Row, kw_only=True):
@@ -144,9 +138,7 @@ class TopicPattern(Row, kw_only=True):
     pattern: Annotated[str, _key("the binding key")]
     since_ms: Annotated[int, _key("when the exchange was first seen in this run")]
     matches: Annotated[int, _counter("whose routing key it matched")]
-    error: Annotated[
-        int, _counter("not told apart by key: what `matches` may be short of")
-    ]
+    error: Annotated[int, _counter("not told apart by key: what `matches` may be short of")]
 
 
 class ConnInterval(Row, kw_only=True):

@@ -325,5 +325,5 @@ def test_a_broker_writes_down_what_clients_do(tmp_path):
     ]
     written = {"queue_interval", "exchange_interval", "node_interval", "event", "latency_hist"}
     assert written == set(rows) - {"conn_interval"}  # a connection that no look met has events only
-    assert {"confirm", "deliver", "loop_lag"} <= {row["metric"] for row in rows["latency_hist"]}
+    assert {"confirm", "deliver", "commit"} <= {row["metric"] for row in rows["latency_hist"]}
     assert set(rows) < set(TABLES)
