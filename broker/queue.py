@@ -82,6 +82,7 @@ class Queue:
         "durable",
         "exclusive_consumer",
         "exclusive_owner",
+        "final",
         "forwarded",
         "futile_pauses",
         "get_empty",
@@ -197,6 +198,8 @@ class Queue:
         self.got_ack = 0
         self.got_auto = 0
         self.get_empty = 0
+        self.final: QueueCounts | None = None
+        """What it had counted when it was deleted: what consumers ack afterwards is not added any more."""
         self.requeued = 0
         self.rejected = 0
         self.purged = 0
@@ -206,7 +209,9 @@ class Queue:
             self.meter = QueueMeter(turn.now, turn.clock(), durable=bool(qid))
 
     def counts(self) -> QueueCounts:
-        """What it has counted, also when it is deleted; between two turns."""
+        """What it has counted; between two turns."""
+        if self.final is not None:
+            return self.final
         auto = self.delivered_auto
         for consumer in self.consumers:
             if consumer.no_ack:

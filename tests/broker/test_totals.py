@@ -147,6 +147,23 @@ def test_a_reply_queue_counts_as_well():
     assert QueueCounts(published=1, delivered=1, delivered_auto=1) == queues(node)
 
 
+def test_acks_after_the_end_of_a_queue_change_nothing():
+    """The counts of a deleted queue stay as they were added to the totals."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    client.publish("q")
+    client.consume("q")
+    queue = node.vhosts["/"].queues["q"]
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+
+    client.send(make(Basic.Ack, 1, False))
+
+    assert 1 == queue.acked
+    assert 0 == queue.counts().acked == queues(node).acked
+    assert 1 == channels(node).acked
+
+
 def test_a_transaction_counts_acks_when_it_is_committed():
     """What is acked in a transaction that is rolled back has not been acked."""
     node = Node()
