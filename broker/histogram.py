@@ -65,8 +65,7 @@ class Histogram:
         counts[bucket] = counts.get(bucket, 0) + 1
         if not self.count or value < self.least:
             self.least = value
-        if value > self.greatest:
-            self.greatest = value
+        self.greatest = max(self.greatest, value)
         self.count += 1
         self.total += value
 

@@ -260,7 +260,9 @@ class Inbound:
                             queue.largest = max(queue.largest, total)
                     if not route.queues:  # type: ignore[union-attr]
                         channel.dropped += count  # type: ignore[union-attr]
-                    self._sizes.add(max(0, total - len(prefix) - 1), count)  # a body ends with the octet of its frame
+                    self._sizes.add(
+                        max(0, total - len(prefix) - 1), count
+                    )  # a body ends with the octet of its frame
                     channel.published += count  # type: ignore[union-attr]
                     route.tally.published += count  # type: ignore[union-attr]
                     confirms = channel.confirms  # type: ignore[union-attr]
