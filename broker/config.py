@@ -23,6 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 FRAME_MIN: Final = 4096
+METRICS_HOST, METRICS_PORT = "127.0.0.1", 15692
 _PERMISSIONS: Final = ("configure", "write", "read")
 
 
@@ -117,13 +118,17 @@ class ExportConfig(msgspec.Struct, frozen=True):
 
 
 class PrometheusConfig(msgspec.Struct, frozen=True):
-    """Where metrics and health are told; ``required``: a start without that fails."""
+    """Where metrics and health are told."""
 
     enabled: bool = True
-    host: str = "127.0.0.1"
-    port: int = 15692
+    host: str = METRICS_HOST
+    port: int = METRICS_PORT
     per_object: bool = False
-    required: bool = False
+
+    @property
+    def required(self) -> bool:
+        """Whether a start without that fails: somebody wants it at another place than the usual one."""
+        return (self.host, self.port) != (METRICS_HOST, METRICS_PORT)
 
 
 def _node_name() -> str:
@@ -273,8 +278,7 @@ class _Draft:
         parts["compatibility"] = Compatibility(**parts["compatibility"])
         parts["storage"] = StorageConfig(**parts["storage"])
         parts["export"] = ExportConfig(**parts["export"])
-        required = not parts["prometheus"].keys().isdisjoint(("host", "port"))
-        parts["prometheus"] = PrometheusConfig(**parts["prometheus"], required=required)
+        parts["prometheus"] = PrometheusConfig(**parts["prometheus"])
         parts["log"] = self._log(parts["log"], parts.get("data_dir", Path("var")))
         parts.setdefault("cluster_name", parts.get("node_name", _node_name()))
         parts.setdefault("node_name", _node_name())

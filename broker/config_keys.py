@@ -279,7 +279,7 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="Answer HTTP requests for metrics (docs/metrics.md) and health. RabbitMQ has a plugin to enable instead."),
     Key(name="prometheus.tcp.port", kind="int", default="15692", low=0, high=65535, attribute="prometheus.port",
         doc="The port for that; 0 picks a free one. If it is taken the broker starts without, unless the port or the "
-        "address was set."),
+        "address is another than the default."),
     Key(name="prometheus.tcp.ip", kind="string", default="127.0.0.1", attribute="prometheus.host",
         doc="The address for that. RabbitMQ's default is all interfaces; here there is no login, so mind who can "
         "reach it."),
@@ -322,7 +322,8 @@ UNSUPPORTED: Final[tuple[str, ...]] = (
     "trust_store.*", "credential_validator.*", "password_hashing_module", "default_password_hashing_*",
     "definitions.skip_if_unchanged", "definitions.hashing.*", "definitions.https.*", "definitions.tls.*",
     "management.*", "management_agent.*",
-    "prometheus.path", "prometheus.ssl.*", "prometheus.tcp.*", "prometheus.filter_*", "prometheus.authentication.*",
+    "prometheus.path", "prometheus.ssl.*", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
+    "prometheus.tcp.*_timeout", "prometheus.filter_*", "prometheus.authentication.*",
     # several nodes
     "cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
     "cluster_keepalive_interval", "cluster_queue_limit", "cluster_exchange_limit", "cluster_tags.*",

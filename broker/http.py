@@ -117,9 +117,7 @@ class Monitor:
         except UnusablePatternError as error:
             return web.Response(status=400, text=str(error))
         vhosts = frozenset(query.getall("vhost", [])) & frozenset(self._broker.vhosts)
-        asked = Asked(
-            frozenset(query.getall("family", [])), vhosts if "vhost" in query else None, matches
-        )
+        asked = Asked(frozenset(query.getall("family", [])), vhosts if "vhost" in query else None, matches)
         return await self._send(request, self._scraper.detailed(asked, await _process()))
 
     async def _send(
@@ -144,7 +142,9 @@ class Monitor:
                         await response.write(last)
                 await response.write_eof()
         except TimeoutError:
-            log.warning("a scrape of %s took longer than %.0f s and was given up", request.path, SCRAPE_SECONDS)
+            log.warning(
+                "a scrape of %s took longer than %.0f s and was given up", request.path, SCRAPE_SECONDS
+            )
             if request.transport is not None:
                 request.transport.abort()
         finally:

@@ -22,11 +22,10 @@ QUEUE_TYPES = (CLASSIC, QUORUM)
 MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
 REASONS = (EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT)
 TRANSITIONS = ("alpha_to_beta", "alpha_to_gamma", "to_delta", "from_delta", "limit_ram_acks")
-SIZE_LABELS = tuple(str(float(bound)) if bound < 1_000_000 else f"{bound:.0e}" for bound in SIZE_BOUNDS)
+SIZE_LABELS = tuple(str(float(bound)) if bound < 10**6 else f"{bound:.0e}" for bound in SIZE_BOUNDS)
 """As RabbitMQ writes them, which is what dashboards compare: 100.0 and 1e+06."""
-FASTEST, SLOWEST = 6, 26
+LATENCY_BITS = range(6, 27)
 """Latencies have buckets from 2**6 microseconds (64) to 2**26 (67 s), each twice the one before."""
-LATENCY_BITS = range(FASTEST, SLOWEST + 1)
 LATENCY_LABELS = tuple(str((1 << bits) / 1e6) for bits in LATENCY_BITS)
 
 
@@ -157,7 +156,9 @@ def _one(name: str, kind: str, text: str, value: Callable[[Node], float | None])
 def _protocol(name: str, kind: str, text: str, value: Callable[[Node], int]) -> Family:
     """A family of RabbitMQ's counters by protocol, of which there is one here."""
     labels = labels_text(("protocol",), (PROTOCOL,))
-    return Family(f"rabbitmq_global_{name}", kind, text, ("protocol",), lambda node: [("", labels, value(node))])
+    return Family(
+        f"rabbitmq_global_{name}", kind, text, ("protocol",), lambda node: [("", labels, value(node))]
+    )
 
 
 def _by_type(name: str, text: str, value: Callable[[QueueCounts], int]) -> Family:
@@ -210,20 +211,19 @@ def _build(_node: Node) -> list[Sample]:
 def _dead_letters(reason: str) -> Callable[[Node], list[Sample]]:
     names = ("queue_type", "dead_letter_strategy")
     return lambda node: [
-        ("", labels_text(names, (queue_type_label(kind), "at_most_once")), node.dead_letters.get((kind, reason), 0))
+        (
+            "",
+            labels_text(names, (queue_type_label(kind), "at_most_once")),
+            node.dead_letters.get((kind, reason), 0),
+        )
         for kind in QUEUE_TYPES
     ]
 
 
-def _message_sizes(node: Node) -> list[Sample]:
-    labels = labels_text(("protocol",), (PROTOCOL,))
-    below = list(accumulate(node.sizes))
-    return buckets(SIZE_LABELS, below[:-1], labels, below[-1], node.octets)
-
-
-def _commit_sizes(node: Node) -> list[Sample]:
-    below = list(accumulate(node.storage.sizes))
-    return buckets(SIZE_LABELS, below[:-1], "", below[-1], node.storage.octets)
+def _sizes(counts: Sequence[int], octets: int, labels: str = "") -> list[Sample]:
+    """A histogram of octets, as `totals.Sizes` has it."""
+    below = list(accumulate(counts))
+    return buckets(SIZE_LABELS, below[:-1], labels, below[-1], octets)
 
 
 def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
@@ -290,7 +290,7 @@ GLOBAL: tuple[Family, ...] = (
         for reason in REASONS
     ),
     Family("rabbitmq_message_size_bytes", HISTOGRAM, "Octets of the bodies of messages from publishers",
-           ("protocol", "le"), _message_sizes),
+           ("protocol", "le"), lambda n: _sizes(n.sizes, n.octets, labels_text(("protocol",), (PROTOCOL,)))),
 )  # fmt: skip
 
 CONNECTIONS_OPENED = (
@@ -380,7 +380,8 @@ OWN: tuple[Family, ...] = (
     _one("leveret_confirms_nacked_total", COUNTER, "Messages published and nacked",
          lambda n: n.channel.counts.nacked),
     Family("leveret_commit_seconds", HISTOGRAM, "Time that commits take", ("le",), lambda n: _latency(n.commit)),
-    Family("leveret_commit_size_bytes", HISTOGRAM, "Octets of commits", ("le",), _commit_sizes),
+    Family("leveret_commit_size_bytes", HISTOGRAM, "Octets of commits", ("le",),
+           lambda n: _sizes(n.storage.sizes, n.storage.octets)),
     _by_label("leveret_commit_messages_total", COUNTER,
               "Copies of messages written (paged: transient ones), and those settled before they had to be", "kind",
               lambda n: {"durable": n.storage.written, "paged": n.storage.paged, "early": n.storage.early}),

@@ -39,15 +39,18 @@ messages should reach that address.
 |---|---|
 | `/metrics` | everything, summed up over all queues, channels and connections |
 | `/metrics/per-object` | everything, with a series for each queue, channel, connection and exchange |
-| `/metrics/detailed?family=NAME` | only those groups (below), any number of them, with a series for each object; names begin with `rabbitmq_detailed_`. `vhost=NAME` (any number) and `queue=PATTERN` (RE2, found anywhere in the name) leave out others |
+| `/metrics/detailed?family=NAME` | only those groups (below), any number of them, with a series for each object |
 | `/healthz` | 200 while the process lives: its event loop is less than five seconds late |
 | `/readyz` | 200 while clients may connect, 503 with the reason while the broker starts or stops |
 
+Names in `/metrics/detailed` begin with `rabbitmq_detailed_` (`leveret_detailed_`). `vhost=NAME`, any number of them,
+and `queue=PATTERN` (RE2, found anywhere in the name) leave out other queues and exchanges.
+
 Metrics beginning with `rabbitmq_` are RabbitMQ's: the same names, types and labels, so that its Grafana dashboards
-(10991 and others) and alert rules work. Those that tell of the Erlang runtime are missing, except for its uptime, as are
-octets of ready messages, which nobody counts. Those beginning with `leveret_` are our own, and `python_*` tell of the
-interpreter. Counters begin with 0 at each start and never fall: what connections, channels and queues have counted stays
-when they are gone. Where objects are told apart a series ends with its object.
+(10991 and others) and alert rules work. Those that tell of the Erlang runtime are missing, except for its uptime, as
+are octets of ready messages, which nobody counts. Those beginning with `leveret_` are our own, and `python_*` tell of
+the interpreter. Counters begin with 0 at each start and never fall: what connections, channels and queues have counted
+stays when they are gone. Where objects are told apart a series ends with its object.
 
 Where objects are told apart `rabbitmq_queue_info` says in its labels of which type each queue is (`queue_type`).
 

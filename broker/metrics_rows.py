@@ -81,7 +81,6 @@ class ConnectionRow(NamedTuple):
     levels: ConnectionLevels
 
 
-
 def queue_levels(queue: Queue) -> QueueLevels:
     """How a queue is now; nothing is left of one that is deleted."""
     if queue.deleted:
@@ -105,22 +104,23 @@ def queue_levels(queue: Queue) -> QueueLevels:
             ready_ram += part.ready_count
             unacked_ram += part.unacked_count
     return QueueLevels(
-        ready,
-        unacked,
-        len(queue.consumers),
-        ready_ram,
-        unacked_ram,
-        octets,
-        *states,
-        promises,
+        ready=ready,
+        unacked=unacked,
+        consumers=len(queue.consumers),
+        ready_ram=ready_ram,
+        unacked_ram=unacked_ram,
+        octets_ram=octets,
+        alpha=states[0],
+        beta=states[1],
+        gamma=states[2],
+        delta=states[3],
+        promises=promises,
     )
 
 
 def queue_row(queue: Queue) -> QueueRow:
     """A queue."""
-    return QueueRow(
-        queue.counts(), queue_levels(queue), transitions_of(queue.store), queue.consumer_capacity
-    )
+    return QueueRow(queue.counts(), queue_levels(queue), transitions_of(queue.store), queue.consumer_capacity)
 
 
 def channel_row(channel: Channel) -> ChannelRow:

@@ -19,9 +19,8 @@ from broker.metrics_node import (
     Identity,
     Node,
     Process,
-    queue_type_label,
 )
-from broker.metrics_text import GAUGE, columns, family, labels_text, series, sums
+from broker.metrics_text import GAUGE, Column, columns, family, labels_text, sums
 from broker.metrics_walk import Asked, Measured, Walk
 from broker.queue import Queue
 from broker.vhost import VHost
@@ -78,7 +77,9 @@ class Scraper:
         walk = Walk(self._broker)
         yield from walk.everything()
         node = walk.node(self._identity, "aggregated", process)
-        yield from _of_node(node, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN))
+        yield from _of_node(
+            node, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
+        )
         for queues in QUEUES:
             yield sums(queues.prefix, queues.columns, walk.queue)
         for channels in CHANNELS:
@@ -104,7 +105,7 @@ class Scraper:
             if exchanges.always:
                 yield from columns(exchanges.prefix, exchanges.columns, rows)
 
-    def detailed(self, asked: Asked, process: Process) -> Iterator[str]:
+    def detailed(self, asked: Asked, process: Process) -> Iterator[str]:  # noqa: C901 - one kind after the other
         """What was asked for, with a series for each object; names begin with `rabbitmq_detailed_`."""
         names = asked.families
         if "queue_metrics" in names:
@@ -155,10 +156,7 @@ def _detailed(prefix: str) -> str:
 def _queue_info(prefix: str, queues: Sequence[tuple[str, Queue]]) -> Iterator[str]:
     """What kind of queue each is, in labels."""
     text = "1 for each queue, with its type; there is one node, which leads"
-    labels = [
-        f'{labels},queue_type="{queue_type_label(queue.type)}",membership="leader"' for labels, queue in queues
-    ]
-    return series(f"{prefix}queue_info", GAUGE, text, [(each, 1) for each in labels])
+    return columns(prefix, (Column("queue_info", GAUGE, text, lambda _: 1),), queues)
 
 
 def _exchange_rows(vhosts: Iterable[VHost]) -> list[tuple[str, Exchange]]:

@@ -36,7 +36,7 @@ class Column(NamedTuple, Generic[T]):
 
 
 def escape(text: str) -> str:
-    """The value of a label as it is written between the quotes; octets that are no UTF-8 are shown as `\\xff`."""
+    """The value of a label as it is written between the quotes; octets that are no UTF-8 are shown by their numbers."""
     if not text.isascii():
         text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
@@ -63,19 +63,6 @@ def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
     return head(name, kind, text) + "".join(lines) if lines else ""
 
 
-def series(name: str, kind: str, text: str, samples: Sequence[tuple[str, float | None]]) -> Iterator[str]:
-    """A family of many samples, labels and values, in pieces of `LINES`."""
-    start = f"{name}{{"
-    begun = False
-    for at in range(0, len(samples), LINES):
-        some = samples[at : at + LINES]
-        lines = [f"{start}{labels}}} {value}\n" for labels, value in some if value is not None]
-        if lines and not begun:
-            begun = True
-            lines.insert(0, head(name, kind, text))
-        yield "".join(lines)
-
-
 def columns(prefix: str, shown: Iterable[Column[T]], rows: Sequence[tuple[str, T]]) -> Iterator[str]:
     """Families with a sample for each row, in pieces of `LINES`; rows are labels and objects."""
     for column in shown:
@@ -84,13 +71,11 @@ def columns(prefix: str, shown: Iterable[Column[T]], rows: Sequence[tuple[str, T
             prefix + column.name,
             column.kind,
             column.text,
-            ([(labels, value(row)) for labels, row in rows[at : at + LINES]] for at in range(0, len(rows), LINES)),
+            (
+                [(labels, value(row)) for labels, row in rows[at : at + LINES]]
+                for at in range(0, len(rows), LINES)
+            ),
         )
-
-
-def series(name: str, kind: str, text: str, samples: Sequence[tuple[str, float | None]]) -> Iterator[str]:
-    """A family of many samples, labels and values, in pieces of `LINES`."""
-    return _pieces(name, kind, text, (samples[at : at + LINES] for at in range(0, len(samples), LINES)))
 
 
 def _pieces(
@@ -108,14 +93,18 @@ def _pieces(
 
 def sums(prefix: str, shown: Iterable[Column[T]], total: T) -> str:
     """Families with one sample each, for all objects together."""
-    return "".join([
-        family(prefix + column.name, column.kind, column.text, [("", "", column.value(total))])
-        for column in shown
-        if column.adds_up
-    ])
+    return "".join(
+        [
+            family(prefix + column.name, column.kind, column.text, [("", "", column.value(total))])
+            for column in shown
+            if column.adds_up
+        ]
+    )
 
 
-def buckets(bounds: Iterable[str], below: Iterable[int], labels: str, count: int, total: float) -> list[Sample]:
+def buckets(
+    bounds: Iterable[str], below: Iterable[int], labels: str, count: int, total: float
+) -> list[Sample]:
     """The samples of one histogram.
 
     Args:

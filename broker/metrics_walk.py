@@ -14,7 +14,7 @@ from broker.channel import Channel
 from broker.connection import Connection
 from broker.histogram import Histogram, Latency
 from broker.metrics_columns import CHANNEL_LABELS, CONNECTION_LABELS, QUEUE_LABELS
-from broker.metrics_node import Churn, Held, Identity, Node, Process, Resources, Storage
+from broker.metrics_node import Churn, Held, Identity, Node, Process, Resources, Storage, queue_type_label
 from broker.metrics_rows import (
     ChannelLevels,
     ChannelRow,
@@ -140,7 +140,9 @@ class Walk:
         totals = broker.turn.totals
         self.by_type = dict(totals.queues)
         gone = QueueRow(QueueCounts(lost=totals.lost), QueueLevels(), dict(totals.transitions))
-        self.queue = all_queues([gone, *[QueueRow(each, QueueLevels(), {}) for each in self.by_type.values()]])
+        self.queue = all_queues(
+            [gone, *[QueueRow(each, QueueLevels(), {}) for each in self.by_type.values()]]
+        )
         self.channel = ChannelRow(totals.channels, ChannelLevels())
         self.connection = ConnectionRow(totals.connections, ConnectionLevels())
         vhosts = asked.vhosts_of(broker)
@@ -172,7 +174,10 @@ class Walk:
                 for queue, row in zip(queues, rows, strict=True):
                     if not queue.deleted:
                         labels = labels_text(QUEUE_LABELS, (queue.vhost, queue.name))
-                        self.shown_queues.append((labels, queue))
+                        kind = labels_text(
+                            ("queue_type", "membership"), (queue_type_label(queue.type), "leader")
+                        )
+                        self.shown_queues.append((f"{labels},{kind}", queue))
                         self.queue_rows.append((labels, row))
             yield ""
         for queues in _steps(self._replies):
@@ -204,7 +209,9 @@ class Walk:
         for connections in _steps(self._connections):
             rows = [connection_row(each) for each in connections]
             self.connection = all_connections([self.connection, *rows])
-            states = [connection_state(each, alarm, now) for each in connections if each.paced_at != float("inf")]
+            states = [
+                connection_state(each, alarm, now) for each in connections if each.paced_at != float("inf")
+            ]
             self._paced += states.count("flow")
             if self._keeps_rows:
                 labels = [labels_text(CONNECTION_LABELS, (each.name,)) for each in connections]

@@ -85,6 +85,7 @@ class Queue:
         "exclusive_consumer",
         "exclusive_owner",
         "expired",
+        "final",
         "forwarded",
         "futile_pauses",
         "get_empty",
@@ -200,6 +201,8 @@ class Queue:
         self.got_ack = 0
         self.got_auto = 0
         self.get_empty = 0
+        self.final: QueueCounts | None = None
+        """What it had counted when it was deleted: what consumers ack afterwards is not added any more."""
         self.requeued = 0
         self.rejected = 0
         self.purged = 0
@@ -214,7 +217,9 @@ class Queue:
             self.meter = QueueMeter(turn.now, turn.clock())
 
     def counts(self) -> QueueCounts:
-        """What it has counted, also when it is deleted; between two turns."""
+        """What it has counted; between two turns."""
+        if self.final is not None:
+            return self.final
         auto = self.delivered_auto
         for consumer in self.consumers:
             if consumer.no_ack:

@@ -238,8 +238,13 @@ class VHost:
             queue.exclusive_owner.exclusive_queues.pop(queue.name, None)
         for consumer in queue.delete():
             consumer.channel.consumer_cancelled(consumer)
-        self._turn.totals.queue_deleted(queue.type, queue.counts(), transitions_of(queue.store))
+        self._keep_counts(queue)
         return count
+
+    def _keep_counts(self, queue: Queue) -> None:
+        """Add what a deleted queue has counted to the totals."""
+        queue.final = counts = queue.counts()
+        self._turn.totals.queue_deleted(queue.type, counts, transitions_of(queue.store))
 
     def consumer_left(self, queue: Queue) -> None:
         """A consumer was cancelled: an auto-delete queue goes with its last one."""
@@ -294,7 +299,7 @@ class VHost:
         """The direct reply-to consumer went."""
         del self.reply_queues[queue.name]
         queue.delete()
-        self._turn.totals.queue_deleted(queue.type, queue.counts(), {})
+        self._keep_counts(queue)
         self.router.generation += 1
 
     def default_destination(self, routing_key: str) -> tuple[Queue, ...]:

@@ -39,7 +39,14 @@ class Running:
         self.data_dir = tmp_path / "data"
         self.address = ("", 0)  # the first
         self.addresses: list[tuple[str, int]] = []
-        serve = ("serve", "--data-dir", str(self.data_dir), "--set", "listeners.tcp.1=127.0.0.1:0", *UNWATCHED)
+        serve = (
+            "serve",
+            "--data-dir",
+            str(self.data_dir),
+            "--set",
+            "listeners.tcp.1=127.0.0.1:0",
+            *UNWATCHED,
+        )
         words = [*before, *command(*serve, *arguments, program=program)]
         if files is not None:
             words = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *words]

@@ -9,6 +9,7 @@ from broker.config import (
     Config,
     ConfigError,
     Listener,
+    PrometheusConfig,
     TopicPermissionConfig,
     UserConfig,
     effective,
@@ -306,6 +307,18 @@ def test_a_key_for_later_is_a_warning(key):
     config = load(settings=[f"{key}=1"])
 
     assert (f"--set: {key} is not supported by this release; ignored",) == config.warnings
+
+
+def test_where_metrics_are_told():
+    """The address and whether objects are told apart; where it is not the usual place it has to be there."""
+    assert [False, True, True] == [
+        each.required for each in (PrometheusConfig(), PrometheusConfig(port=0), PrometheusConfig(host="::1"))
+    ]
+    assert PrometheusConfig() == load().prometheus
+    assert PrometheusConfig(enabled=False) == load(settings=["prometheus.enabled=false"]).prometheus
+    assert PrometheusConfig(port=0) == load(settings=["prometheus.tcp.port=0"]).prometheus
+    settings = ["prometheus.tcp.ip=::1", "prometheus.return_per_object_metrics=true"]
+    assert PrometheusConfig(host="::1", per_object=True) == load(settings=settings).prometheus
 
 
 def test_a_consumer_timeout_is_silent():

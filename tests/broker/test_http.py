@@ -54,7 +54,9 @@ async def ask(monitor):
         yield get
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics"])
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics"]
+)
 async def test_metrics_are_text_that_prometheus_reads(node, ask, path):
     """Each endpoint answers in the text format, and says which it is."""
     Client(node).declare("q")
@@ -107,7 +109,11 @@ async def test_what_is_asked_for_in_detail(node, ask, query, shown):
 
 @pytest.mark.parametrize(
     ("query", "reason"),
-    [("queue=(", "Invalid 'queue' regex"), ("queue=a&queue=b", "Only one"), (f"queue={'a' * 600}", "too long")],
+    [
+        ("queue=(", "Invalid 'queue' regex"),
+        ("queue=a&queue=b", "Only one"),
+        (f"queue={'a' * 600}", "too long"),
+    ],
 )
 async def test_what_cannot_be_asked_for(ask, query, reason):
     """A pattern that is none, or several, is a bad request."""
@@ -128,7 +134,7 @@ async def test_health(node, ask):
     assert (200, '{"status": "ok"}') == (await ask("/healthz"))[:2]
     assert (200, '{"status": "ok"}') == (await ask("/readyz"))[:2]
 
-    node.clock.now += STALL_SECONDS + TICK_SECONDS
+    node.clock.now += STALL_SECONDS + TICK_SECONDS + 0.01
     status, text, _ = await ask("/healthz")
     assert (503, True) == (status, "the event loop is 5.0 s late" in text)
 
@@ -218,6 +224,7 @@ def program_with_port(tmp_path, port: int) -> list[str]:
     script.write_text(
         "import functools\n"
         "from broker import cli, config\n"
+        f"config.METRICS_PORT = {port}\n"
         f"config.PrometheusConfig = functools.partial(config.PrometheusConfig, port={port})\n"
         "cli.main()\n"
     )
@@ -228,7 +235,11 @@ def test_a_port_that_was_asked_for_has_to_be_free(tmp_path):
     """Who has set it gets one line and 69 if it is taken."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        settings = ("listeners.tcp.1=127.0.0.1:0", f"data_dir={tmp_path / 'data'}", f"prometheus.tcp.port={port}")
+        settings = (
+            "listeners.tcp.1=127.0.0.1:0",
+            f"data_dir={tmp_path / 'data'}",
+            f"prometheus.tcp.port={port}",
+        )
         words = [word for setting in settings for word in ("--set", setting)]
         done = subprocess.run(
             command("serve", *words),

@@ -18,7 +18,13 @@ def test_the_page_names_what_is_shown():
     Client(node).declare("q")
     process, scraper = Process(1, 2, 0.0, 0.0), Scraper(node, Identity("n", "c", "i"))
     answers = [Scraped(scraper.aggregated(process)), Scraped(scraper.per_object(process))]
-    types = [line.split()[2] for each in answers for line in each.text.splitlines() if line.startswith("# TYPE ")]
-    elsewhere = {"rabbitmq_queue_info", "rabbitmq_cluster_exchange_name", "rabbitmq_disk_space_available_bytes"}
+    types = [
+        line.split()[2] for each in answers for line in each.text.splitlines() if line.startswith("# TYPE ")
+    ]
+    elsewhere = {
+        "rabbitmq_queue_info",
+        "rabbitmq_cluster_exchange_name",
+        "rabbitmq_disk_space_available_bytes",
+    }
 
     assert set(types) - elsewhere == set(NAME.findall(render())) - elsewhere

@@ -21,7 +21,9 @@ def channels(node: Node) -> ChannelCounts:
 def queues(node: Node) -> QueueCounts:
     """The same of classic queues."""
     live = [queue.counts() for vhost in node.vhosts.values() for queue in vhost.queues.values()]
-    return QueueCounts(*map(sum, zip(node.turn.totals.queues.get("classic", QueueCounts()), *live, strict=True)))
+    return QueueCounts(
+        *map(sum, zip(node.turn.totals.queues.get("classic", QueueCounts()), *live, strict=True))
+    )
 
 
 @given(st.lists(st.tuples(SIZES, st.integers(1, 3))), st.lists(st.lists(SIZES, min_size=1)))
@@ -41,7 +43,13 @@ def test_sizes_are_counted_alike_one_by_one_and_in_runs(runs, lists):
     assert [] == [each for each in lists if each]
 
 
-@given(st.lists(st.tuples(st.sampled_from(("classic", "quorum")), st.lists(st.integers(0, 9), min_size=11, max_size=11))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("classic", "quorum")), st.lists(st.integers(0, 9), min_size=11, max_size=11)
+        )
+    )
+)
 def test_what_is_gone_is_added_up_by_type(gone):
     """The counts of deleted queues are the sums by type, number by number."""
     totals = Totals()
@@ -145,6 +153,23 @@ def test_a_reply_queue_counts_as_well():
 
     assert ChannelCounts(published=1, delivered_auto=1) == channels(node)
     assert QueueCounts(published=1, delivered=1, delivered_auto=1) == queues(node)
+
+
+def test_acks_after_the_end_of_a_queue_change_nothing():
+    """The counts of a deleted queue stay as they were added to the totals."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    client.publish("q")
+    client.consume("q")
+    queue = node.vhosts["/"].queues["q"]
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+
+    client.send(make(Basic.Ack, 1, False))
+
+    assert 1 == queue.acked
+    assert 0 == queue.counts().acked == queues(node).acked
+    assert 1 == channels(node).acked
 
 
 def test_a_transaction_counts_acks_when_it_is_committed():

@@ -4,6 +4,8 @@ Each of its panels multiplies a metric of the broker by the series that says whi
 one's labels. The lists say which metrics are asked for in which shape; `EXPRESSIONS` writes them out.
 """
 
+from itertools import pairwise
+
 TARGET_LABELS = {"instance", "job", "namespace"}
 """Labels that Prometheus itself gives to everything it scrapes."""
 
@@ -80,7 +82,7 @@ def _bucket(bound: str) -> str:
 def _shares() -> list[str]:
     """How many of all messages are of each size."""
     whole = _bucket("+Inf")
-    between = zip(SIZE_BOUNDS, SIZE_BOUNDS[1:], strict=False)
+    between = pairwise(SIZE_BOUNDS)
     return [
         f"{_bucket(SIZE_BOUNDS[0])} / {whole}",
         *[f"({_bucket(upper)} - {_bucket(lower)}) / {whole}" for lower, upper in between],
@@ -91,8 +93,10 @@ EXPRESSIONS = (
     *[f"sum({metric} * {_OF_CLUSTER})" for metric in SUMS],
     *[f"sum(irate({metric}[1m]) * {_OF_CLUSTER})" for metric in SUMS_OF_RATES],
     f"count({_CHOSEN})",
-    "rabbitmq_erlang_uptime_seconds * on(instance, job) group_left(rabbitmq_version, erlang_version) "
-    f"rabbitmq_build_info * {_OF_NODE}",
+    (
+        "rabbitmq_erlang_uptime_seconds * on(instance, job) group_left(rabbitmq_version, erlang_version) "
+        f"rabbitmq_build_info * {_OF_NODE}"
+    ),
     f"(rabbitmq_resident_memory_limit_bytes * {_OF_NODE}) - (rabbitmq_process_resident_memory_bytes * {_OF_NODE})",
     *[f"({first} - {second}) * {_OF_NODE}" for first, second in HEADROOM],
     *[f"sum({metric} * {_OF_NODE}) by(rabbitmq_node)" for metric in SUMS_BY_NODE],
@@ -109,7 +113,9 @@ EXPRESSIONS = (
 VARIABLES = (
     "label_values(rabbitmq_identity_info, namespace)",
     'label_values(rabbitmq_identity_info{namespace=""}, rabbitmq_cluster)',
-    'label_values(rabbitmq_identity_info{namespace="", rabbitmq_cluster="c", '
-    'rabbitmq_endpoint!="memory-breakdown"}, rabbitmq_endpoint)',
+    (
+        'label_values(rabbitmq_identity_info{namespace="", rabbitmq_cluster="c", '
+        'rabbitmq_endpoint!="memory-breakdown"}, rabbitmq_endpoint)'
+    ),
 )
 """What fills the lists to choose from."""

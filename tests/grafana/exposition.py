@@ -32,7 +32,7 @@ class Scraped:
                 assert key not in self.samples, key
                 self.samples[key] = sample.value
 
-    def value(self, name: str, **labels: str) -> float:
+    def value(self, name: str, /, **labels: str) -> float:
         """The value of one series, all of whose labels are given."""
         return self.samples[name, tuple(sorted(labels.items()))]
 
@@ -43,7 +43,9 @@ class Scraped:
     def kind(self, name: str) -> str:
         """The type of the family that a sample belongs to."""
         return next(
-            family.type for family in self.families.values() if any(name == each.name for each in family.samples)
+            family.type
+            for family in self.families.values()
+            if any(name == each.name for each in family.samples)
         )
 
     def changed(self, earlier: "Scraped") -> Mapping[str, float]:
