@@ -246,7 +246,9 @@ class Queue:
                 message.refused()  # type: ignore[attr-defined]
                 message.accepted()  # type: ignore[attr-defined] # refused before: only its copy here counts no more
         if self.awaiting is not None:
-            known = {key for consumer in self.consumers for _, key in consumer.channel.unacked.values()}
+            known: set[object] = {
+                key for consumer in self.consumers for _, key in consumer.channel.unacked.values()
+            }
             torn = [each for each in self.awaiting.handed if each is not None and each not in known]
             self.awaiting.refuse_light([*self.awaiting.split(self.acks)[1], *torn])
             self.awaiting.refuse_all()

@@ -59,7 +59,7 @@ class ConsumerAckQueue:
         self._ready_light: dict[int, Awaited] = {}
         self._unacked: dict[int, Awaited] = {}
         self.handed: Sequence[Awaited | None] = ()
-        """Promises of the last delivery that nothing is kept of: its channel knows them, unless an error prevented it."""
+        """Promises of the last delivery that nothing is kept of; its channel knows them, if no error prevented it."""
         # counters
         self.light_count = 0
         """Messages that were delivered, are kept no more, and have no verdict yet."""
@@ -330,9 +330,7 @@ class ConsumerAckQueue:
         self.inner.set_lazy(lazy=lazy)
 
 
-def _note(
-    table: dict[int, Awaited], seq_ids: Sequence[int], promises: Sequence[Awaited | None]
-) -> None:
+def _note(table: dict[int, Awaited], seq_ids: Sequence[int], promises: Sequence[Awaited | None]) -> None:
     """Remember what was promised of messages."""
     pairs = zip(seq_ids, promises, strict=True)
     if all(promises):
