@@ -6,6 +6,7 @@ from confirm_table.cells import ACK, DLX, LATE, LIGHT, MODES, TTL, Stage
 from broker.amqp.commands import Basic, Channel, Confirm, make
 from broker.consumer import Consumer
 from broker.queue import Queue
+from storage.consumer_ack import ConsumerAckQueue
 
 modes = pytest.mark.parametrize("mode", MODES)
 late_modes = pytest.mark.parametrize("mode", LATE)
@@ -217,8 +218,11 @@ def test_an_error_tears_a_delivery_from_its_channel(
         stage.publish()
     assert ["nack 3"] == stage.verdicts()
     assert (0, 1) == stage.counts()
-    stage.ack(1)
-    assert ["ack 2"] == stage.verdicts()
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumerAckQueue, "ack", _broken)
+        stage.ack(1)
+    assert ["nack 2"] == stage.verdicts()
+    assert (0, 0) == stage.counts()
 
 
 def _broken(*_args: object, **_options: object) -> None:
