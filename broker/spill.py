@@ -16,7 +16,7 @@ from broker.amqp.properties import delivery_mode
 from broker.queue import Queue
 from broker.route import PERSISTENT_MODE
 from storage.backing_queue import BackingQueue, Batch
-from storage.message import Message, Moved, Persistent
+from storage.message import Message, Moved, moving
 from storage.priorities import PriorityQueue, parts
 from storage.variable_queue import VariableQueue
 
@@ -100,13 +100,12 @@ class Spill:
         copies: list[Message] = []
         left = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
-            if delivery_mode(message.header) != PERSISTENT_MODE:
-                left.append(seq_id)
-            elif len(message.content) >= self._file_from:
-                copies.append(Moved(message, None, 0, 1, partial(self.queue.let_go, seq_id)))
-            else:
-                copies.append(Persistent(message.address, message.content, message.channel_id, None, 0, 1))
-                left.append(seq_id)
+            if delivery_mode(message.header) == PERSISTENT_MODE:
+                copy = moving(message, 1, self._file_from, partial(self.queue.let_go, seq_id))
+                copies.append(copy)
+                if isinstance(copy, Moved):
+                    continue  # the original stays until then
+            left.append(seq_id)
         if copies:
             store.publish(copies, persistent=True, expires=expires)
             self._turned += len(copies)
