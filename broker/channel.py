@@ -271,15 +271,15 @@ class Channel:
         queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.default_destination(routing_key)
-        plain = self.tx is None and bool(queues or not bits & 1) and not any(map(_may_refuse, queues))
-        kind: type[Route] = Route
-        if self.confirms is not None:
-            awaited = [queue.awaits_consumers for queue in queues]
-            if any(awaited):
-                kind = AwaitedRoute
-                plain = plain and all(
-                    awaited
-                )  # queues that wait and queues that do not get different messages
+        # Queues that wait for consumers get other messages than those that do not.
+        waits = set() if self.confirms is None else {queue.awaits_consumers for queue in queues}
+        plain = (
+            self.tx is None
+            and bool(queues or not bits & 1)
+            and len(waits) < 2
+            and not any(map(_may_refuse, queues))
+        )
+        kind = AwaitedRoute if waits == {True} else Route
         return kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:

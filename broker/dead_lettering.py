@@ -24,7 +24,7 @@ from broker.route import PERSISTENT_MODE, offer, saved_among
 from broker.rules import REJECTED
 from confirm.promise import Promise, Publisher
 from exchanges.base import Exchange, Headers
-from storage.message import Awaited, Message, Moved, Persistent
+from storage.message import Awaited, Message, Moved, Persistent, moving
 
 
 class DeadLettering:
@@ -112,19 +112,13 @@ class DeadLettering:
     ) -> bool:
         """Put a dead letter into the line to its queues; false if the original has to stay until it is safe."""
         copy = Message(letter.address, letter.message_content, original.channel_id)
-        waits = False
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
             publisher, seq_no = _joined(original)
-            if seq_id >= 0 and len(copy.content) >= self._file_from:
-                copy = Moved(copy, publisher, seq_no, len(durable), partial(queue.let_go, seq_id))
-                waits = True
-            else:
-                copy = Persistent(
-                    copy.address, copy.content, copy.channel_id, publisher, seq_no, len(durable)
-                )
+            on_safe = partial(queue.let_go, seq_id) if seq_id >= 0 else None
+            copy = moving(copy, len(durable), self._file_from, on_safe, publisher=publisher, seq_no=seq_no)
         self._line.extend([(target, copy, promise) for target in targets])
-        return not waits
+        return not isinstance(copy, Moved)
 
 
 def _joined(original: Message) -> tuple[Publisher | None, int]:

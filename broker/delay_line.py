@@ -34,7 +34,7 @@ from storage.delayed import (
     unpack_row,
 )
 from storage.errors import DamagedError
-from storage.message import Message, Moved, Persistent
+from storage.message import Message, Moved, Persistent, moving
 
 log = logging.getLogger("leveret.storage")
 
@@ -296,17 +296,14 @@ class DelayLine:
     def _spread(self, queues: Sequence[Queue], message: Message, due: Due, *, persistent: bool) -> bool:
         """Put a message into its queues; false if its row has to stay until its body is in a file."""
         durable = saved_among(queues, persistent=persistent)
-        is_safe = True
         if durable:
-            copies = len(durable)
-            if self._disk is not None and len(message.content) >= self._disk.file_from:
-                message = Moved(message, None, 0, copies, partial(self._moved, due))
-                self._moving += 1
-                is_safe = False
-            else:
-                message = Persistent(message.address, message.content, message.channel_id, None, 0, copies)
+            disk = self._disk
+            file_from, on_safe = (0, None) if disk is None else (disk.file_from, partial(self._moved, due))
+            message = moving(message, len(durable), file_from, on_safe)
+        stays = isinstance(message, Moved)
+        self._moving += stays
         offer(queues, message)
-        return is_safe
+        return not stays
 
     def _moved(self, due: Due) -> None:
         """A message whose row had to stay is safe in its queues."""

@@ -50,8 +50,9 @@ class Node(Protocol):
     max_message_size: int
     consumer_max: int | None
     consumer_timeout: int
-    confirm_timeout: float
     """How many ms a delivery may stay unacked where nothing else is said; 0 for ever."""
+    confirm_timeout: float
+    """How many seconds a publish may be without a verdict; 0 for ever."""
     topic_max_hash: int
     global_qos: bool
     transient_denied: bool

@@ -311,11 +311,20 @@ class Queue:
                 message.refused()  # type: ignore[attr-defined]
                 message.accepted()  # type: ignore[attr-defined] # refused before: only its copy here counts no more
         if self.awaiting is not None:
-            self.awaiting.refuse_light(self.awaiting.split(self.acks)[1])
-            self.awaiting.refuse_all()
+            self._give_up_promises(self.awaiting)
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
+
+    def _give_up_promises(self, awaiting: ConsumerAckQueue) -> None:
+        """Refuse all that is kept, and of what is not the acks that are forgotten and what reached no channel."""
+        acked = awaiting.split(self.acks)[1]
+        known: set[object] = {*acked}
+        for consumer in self.consumers:
+            known.update([key for _, key in consumer.channel.unacked.values()])
+        torn = [promise for promise in awaiting.handed if promise is not None and promise not in known]
+        awaiting.refuse_light([*acked, *torn])
+        awaiting.refuse_all()
 
     def __repr__(self) -> str:
         """Name the queue and its vhost."""

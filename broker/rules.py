@@ -364,6 +364,11 @@ class Rules:
         self._octets = 0
         self._returned.clear()
 
+    @property
+    def is_discarding(self) -> bool:
+        """Whether messages that were rejected wait for their bodies, or for the next run."""
+        return bool(self._leaving)
+
     def _let_leave(self) -> bool:
         """Discard what was rejected; true if the budget ran out."""
         leaving, backing = self._leaving, self._queue.backing

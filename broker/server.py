@@ -40,7 +40,7 @@ from broker.metrics_snapshot import client_name
 from broker.parameters import Parameters
 from broker.queue import Queue
 from broker.rounds import Round
-from broker.spill import Spill
+from broker.spill import STEP_OCTETS, Spill
 from broker.ticks import TICK_SECONDS, Ticks
 from broker.transport import SocketDriver
 from broker.turn import Turn
@@ -309,10 +309,14 @@ class Server:
             log.info("recovered %d delayed messages", delayed)
         await self._stored()
 
-    async def _stored(self) -> bool:
-        """Wait until everything that is noted now is on disk; false if that is full."""
+    async def _stored(self, *, files: bool = False) -> bool:
+        """Wait until everything that is noted now is on disk; false if that is full.
+
+        `files`: bodies included that go to files of their own.
+        """
         stored: asyncio.Future[bool] = self._loop.create_future()
-        self.journal.when_safe(stored.set_result)
+        wait = self.journal.when_all_safe if files else self.journal.when_safe
+        wait(stored.set_result)
         self.run_turn()
         return await stored
 
@@ -376,17 +380,22 @@ class Server:
         ]
         if spills:
             log.info("putting on disk what publishers wait for: messages=%d", sum(s.left for s in spills))
+        journal = disk.journal
+        noted = 0
         for spill in spills:
             while spill.left:
-                left = sum(each.left for each in spills)
-                if spill.step():
-                    if not await self._stored():
-                        return left
-                else:
+                before = spill.left
+                if not spill.step():
                     read = self._loop.create_future()
                     spill.queue.after_next_run(partial(read.set_result, None))
                     await read
-        return 0
+                    continue
+                noted += before - spill.left
+                if journal.octets + journal.octets_in_files >= STEP_OCTETS:
+                    if not await self._stored(files=True):
+                        return noted + sum(each.left for each in spills)
+                    noted = 0
+        return 0 if await self._stored(files=True) else noted
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no socket is left, but no longer than that."""

@@ -16,7 +16,7 @@ from broker.amqp.properties import delivery_mode
 from broker.queue import Queue
 from broker.route import PERSISTENT_MODE
 from storage.backing_queue import BackingQueue, Batch
-from storage.message import Message, Moved, Persistent
+from storage.message import Message, Moved, moving
 from storage.priorities import PriorityQueue, parts
 from storage.variable_queue import VariableQueue
 
@@ -31,7 +31,7 @@ class Spill:
     """One durable queue, or one level of it, on its way to disk.
 
     Args:
-        queue: nobody consumes from it or publishes to it any more, and nothing of it is unacked.
+        queue: nobody consumes from it or publishes to it any more; nothing of it is unacked but what it discards.
         part: what of it is turned round (see `storage.priorities.parts`).
         file_from: octets from which a content is written to a file of its own.
 
@@ -42,8 +42,8 @@ class Spill:
         self._store = queue.store
         self._part = part
         self._file_from = file_from
-        self.left = part.ready_count
-        """Messages that have not had their turn."""
+        self.left = part.ready_count + self._is_discarding
+        """Messages that have not had their turn; at least 1 while others wait to become dead letters."""
         self._turned = 0
         """Those that have, and are behind them."""
         self._watermark = 0
@@ -56,11 +56,18 @@ class Spill:
             for part in parts((queue.store,)):
                 yield cls(queue, part, file_from)
 
-    def step(self) -> bool:
-        """Move some messages; false if the next one has to be read first: the queue is touched when it is here.
+    @property
+    def _is_discarding(self) -> bool:
+        """Whether what consumers have rejected waits to be read: it becomes dead letters before the stop."""
+        return self.queue.rules is not None and self.queue.rules.is_discarding
 
-        The caller owes a commit after each step, or all of the queue would be in memory.
+    def step(self) -> bool:
+        """Move some messages; false if something has to be read first: the queue is touched when it is here.
+
+        The caller owes a commit after `STEP_OCTETS`, or all of the queue would be in memory.
         """
+        if self._is_discarding:
+            return False
         store = self._store
         if not isinstance(store, PriorityQueue):
             return self._step()
@@ -93,13 +100,12 @@ class Spill:
         copies: list[Message] = []
         left = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
-            if delivery_mode(message.header) != PERSISTENT_MODE:
-                left.append(seq_id)
-            elif len(message.content) >= self._file_from:
-                copies.append(Moved(message, None, 0, 1, partial(self.queue.let_go, seq_id)))
-            else:
-                copies.append(Persistent(message.address, message.content, message.channel_id, None, 0, 1))
-                left.append(seq_id)
+            if delivery_mode(message.header) == PERSISTENT_MODE:
+                copy = moving(message, 1, self._file_from, partial(self.queue.let_go, seq_id))
+                copies.append(copy)
+                if isinstance(copy, Moved):
+                    continue  # the original stays until then
+            left.append(seq_id)
         if copies:
             store.publish(copies, persistent=True, expires=expires)
             self._turned += len(copies)

@@ -42,6 +42,7 @@ class ConsumerAckQueue:
         "_ready",
         "_ready_light",
         "_unacked",
+        "handed",
         "inner",
         "light_count",
         "lost",
@@ -59,6 +60,8 @@ class ConsumerAckQueue:
         self._ready: dict[int, Awaited] = {}
         self._ready_light: dict[int, Awaited] = {}
         self._unacked: dict[int, Awaited] = {}
+        self.handed: Sequence[Awaited | None] = ()
+        """Promises of the last delivery that nothing is kept of; its channel knows them, if no error prevented it."""
         # counters
         self.light_count = 0
         """Messages that were delivered, are kept no more, and have no verdict yet."""
@@ -103,7 +106,8 @@ class ConsumerAckQueue:
     ) -> Sequence[int]:
         """Append messages at the tail, in order; their promises are open until they have left."""
         seq_ids = self.inner.publish(messages, persistent=persistent, small=small, expires=expires)
-        self._note(self._ready_light if self._light else self._ready, seq_ids, messages)
+        promises = [message.promise for message in messages]
+        self._note(self._ready_light if self._light else self._ready, seq_ids, promises)
         return seq_ids
 
     def publish_delivered(
@@ -123,12 +127,13 @@ class ConsumerAckQueue:
             publish(messages, ack_required=False, persistent=persistent, expires=expires)
             self.promised += len(promises)
             self.light_count += len(promises)
+            self.handed = promises
             return promises
         seq_ids = publish(messages, ack_required=True, persistent=persistent, expires=expires)
         if self._light:
             self.promised += len(promises) - promises.count(None)
             return self._leave_light(seq_ids, promises)
-        self._note(self._unacked, seq_ids, messages)
+        self._note(self._unacked, seq_ids, promises)
         return seq_ids
 
     def _leave_light(self, seq_ids: Sequence[int], promises: Sequence[Awaited | None]) -> list[Key]:
@@ -136,12 +141,14 @@ class ConsumerAckQueue:
         left = [seq_id for seq_id, promise in zip(seq_ids, promises, strict=True) if promise is not None]
         self.inner.ack(left)
         self.light_count += len(left)
+        self.handed = promises
         return [promise or seq_id for seq_id, promise in zip(seq_ids, promises, strict=True)]
 
-    def _note(self, table: dict[int, Awaited], seq_ids: Sequence[int], messages: Iterable[Message]) -> None:
+    def _note(
+        self, table: dict[int, Awaited], seq_ids: Sequence[int], promises: Sequence[Awaited | None]
+    ) -> None:
         """Remember what was promised of messages."""
         before = len(table)
-        promises = [message.promise for message in messages]
         pairs = zip(seq_ids, promises, strict=True)
         if all(promises):
             table.update(pairs)  # type: ignore[arg-type]
@@ -159,6 +166,7 @@ class ConsumerAckQueue:
             pop = light.pop
             keys: list[Key] = [pop(seq_id) for seq_id in batch.seq_ids]
             self.light_count += len(keys)
+            self.handed = keys
             return batch._replace(seq_ids=keys)
         batch = inner.fetch(count, ack_required=ack_required)
         seq_ids = batch.seq_ids
@@ -220,17 +228,22 @@ class ConsumerAckQueue:
 
     def ack(self, seq_ids: Collection[Key], *, moved: bool = False) -> None:
         """Consumers are done with messages (or they live on as others, `moved`): forget them, and accept them."""
-        seq_ids, promises = self.split(seq_ids)
+        promises: Sequence[Awaited] = ()
+        if self.light_count:
+            seq_ids, promises = self.split(seq_ids)
         if seq_ids:
             self.inner.ack(seq_ids, moved=moved)
-            unacked = self._unacked
-            if unacked:
+            if self._unacked:
+                pop = self._unacked.pop
                 for seq_id in seq_ids:
-                    if seq_id in unacked:
-                        unacked.pop(seq_id).accepted()
-        self.light_count -= len(promises)
-        for promise in promises:
-            promise.accepted()
+                    promise = pop(seq_id, None)
+                    if promise is not None:
+                        promise.accepted()
+        if promises:
+            self.handed = ()  # its channel does know it, or another that came later
+            self.light_count -= len(promises)
+            for promise in promises:
+                promise.accepted()
 
     def split(self, keys: Collection[Key]) -> tuple[Collection[int], list[Awaited]]:
         """Keys that are seq_ids, and those that are promises."""
@@ -249,6 +262,7 @@ class ConsumerAckQueue:
 
     def refuse_light(self, promises: Collection[Awaited]) -> None:
         """Messages that are kept no more would have to be delivered again."""
+        self.handed = ()
         self.light_count -= len(promises)
         self.lost += len(promises)
         self.refused += len(promises)

@@ -243,3 +243,29 @@ class Moved(Persistent):
         super().accepted()
         if not self.open_copies:
             self._on_safe()
+
+
+def moving(
+    message: Message,
+    copies: int,
+    file_from: int,
+    on_safe: Callable[[], object] | None,
+    *,
+    publisher: Publisher | None = None,
+    seq_no: int = 0,
+) -> Persistent:
+    """A message on its way from one place on disk to others, where the commit of this turn takes it from the first.
+
+    Args:
+        message: the new copy.
+        copies: how many queues have to take it, at least 1.
+        file_from: octets from which a content is written to a file of its own. Such a copy is `Moved`: its original
+            has to stay until `on_safe` is called.
+        on_safe: None if there is no original that could stay.
+        publisher: as for a `Persistent`.
+        seq_no: the same.
+
+    """
+    if on_safe is not None and len(message.content) >= file_from:
+        return Moved(message, publisher, seq_no, copies, on_safe)
+    return Persistent(message.address, message.content, message.channel_id, publisher, seq_no, copies)

@@ -4,9 +4,10 @@ import pytest
 from fakes import Client, DiskNode, basic_consume
 
 from broker.amqp.commands import Basic, Confirm
-from broker.spill import STEP, Spill
+from broker.spill import Spill
 
 ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
+STEP = 16
 LEVELS = {"x-max-priority": ("signedint", 3)}
 
 
@@ -63,8 +64,9 @@ def test_each_level_of_a_queue_with_priorities_is_kept(node, client):
     assert ["3*", "7*", "2*", "6", "1", "5", "0", "4"] == found(node)
 
 
-def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node, client):
+def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node, client, monkeypatch):
     """The others keep their order."""
+    monkeypatch.setattr("broker.spill.STEP", STEP)
     client.declare("q", durable=True, arguments=ASKS)
     node.commit()
     for number in range(STEP + 20):
@@ -78,3 +80,26 @@ def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node
     node = stopped(node, client, meanwhile=meanwhile)
 
     assert [str(number) for number in (*range(STEP), *range(STEP + 10, STEP + 20))] == found(node)
+
+
+def test_what_was_rejected_becomes_a_dead_letter_first(node, client):
+    """Though its body has to be read for that."""
+    client.declare("dead", durable=True)
+    node.commit()
+    client.declare(
+        "q",
+        durable=True,
+        arguments=ASKS
+        | {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")},
+    )
+    node.commit()
+    client.consume("q")
+    for number in range(3):
+        client.publish("q", b"%d" % number, delivery_mode=2)
+    node.vhosts["/"].queues["q"].store.set_ram_target(0, 0)
+    node.commit()
+    client.send(Basic.Nack(3, True, False))
+
+    node = stopped(node, client)
+
+    assert ["0", "1", "2"] == found(node, "dead")

@@ -4,6 +4,9 @@ import pytest
 from confirm_table.cells import ACK, DLX, LATE, LIGHT, MODES, TTL, Stage
 
 from broker.amqp.commands import Basic, Channel, Confirm, make
+from broker.consumer import Consumer
+from broker.queue import Queue
+from storage.consumer_ack import ConsumerAckQueue
 
 modes = pytest.mark.parametrize("mode", MODES)
 late_modes = pytest.mark.parametrize("mode", LATE)
@@ -190,3 +193,37 @@ def test_no_consumer_has_more_than_it_asked_for(stage: Stage) -> None:
         pass
     rest = [3, 4, 5, 6] if stage.mode == ACK else [4, 5, 6]
     assert [f"ack {number}" for number in rest] == stage.verdicts()
+
+
+@light
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_an_error_tears_a_delivery_from_its_channel(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_ready: bool
+) -> None:
+    """What neither the queue nor a channel knows any more is nacked, and what a channel knows waits for its verdict."""
+    stage.declare()
+    if is_ready:
+        stage.publish()
+    with monkeypatch.context() as patched:
+        patched.setattr(Consumer, "deliver", _broken)
+        stage.consume()
+        if not is_ready:
+            stage.publish()
+
+    assert ["nack 1"] == stage.verdicts()
+    assert (0, 0) == stage.counts()
+    stage.publish()
+    with monkeypatch.context() as patched:
+        patched.setattr(Queue, "take_in", _broken)
+        stage.publish()
+    assert ["nack 3"] == stage.verdicts()
+    assert (0, 1) == stage.counts()
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumerAckQueue, "ack", _broken)
+        stage.ack(1)
+    assert ["nack 2"] == stage.verdicts()
+    assert (0, 0) == stage.counts()
+
+
+def _broken(*_args: object, **_options: object) -> None:
+    raise RuntimeError("a bug")
