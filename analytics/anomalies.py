@@ -105,7 +105,7 @@ def shown(rates: DataFrame, unusual: DataFrame) -> DataFrame:
 
 
 def limits(nodes: DataFrame) -> DataFrame:
-    """Return how far memory and disk are from their limits, and in how many hours they are there at the last hour's pace.
+    """Return how far memory and disk are from their limits, and in how many hours they are there as things go.
 
     `hours_left` is null where the distance does not shrink.
     """

@@ -111,6 +111,7 @@ def describe(written: Written) -> Page:
         sections.append(
             Section(node, "UTC.", panels(Panel("", "events", drawn, zero=True)), f"events-{len(sections)}")
         )
+    addresses = len({row["peer"] for row in failed})
     minutes = sum(row["minutes"] or 0 for row in alarmed)
     sections += [
         Section(
@@ -126,9 +127,10 @@ def describe(written: Written) -> Page:
     ]
     return Page(
         title="Coming and going",
-        lead=f"{sum(row['opened'] for row in came):,} connections opened, {sum(row['closed'] for row in came):,} closed.",
+        lead=f"{sum(row['opened'] for row in came):,} connections opened, "
+        f"{sum(row['closed'] for row in came):,} closed.",
         facts=[
-            f"{sum(row['failed'] for row in failed):,} logins failed, from {len({row['peer'] for row in failed}):,} addresses.",
+            f"{sum(row['failed'] for row in failed):,} logins failed, from {addresses:,} addresses.",
             f"{len(alarmed):,} alarms, {minutes:,.1f} minutes together.",
         ],
         sections=sections,

@@ -31,6 +31,8 @@ ABOVE: Final = 3
 ON_DISK: Final = "a confirmed message is on disk: it survives a kill and a power cut"
 CONSUMED: Final = "a confirmed message has been consumed; what is not confirmed is lost in a crash"
 NOT_SYNCED: Final = "a confirmed message survives a kill, not a power cut: the disk is not waited for"
+UNSYNCED: Final = 4
+"""The version since which RabbitMQ's classic queues confirm without waiting for the disk."""
 NACKED: Final = "messages were nacked in the seconds that count"
 NOTHING: Final = "nothing came through in the seconds that count"
 TOO_SHORT: Final = "no interval lies in the seconds that count"
@@ -74,7 +76,7 @@ def counted_seconds(runs: DataFrame, samples: DataFrame, cut: tuple[float, float
 def measured(
     runs: DataFrame, samples: DataFrame, costs: DataFrame, cut: tuple[float, float] = CUTS
 ) -> DataFrame:
-    """Return a row for each run: what it was, its rates in the seconds that count, and why it is `refused`, if it is."""
+    """Return a row for each run: what it was, its rates in the seconds that count, and why it is `refused`."""
     counted = counted_seconds(runs, samples, cut)
     confirming = F.col("confirmed") > 0
     steady = counted.groupBy("run_id").agg(
@@ -147,7 +149,7 @@ def summarised(runs: DataFrame) -> DataFrame:
 
 
 def _safety() -> Any:
-    unsynced = (F.col("broker") == "rabbitmq") & (F.split("version", r"\.")[0].try_cast("int") >= 4)
+    unsynced = (F.col("broker") == "rabbitmq") & (F.split("version", r"\.")[0].try_cast("int") >= UNSYNCED)
     return F.when(F.col("mode") != "standard", CONSUMED).when(unsynced, NOT_SYNCED).otherwise(ON_DISK)
 
 

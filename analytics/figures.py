@@ -1,4 +1,4 @@
-"""Figures as SVG, made by matplotlib without a display. Text in them is text, so they stay small and can be searched."""
+"""Figures as SVG, made by matplotlib without a display. Text in them is text, so they stay small."""
 
 import dataclasses
 import io

@@ -34,7 +34,7 @@ STATES: Final = ("alpha", "beta", "gamma", "delta")
 
 
 def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
-    """Make histograms. Of row `id` = 4 n + k: kind k, two buckets, `first_bucket` with 1 + n mod 3 and 7 above with 2."""
+    """Make histograms. Of row `id` = 4 n + k: kind k, two buckets, the lower with 1 + n mod 3, 7 above it 2."""
     kind, number = F.col("id") % len(WHAT), F.floor(F.col("id") / len(WHAT))
     first = (64 + 32 * kind + number % SPREAD).cast("int")
     count = 1 + number % 3

@@ -148,7 +148,8 @@ def describe(written: Written) -> Page:
     return Page(
         title="Queues and their consumers",
         lead=f"{number:,} queues at the end; since the start {sum(row['pub'] for row in totals):,} messages were "
-        f"published, {sum(row['delivered'] for row in totals):,} delivered, {sum(row['acked'] for row in totals):,} settled.",
+        f"published, {sum(row['delivered'] for row in totals):,} delivered, "
+        f"{sum(row['acked'] for row in totals):,} settled.",
         facts=facts,
         sections=[
             Section("Consumers that do not keep up", "Over the last intervals.", columns=columns, rows=wrong),

@@ -38,8 +38,8 @@ def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
         columns: counters and areas to take the difference of.
 
     Returns:
-        The columns of the table, `from_ts` (ms), `step_us` and a `d_...` for each of `columns`. An object's first row has
-        none: what was before it is not in the input.
+        The columns of the table, `from_ts` (ms), `step_us` and a `d_...` for each of `columns`. An object's first
+        row has none: what was before it is not in the input.
 
     """
     table = tables()[name]

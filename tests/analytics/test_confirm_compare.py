@@ -142,7 +142,7 @@ def test_the_plan_says_what_does_not_count(tmp_path):
     assert (3.0, 2.0) == cuts(tmp_path)
 
     (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(InputError, match="plan.json cannot be read"):
+    with pytest.raises(InputError, match=r"plan\.json cannot be read"):
         cuts(tmp_path)
 
 

@@ -36,7 +36,7 @@ def simulated(seed, *, messages=3000, empty_end=True):
                 area_ready=area,
                 area_alpha=area // 2,
                 area_gamma=area - area // 2,
-            )  # fmt: skip
+            )
         )
     return rows, stays, last
 

@@ -1,4 +1,5 @@
 from made_rows import row
+from pyspark.sql import functions
 
 from analytics.series import AREA_MODULUS, last, start_of_bin, steps
 
@@ -50,13 +51,10 @@ def test_all_that_happened_is_the_last_of_each_object(data):
 
 def test_bins_begin_at_whole_multiples(spark):
     """A time belongs to the bin that began last before it."""
-    (found,) = spark.createDataFrame([(1_000_123_456,)], "ts long").select(start_of_bin_of("ts")).collect()
+    (found,) = (
+        spark.createDataFrame([(1_000_123_456,)], "ts long")
+        .select(start_of_bin(functions.col("ts"), 60))
+        .collect()
+    )
 
     assert 1_000_080_000 == found[0]
-
-
-def start_of_bin_of(name):
-    """The minute of a column."""
-    from pyspark.sql import functions as F
-
-    return start_of_bin(F.col(name), 60)
