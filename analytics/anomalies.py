@@ -141,7 +141,7 @@ def describe(written: Written) -> Page:
     """Return the report."""
     unusual, drawn = written.rows("unusual", "start"), written.rows("shown", *_SERIES, "time")
     near = written.rows("limits", "node", "what") if written.has("limits") else []
-    sections = []
+    sections: list[Section] = []
     for series in sorted({tuple(row[name] for name in _SERIES) for row in drawn}):
         mine = [row for row in drawn if tuple(row[name] for name in _SERIES) == series]
         times = [at(row["time"]) for row in mine]

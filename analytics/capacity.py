@@ -95,7 +95,7 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
 def describe(written: Written) -> Page:
     """Return the report."""
     found, groups = written.rows("nodes", "node"), written.rows("rates", "node", "number")
-    sections = []
+    sections: list[Section] = []
     for row in found:
         mine = [group for group in groups if group["node"] == row["node"]]
         rates = [group["rate"] for group in mine]

@@ -96,7 +96,7 @@ def describe(written: Written) -> Page:
     failed = written.rows("failures", F.desc("failed"), "peer", "user")
     came = written.rows("clients", F.desc("opened"), "peer", "user")
     alarmed = written.rows("alarms", "start")
-    sections = []
+    sections: list[Section] = []
     for node in sorted({row["node"] for row in times}):
         mine = [row for row in times if row["node"] == node]
         drawn = [

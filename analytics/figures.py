@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Okabe and Ito's, which people who see colours differently can tell apart."""
-STYLE: Final = {
+STYLE: Final[dict[Any, Any]] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,

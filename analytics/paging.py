@@ -110,7 +110,7 @@ def describe(written: Written) -> Page:
     queues = written.rows("queues", F.desc("mean_ready"), *_QUEUE)
     totals = written.rows("totals", "node", "mode")
     over_time, moved = written.rows("residence", "time"), written.rows("moves", "time")
-    sections = []
+    sections: list[Section] = []
     for node in sorted({row["node"] for row in over_time}):
         mine = [row for row in over_time if row["node"] == node]
         changes = [row for row in moved if row["node"] == node]

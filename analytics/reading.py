@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from analytics.schemas import CORRUPT, VERSION, Table, tables
 
