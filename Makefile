@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
 	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
-	bench-store bench-backlog bench-delayed bench-stalls bench-transactions bench-ladder bench-paper conformance definitions-roundtrip fuzz fuzz-long model \
+	bench-store bench-backlog bench-delayed bench-stalls bench-transactions bench-ladder bench-paper bench-analytics conformance definitions-roundtrip fuzz fuzz-long model \
 	confirm-properties \
 	crash powercut crash-points faults torn mutants disk-full churn clean
 
@@ -25,7 +25,7 @@ help:
 	@echo "make fmt          format the code"
 	@echo "make docs         write the generated pages under docs/, and the site into build/site"
 	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness,"
-	@echo "                  -store, -backlog, -stalls, -transactions, -ladder, -paper"
+	@echo "                  -store, -backlog, -stalls, -transactions, -ladder, -paper, -analytics"
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make definitions-roundtrip  definitions to a real RabbitMQ and back"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
@@ -76,6 +76,7 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python -m broker config --markdown > docs/configuration.md
 	$(BIN)/python -m broker.metrics_reference > docs/export.md
 	$(BIN)/python -m broker.metrics_page > docs/metrics.md
+	$(BIN)/python -m broker.metrics_json > analytics/tables.json
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
 	@echo "the site is in build/site/index.html"
 
@@ -123,6 +124,9 @@ bench-ladder: $(VENV)/.installed-test
 
 bench-paper: $(VENV)/.installed-test
 	$(BIN)/python -m bench.paper $(ARGS)
+
+bench-analytics: $(VENV)/.installed-test
+	$(BIN)/python -m bench.analytics $(ARGS)
 
 bench-compare: $(VENV)/.installed-test
 	$(BIN)/python -m bench.hotpath --against $(or $(REF),main) $(ARGS)

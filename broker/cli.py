@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from broker import __version__, exit_codes, logs
+from broker.analyze_command import analyze
 from broker.config import Config, ConfigError, Listener, effective, load
 from broker.data_lock import DataDirError, locked
 from broker.definitions_command import definitions
@@ -24,7 +25,7 @@ from broker.sd_notify import Notifier
 from broker.store_command import store
 
 DISTRIBUTION: Final = "leveret"
-TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm")
+TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm", "analytics")
 # Young objects are mostly messages on their way through; looking for cycles among them is wasted work. A full
 # collection stops everybody for as long as a backlog is large, and nothing that is made often has cycles.
 GC_THRESHOLDS: Final = (50_000, 20, 200)
@@ -70,6 +71,7 @@ def main() -> None:
 
 main.add_command(store)
 main.add_command(definitions)
+main.add_command(analyze)
 
 
 @main.command()

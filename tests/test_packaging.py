@@ -50,12 +50,12 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
     """The top-level names are ours and the metadata: no tests, no benchmarks, no documents."""
     names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
 
-    assert {"broker", "confirm", "exchanges", "storage", f"leveret-{PROJECT['version']}.dist-info"} == names
+    assert {"analytics", "broker", "confirm", "exchanges", "storage", f"leveret-{PROJECT['version']}.dist-info"} == names
 
 
 def test_the_wheel_holds_every_module(wheel):
     """Each source file of the packages is in the wheel."""
-    packages = ("broker", "confirm", "exchanges", "storage")
+    packages = ("analytics", "broker", "confirm", "exchanges", "storage")
     sources = {str(path.relative_to(ROOT)) for package in packages for path in (ROOT / package).rglob("*.py")}
 
     assert sources == {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}

@@ -20,7 +20,6 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\{?\w*\}?)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(\S*/)?leveret\s")
-LATER = {"analyze"}  # comes with the jobs
 SECONDS = 30
 PORT = "5672"
 PERSISTENT = 2
@@ -151,8 +150,6 @@ def problem(words: list[str]) -> str:
             if word.partition("=")[0] not in known | {"--help"}:
                 return f"{command.name} has no {word}"
         elif isinstance(command, click.Group):
-            if word in LATER:
-                return ""
             if word not in command.commands:
                 return f"{command.name} has no {word}"
             command = command.commands[word]
@@ -179,11 +176,6 @@ def test_commands_in_pages_exist(page):
 def test_a_command_that_does_not_exist_is_noticed(words, told):
     """The check tells subcommands and flags that there are not."""
     assert told == problem(words)
-
-
-def test_what_comes_later_is_not_there_yet():
-    """A command that the pages tell of before it is there is checked as soon as it is."""
-    assert set() == LATER & set(main.commands)
 
 
 @pytest.mark.parametrize(

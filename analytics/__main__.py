@@ -1,0 +1,14 @@
+"""`python -m analytics`, which is what `leveret analyze` runs, and the file to give `spark-submit`."""
+
+import os
+import sys
+
+try:
+    from analytics.command import PROGRAM, main
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in {"pyspark", "py4j", "matplotlib"}:
+        raise
+    sys.stderr.write(f"leveret analyze: there is no {error.name}: pip install 'leveret[analytics]'\n")
+    sys.exit(os.EX_UNAVAILABLE)
+
+main(prog_name=PROGRAM)

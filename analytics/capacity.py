@@ -1,0 +1,145 @@
+"""Job `capacity`: what a message costs the processor, and how many a second a node bears.
+
+By the utilisation law the busy share of a processor is the rate times the time a message takes: a line through the
+intervals, whose slope is that time. The other limit is what waiting is borne: the greatest rate at which the event
+loop is late by no more than `LATE_US`.
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window, functions as F
+
+from analytics.figures import Panel, Series, panels
+from analytics.job import Job, Page, Section, Written
+from analytics.reading import Input
+from analytics.series import steps
+
+COUNTERS: Final = ("published", "delivered", "cpu_user_us", "cpu_sys_us")
+LATE_US: Final = 10_000
+GROUPS: Final = 20
+FEW: Final = 3
+"""Intervals below which a line is not drawn through them."""
+
+
+def compute(data: Input) -> dict[str, DataFrame]:
+    """Return `nodes` and `rates`."""
+    taken = loads(data.table("node_interval"))
+    grouped = by_rate(taken)
+    return {"nodes": nodes(taken, grouped).orderBy("node"), "rates": grouped.orderBy("node", "number")}
+
+
+def loads(rows: DataFrame) -> DataFrame:
+    """Return for each interval of a node: messages published a second, busy share of a processor, lateness."""
+    taken = steps(rows, "node_interval", COUNTERS)
+    return taken.select(
+        "node",
+        "ts",
+        (F.col("d_published") * 1e6 / F.col("step_us")).alias("rate"),
+        ((F.col("d_cpu_user_us") + F.col("d_cpu_sys_us")) / F.col("step_us")).alias("busy"),
+        F.col("loop_lag_p99_us").alias("late_us"),
+    )
+
+
+def by_rate(taken: DataFrame) -> DataFrame:
+    """Return the intervals of each node in groups of about the same rate: their medians."""
+    order = Window.partitionBy("node").orderBy("rate")
+    return (
+        taken.filter(F.col("rate") > 0)
+        .withColumn("number", F.ntile(GROUPS).over(order))
+        .groupBy("node", "number")
+        .agg(
+            F.count("rate").alias("intervals"),
+            F.median("rate").alias("rate"),
+            F.median("busy").alias("busy"),
+            F.median("late_us").alias("late_us"),
+        )
+    )
+
+
+def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
+    """Return what a message costs each node, and how many a second it bears.
+
+    `cpu_us` is the processor time of a message, `rest` the busy share without any, `saturated_at` the rate at which
+    one processor is busy all the time; `borne` the rate of the last group before the first that is late.
+    """
+    cost = taken.groupBy("node").agg(
+        F.count("rate").alias("intervals"),
+        F.max("rate").alias("greatest"),
+        F.when(F.count("rate") >= FEW, F.regr_slope("busy", "rate")).alias("slope"),
+        F.when(F.count("rate") >= FEW, F.regr_intercept("busy", "rate")).alias("rest"),
+        F.when(F.count("rate") >= FEW, F.regr_r2("busy", "rate")).alias("r2"),
+    )
+    late = grouped.groupBy("node").agg(
+        F.min(F.when(F.col("late_us") > LATE_US, F.col("rate"))).alias("late_from")
+    )
+    borne = (
+        grouped.join(late, "node")
+        .filter(F.col("late_from").isNull() | (F.col("rate") < F.col("late_from")))
+        .groupBy("node")
+        .agg(F.max("rate").alias("borne"))
+    )
+    found = cost.join(late, "node", "left").join(borne, "node", "left")
+    return found.select(
+        "node",
+        "intervals",
+        (F.col("slope") * 1e6).alias("cpu_us"),
+        "rest",
+        "r2",
+        F.when(F.col("slope") > 0, (1 - F.col("rest")) / F.col("slope")).alias("saturated_at"),
+        "borne",
+        "late_from",
+        "greatest",
+    )
+
+
+def describe(written: Written) -> Page:
+    """Return the report."""
+    found, groups = written.rows("nodes", "node"), written.rows("rates", "node", "number")
+    sections: list[Section] = []
+    for row in found:
+        mine = [group for group in groups if group["node"] == row["node"]]
+        rates = [group["rate"] for group in mine]
+        sections.append(
+            Section(
+                f"{row['node']}: load",
+                f"Medians of intervals of about the same rate. The level on the right is {LATE_US / 1000:g} ms.",
+                panels(
+                    Panel(
+                        "published a second",
+                        "busy, of a processor",
+                        [Series("measured", rates, [group["busy"] for group in mine])],
+                        zero=True,
+                    ),
+                    Panel(
+                        "published a second",
+                        "event loop late, 99 %, ms",
+                        [Series("measured", rates, [group["late_us"] / 1000 for group in mine])],
+                        zero=True,
+                        rule=LATE_US / 1000,
+                    ),
+                ),
+                f"load-{len(sections)}",
+            )
+        )
+    columns = ("node", "intervals", "cpu_us", "rest", "r2", "saturated_at", "borne", "late_from", "greatest")
+    sections.append(Section("Nodes", "", columns=columns, rows=found))
+    return Page(
+        title="Capacity",
+        lead=f"{len(found)} nodes, {sum(row['intervals'] for row in found):,} intervals.",
+        facts=[
+            f"{row['node']}: {row['cpu_us']:.4g} us of processor a message; busy all the time at "
+            f"{row['saturated_at']:,.0f} messages a second."
+            for row in found
+            if row["saturated_at"] is not None
+        ],
+        sections=sections,
+    )
+
+
+JOB: Final = Job(
+    name="capacity",
+    summary="processor time of a message, and the rate a node bears",
+    needs=("node_interval",),
+    compute=compute,
+    describe=describe,
+)

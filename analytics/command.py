@@ -1,0 +1,211 @@
+"""The command `leveret analyze` (driver: the process, its signals, the terminal)."""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NoReturn, Protocol
+
+import click
+from pyspark.errors import PySparkException
+
+from analytics import job as one_job, report
+from analytics.follow import Follower
+from analytics.java import JavaError
+from analytics.job import Page
+from analytics.jobs import ALL, JOBS, NOT_IN_ALL
+from analytics.reading import Input, InputError
+from analytics.session import EMBEDDED, session
+
+PROGRAM: Final = "leveret analyze"
+FOLLOW_SECONDS: Final = 30
+_WIDTH: Final = max(map(len, JOBS))
+_EPILOG: Final = "\b\nJobs:\n" + "\n".join(
+    f"  {name:<{_WIDTH}}  {text}"
+    for name, text in [
+        *((name, job.summary) for name, job in JOBS.items()),
+        (ALL, "each whose tables are there"),
+    ]
+)
+
+
+class _Settings(click.ParamType):
+    """`KEY=VALUE`."""
+
+    name = "KEY=VALUE"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        return key, text
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG
+)
+@click.argument("names", metavar="JOB...", nargs=-1, required=True, type=click.Choice([*JOBS, ALL]))
+@click.option(
+    "--input",
+    "directory",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The broker's export.dir, the records of bench.paper, or what `compact` wrote (OUTPUT/tables).",
+)
+@click.option(
+    "--output",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Gets a directory for each job, with its tables in Parquet and report.html.",
+)
+@click.option(
+    "--master", metavar="URL", help=f"Where Spark runs; {EMBEDDED} (here, on all cores) if not given."
+)
+@click.option(
+    "--conf", "settings", type=_Settings(), multiple=True, help="Set one of Spark's keys; repeatable."
+)
+@click.option(
+    "--follow",
+    metavar="[SECONDS]",
+    type=click.FloatRange(min=1),
+    is_flag=False,
+    flag_value=FOLLOW_SECONDS,
+    help=f"Go on, and look for new files every so often; every {FOLLOW_SECONDS} s if nothing is said.",
+)
+@click.option("--quiet", is_flag=True, help="Say nothing but what is wrong.")
+def main(
+    names: Sequence[str],
+    directory: Path,
+    output: Path,
+    master: str | None,
+    settings: Sequence[tuple[str, str]],
+    follow: float | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Analyse what a broker exported, or what a comparison recorded, with Spark."""
+    begun = time.monotonic()
+
+    def told(text: str) -> None:
+        if not quiet:
+            click.echo(f"{time.monotonic() - begun:7.1f} s  {text}", err=True)
+
+    if follow is not None and NOT_IN_ALL & set(names):
+        _fail(f"--follow and {', '.join(NOT_IN_ALL & set(names))} do not go together", os.EX_USAGE)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        told("starting Spark")
+        with session(master, dict(settings), progress=not quiet and sys.stderr.isatty()) as spark:
+            if follow is None:
+                analyse(names, Input(spark, directory, output), output, told)
+            else:
+                keep_looking(
+                    names, Follower(spark, directory, output), output, follow, told, _stop_on_signals()
+                )
+    except JavaError as error:
+        _fail(str(error), os.EX_UNAVAILABLE)
+    except InputError as error:
+        _fail(str(error), os.EX_DATAERR)
+    except OSError as error:
+        _fail(str(error), os.EX_CANTCREAT)
+    except PySparkException as error:
+        _fail(f"Spark failed: {str(error).splitlines()[0] if str(error) else error!r}", os.EX_SOFTWARE)
+
+
+def analyse(names: Sequence[str], data: Input, output: Path, told: Callable[[str], None]) -> None:
+    """Run jobs, each into its own directory, and write their pages; that of `all` leads to them.
+
+    Args:
+        names: of `JOBS`, or `ALL`.
+        data: where from.
+        output: where to.
+        told: is called with what is being done.
+
+    Raises:
+        InputError: a job that was asked for by name has not what it needs, or `ALL` found nothing to do.
+
+    """
+    wanted = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
+    skipped: dict[str, str] = {}
+    pages: list[tuple[str, Page]] = []
+    for name in wanted:
+        lacking = [table for table in JOBS[name].needs if not data.has(table)]
+        if lacking and name not in names:
+            skipped[name] = f"there is no {', '.join(lacking)}"
+            continue
+        page = one_job.run(JOBS[name], data, output / name, lambda text, name=name: told(f"{name}: {text}"))
+        _write(page, output / name, data)
+        pages.append((name, page))
+        told(f"{name}: {output / name / 'report.html'}")
+    if ALL in names:
+        report.write(output / "index.html", report.index(pages, skipped))
+        told(f"{ALL}: {output / 'index.html'}")
+
+
+def _write(page: Page, folder: Path, data: Input) -> None:
+    for section in page.sections:
+        if section.figure is not None and section.name:
+            report.write(folder / f"{section.name}.svg", section.figure)
+    source = shlex.join([PROGRAM, *sys.argv[1:]])
+    text = report.page(page, source=source, made=datetime.now(UTC), counted=data.counted)
+    report.write(folder / "report.html", text)
+
+
+class Stopping(Protocol):
+    """What says that it is time to stop, and what is waited on until then: an event of `threading`."""
+
+    def is_set(self) -> bool:
+        """Say whether it is time."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for it, so many seconds at most."""
+
+
+def keep_looking(
+    names: Sequence[str],
+    follower: Follower,
+    output: Path,
+    seconds: float,
+    told: Callable[[str], None],
+    stopping: Stopping,
+) -> None:
+    """Run jobs on all that has been written so far, wait, and do it again, until it is time to stop.
+
+    Args:
+        names: as for `analyse`.
+        follower: reads what is new.
+        output: where to.
+        seconds: between the end of a round and the next.
+        told: is called with what is being done.
+        stopping: is asked before each round.
+
+    """
+    wanted = [job for name, job in JOBS.items() if name in names or ALL in names]
+    needed = dict.fromkeys(table for job in wanted for table in (*job.needs, *job.uses))
+    while not stopping.is_set():
+        try:
+            analyse(names, follower.catch_up(needed), output, told)
+        except InputError as error:
+            told(f"{error}; waiting for it")
+        stopping.wait(seconds)
+
+
+def _stop_on_signals() -> threading.Event:
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    return stopping
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    click.echo(f"{PROGRAM}: {text}", err=True)
+    sys.exit(code)

@@ -1,0 +1,220 @@
+"""Jobs `compact` and `validate`: JSON Lines to Parquet without a loss, and whether the tables are what they promise."""
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window, functions as F
+
+from analytics.job import Job, Page, Section, Written
+from analytics.reading import Input, InputError
+from analytics.schemas import Table, tables
+
+TABLES: Final = "tables"
+"""Directory of the output that is an input for the other jobs."""
+WRITTEN: Final = "written"
+KEPT: Final = "kept"
+GAP: Final = 2.5
+"""Times the usual distance of two rows of a node, from which on something is missing."""
+CLOCK_US: Final = 1_000_000
+"""How far the wall clock may move against the monotonic one between two rows."""
+INVARIANTS: Final = {
+    "queue_interval": {"alpha + beta + gamma + delta is not ready": "alpha + beta + gamma + delta != ready"},
+    "exchange_interval": {
+        "pub_in is not routed + returned + dropped": "pub_in != routed + unroutable_returned + unroutable_dropped"
+    },
+    "latency_hist": {
+        "count is not the sum of the buckets": "count != aggregate(b, 0L, (total, bucket) -> total + bucket.c)"
+    },
+}
+"""What no row of a table may be: a name for it, and the condition."""
+_PARTITIONS: Final = "table string, dt string, hour string, rows bigint, before bigint, action string"
+_COUNTS: Final = "table string, lines bigint, rows bigint, aside bigint"
+_FINDINGS: Final = "table string, what string, rows bigint"
+
+
+def compact(data: Input) -> dict[str, DataFrame]:
+    """Write each hour of each table as Parquet below the output's `tables`; return what was done, hour by hour.
+
+    An hour that is there already is written anew only if the input has more rows of it: doing it twice changes
+    nothing, and rows whose JSON is gone by now are not lost.
+
+    Raises:
+        InputError: there is no table of JSON, or not in directories by date and hour; or rows were lost on the way.
+
+    """
+    done = [
+        record
+        for name in tables()
+        if data.suffix(name) == "jsonl"
+        for record in _compacted(data, tables()[name])
+    ]
+    if not done:
+        raise InputError(f"{data.directory} has no table in JSON Lines")
+    return {"partitions": data.spark.createDataFrame(done, _PARTITIONS)}
+
+
+def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, int, str]]:
+    rows = data.placed(table.name)
+    hours = data.counted[table.name].hours
+    if not hours and data.counted[table.name].rows:
+        raise InputError(f"{data.directory / table.name} has no directories dt=.../hour=...")
+    before = _stored(data, table)
+    grown = {place for place, count in hours.items() if count > before.get(place, 0)}
+    if grown:
+        order = [*table.of_kind("key"), *(("ts",) if table.has_clock else ())]
+        chosen = F.concat_ws("/", "dt", "hour").isin(*("/".join(place) for place in grown))
+        (
+            rows.filter(chosen)
+            .repartition("dt", "hour")
+            .sortWithinPartitions("dt", "hour", *order)
+            .write.mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .partitionBy("dt", "hour")
+            .parquet((data.output / TABLES / table.name).as_uri())
+        )
+    after = _stored(data, table)
+    for place, count in sorted(hours.items()):
+        if after.get(place, 0) < count:
+            raise InputError(
+                f"{table.name} {'/'.join(place)}: {count} rows were read, {after.get(place, 0)} written"
+            )
+        action = WRITTEN if place in grown else KEPT
+        yield table.name, *place, after[place], before.get(place, 0), action
+
+
+def _stored(data: Input, table: Table) -> dict[tuple[str, str], int]:
+    folder = data.output / TABLES / table.name
+    if not any(folder.glob("dt=*/hour=*/*.parquet")):
+        return {}
+    counts = data.spark.read.parquet(folder.as_uri()).groupBy("dt", "hour").count()
+    return {(row["dt"], row["hour"]): row["count"] for row in counts.collect()}
+
+
+def validate(data: Input) -> dict[str, DataFrame]:
+    """Return `tables`, what was read; `findings`, rows that contradict others; `gaps`, when a node wrote nothing.
+
+    Raises:
+        InputError: there is no table at all.
+
+    """
+    there = [table for name, table in tables().items() if data.has(name)]
+    if not there:
+        raise InputError(f"{data.directory} has no table")
+    found = [findings(data.table(table.name), table) for table in there]
+    counted = [
+        (name, count.lines, count.rows, sum(count.aside.values()))
+        for name, count in sorted(data.counted.items())
+    ]
+    result = {
+        "tables": data.spark.createDataFrame(counted, _COUNTS),
+        "findings": reduce(DataFrame.unionByName, found).filter(F.col("rows") > 0).orderBy("table", "what"),
+    }
+    if data.has("node_interval"):
+        result["gaps"] = gaps(data.table("node_interval")).orderBy("node", "start")
+    return result
+
+
+def findings(rows: DataFrame, table: Table) -> DataFrame:
+    """Return how many rows of a table contradict others or themselves, in which way; zeros included."""
+    checks: dict[str, Column] = {what: F.expr(text) for what, text in INVARIANTS.get(table.name, {}).items()}
+    counters = table.of_kind("counter")
+    if table.has_clock and table.name != "event":
+        before = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
+        earlier = rows.select(
+            "*",
+            *[F.lag(name).over(before).alias(f"before_{name}") for name in ("ts", "mono_us", *counters)],
+        )
+        moved = (F.col("ts") - F.col("before_ts")) * 1000 - (F.col("mono_us") - F.col("before_mono_us"))
+        checks |= {f"{name} went down": F.col(name) < F.col(f"before_{name}") for name in counters}
+        checks["the same row twice"] = F.col("mono_us") == F.col("before_mono_us")
+        checks["the wall clock was set"] = F.abs(moved) > CLOCK_US
+        rows = earlier
+    if not checks:
+        checks = {"no check": F.lit(False)}
+    counts = [
+        F.struct(F.lit(what).alias("what"), F.coalesce(F.count_if(check), F.lit(0)).alias("rows"))
+        for what, check in checks.items()
+    ]
+    return (
+        rows.agg(F.array(*counts).alias("counts"))
+        .select(F.lit(table.name).alias("table"), F.explode("counts").alias("count"))
+        .select("table", "count.what", F.col("count.rows").cast("bigint").alias("rows"))
+    )
+
+
+def gaps(nodes: DataFrame) -> DataFrame:
+    """Return when a node wrote nothing for more than `GAP` times its usual interval, while it ran."""
+    boot = Window.partitionBy("node", "boot_id")
+    steps = (
+        nodes.withColumn("before", F.lag("ts").over(boot.orderBy("mono_us")))
+        .withColumn("step", F.col("mono_us") - F.lag("mono_us").over(boot.orderBy("mono_us")))
+        .filter(F.col("step").isNotNull())
+    )
+    usual = steps.groupBy("node", "boot_id").agg(F.median("step").alias("usual"))
+    return (
+        steps.join(usual, ["node", "boot_id"])
+        .filter(F.col("step") > GAP * F.col("usual"))
+        .select(
+            "node",
+            "boot_id",
+            F.timestamp_millis("before").alias("start"),
+            F.timestamp_millis("ts").alias("end"),
+            ((F.col("step") - F.col("usual")) / 1e6).alias("missing_s"),
+        )
+    )
+
+
+def describe_compact(written: Written) -> Page:
+    """Return the report of `compact`."""
+    rows = written.rows("partitions", "table", "dt", "hour")
+    new = sum(row["rows"] - row["before"] for row in rows)
+    return Page(
+        title="Tables in Parquet",
+        lead=f"{sum(row['rows'] for row in rows):,} rows of {len({row['table'] for row in rows})} tables in "
+        f"{len(rows)} hours; {new:,} of them are new.",
+        facts=[],
+        sections=[
+            Section("Hours", "", columns=("table", "dt", "hour", "rows", "before", "action"), rows=rows)
+        ],
+    )
+
+
+def describe_validate(written: Written) -> Page:
+    """Return the report of `validate`."""
+    counted, found = written.rows("tables"), written.rows("findings")
+    missing = written.rows("gaps", "node", "start") if written.has("gaps") else []
+    aside = sum(row["aside"] for row in counted)
+    facts = [
+        f"{aside:,} of {sum(row['lines'] for row in counted):,} lines are no rows.",
+        f"{len(found)} kinds of contradictions, {len(missing)} gaps."
+        if found or missing
+        else "Nothing contradicts anything, and nothing is missing.",
+    ]
+    return Page(
+        title="Whether the tables are sound",
+        lead="Every line is a row or set aside; counters only rise, what adds up adds up, and no interval is missing.",
+        facts=facts,
+        sections=[
+            Section("Tables", "", columns=("table", "lines", "rows", "aside"), rows=counted),
+            Section("Contradictions", "", columns=("table", "what", "rows"), rows=found),
+            Section("Gaps", "", columns=("node", "boot_id", "start", "end", "missing_s"), rows=missing),
+        ],
+    )
+
+
+COMPACT: Final = Job(
+    name="compact",
+    summary="JSON Lines to Parquet, hour by hour, for faster analysis and for keeping",
+    needs=(),
+    compute=compact,
+    describe=describe_compact,
+)
+VALIDATE: Final = Job(
+    name="validate",
+    summary="lines that are no rows, counters that fall, rows that are missing",
+    needs=(),
+    compute=validate,
+    describe=describe_validate,
+    uses=tuple(tables()),
+)

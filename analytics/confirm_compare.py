@@ -1,0 +1,304 @@
+"""Job `confirm-compare`: what confirming on consumer ack gains, from the records of `bench.paper`.
+
+The paper's Figures 5 and 6 show the rates of its two optimisations beside RabbitMQ's by the number of queues, each the
+mean of three runs without a spread. Here each line is compared with a baseline of the same block, so that what
+disturbs the machine disturbs both, and each speed-up has its 95 % interval.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row, Window, functions as F
+
+from analytics.figures import Panel, Series, panels
+from analytics.job import Job, Page, Section, Written
+from analytics.ratios import half_width, mean_of_ratios, paired, ratios
+from analytics.reading import Input, InputError
+
+BASELINES: Final = ("default", "paper-standard", "rabbitmq")
+FIGURES: Final = {"consumer-ack": 5, "consumer-ack-light": 6}
+"""The optimised lines, and the paper's figure that shows each."""
+PAPER: Final[Mapping[str, Mapping[int, float]]] = {
+    "consumer-ack": {1: 3.08, 2: 2.01, 15: 1.409, 30: 1.403},
+    "consumer-ack-light": {1: 3.48, 2: 2.16, 15: 1.526, 30: 1.534},
+}
+"""New rate over old, by queues, as the paper has it."""
+PAPER_ABOVE_THREE: Final = {"consumer-ack": 1.429, "consumer-ack-light": 1.565}
+"""Its mean over all queue counts above 3."""
+ABOVE: Final = 3
+ON_DISK: Final = "a confirmed message is on disk: it survives a kill and a power cut"
+CONSUMED: Final = "a confirmed message has been consumed; what is not confirmed is lost in a crash"
+NOT_SYNCED: Final = "a confirmed message survives a kill, not a power cut: the disk is not waited for"
+UNSYNCED: Final = 4
+"""The version since which RabbitMQ's classic queues confirm without waiting for the disk."""
+NACKED: Final = "messages were nacked in the seconds that count"
+NOTHING: Final = "nothing came through in the seconds that count"
+TOO_SHORT: Final = "no interval lies in the seconds that count"
+CUTS: Final = (15.0, 5.0)
+"""Seconds at the start and at the end of a run that do not count, where no plan says so."""
+BATCH_SECONDS: Final = 5.0
+_RATES: Final = ("published", "confirmed", "received", "nacked")
+_CELL: Final = ("window", "queues")
+
+
+def cuts(directory: Path) -> tuple[float, float]:
+    """Return how much of a run's start and end does not count: what the plan of the sweep says, if it is there.
+
+    Raises:
+        InputError: there is a plan that cannot be read.
+
+    """
+    plan = directory / "plan.json"
+    try:
+        found = json.loads(plan.read_text(encoding="utf-8"))
+        return float(found["cut_start"]), float(found["cut_end"])
+    except FileNotFoundError:
+        return CUTS
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{plan} cannot be read: {error!r}") from error
+
+
+def counted_seconds(runs: DataFrame, samples: DataFrame, cut: tuple[float, float]) -> DataFrame:
+    """Return the samples of the seconds that count, with `since` and `length` of each."""
+    half = 0.5  # PerfTest's seconds do not end on the second
+    order = Window.partitionBy("run_id").orderBy("t_s")
+    since = F.coalesce(F.lag("t_s").over(order), F.lit(0.0))
+    return (
+        samples.withColumn("since", since)
+        .withColumn("length", F.col("t_s") - F.col("since"))
+        .join(F.broadcast(runs.select("run_id", "dur_s")), "run_id")
+        .filter((F.col("since") >= cut[0] - half) & (F.col("t_s") <= F.col("dur_s") - cut[1] + half))
+    )
+
+
+def measured(
+    runs: DataFrame, samples: DataFrame, costs: DataFrame, cut: tuple[float, float] = CUTS
+) -> DataFrame:
+    """Return a row for each run: what it was, its rates in the seconds that count, and why it is `refused`."""
+    counted = counted_seconds(runs, samples, cut)
+    confirming = F.col("confirmed") > 0
+    steady = counted.groupBy("run_id").agg(
+        F.sum("length").alias("seconds"),
+        *[F.try_divide(F.sum(F.col(name) * F.col("length")), F.sum("length")).alias(name) for name in _RATES],
+        F.median(F.when(confirming, F.col("c_p50"))).alias("confirm_p50_us"),
+        F.median(F.when(confirming, F.col("c_p99"))).alias("confirm_p99_us"),
+    )
+    rate = F.least("published", "confirmed", "received")
+    joined = (
+        runs.join(costs.drop("v"), "run_id")
+        .join(steady, "run_id", "left")
+        .join(autocorrelations(counted), "run_id", "left")
+        .withColumn("rate", rate)
+    )
+    refused = (
+        F.when(F.col("seconds").isNull(), TOO_SHORT)
+        .when(F.col("nacked") > 0, NACKED)
+        .when(F.col("rate") <= 0, NOTHING)
+    )
+    return joined.withColumn("refused", refused)
+
+
+def autocorrelations(counted: DataFrame) -> DataFrame:
+    """Return how much the mean of five seconds says of that of the next five, for each run.
+
+    Near 0, the seconds of a run are as good as runs; near 1, a run is hardly more than one measurement.
+    """
+    order = Window.partitionBy("run_id").orderBy("batch")
+    rate = F.least("published", "confirmed", "received")
+    batches = (
+        counted.groupBy("run_id", F.floor((F.col("since") + 0.5) / BATCH_SECONDS).alias("batch"))
+        .agg(F.try_divide(F.sum(rate * F.col("length")), F.sum("length")).alias("mean"))
+        .withColumn("before", F.lag("mean").over(order))
+        .filter(F.col("before").isNotNull())
+    )
+    found = F.corr("mean", "before")
+    return batches.groupBy("run_id").agg(F.when(~F.isnan(found), found).alias("autocorrelation"))
+
+
+def summarised(runs: DataFrame) -> DataFrame:
+    """Return a row for each cell and line: mean rate with its 95 % interval over the blocks, latency, cost."""
+    each = F.col("messages")
+
+    def counter(name: str) -> Any:
+        return F.try_divide(F.try_element_at("counters", F.lit(name)), each)
+
+    found = runs.groupBy(*_CELL, "line").agg(
+        F.count("rate").alias("runs"),
+        F.avg("rate").alias("mean_rate"),
+        half_width("rate").alias("half"),
+        (F.avg("confirm_p50_us") / 1000).alias("confirm_p50_ms"),
+        (F.avg("confirm_p99_us") / 1000).alias("confirm_p99_ms"),
+        F.avg(F.try_divide(F.col("cpu_s") * 1e6, each)).alias("cpu_us"),
+        F.avg(F.try_divide(F.col("client_cpu_s") * 1e6, each)).alias("client_cpu_us"),
+        F.avg(F.try_divide(F.col("write_bytes"), each)).alias("disk_bytes"),
+        F.avg(counter("commits")).alias("commits"),
+        F.avg(counter("flushes")).alias("flushes"),
+        F.avg(counter("early")).alias("early"),
+        F.avg("other").alias("other"),
+        F.avg("autocorrelation").alias("autocorrelation"),
+        F.min(_safety()).alias("safety"),
+    )
+    return (
+        found.withColumn("low", F.col("mean_rate") - F.col("half"))
+        .withColumn("high", F.col("mean_rate") + F.col("half"))
+        .drop("half")
+        .orderBy(*_CELL, "line")
+    )
+
+
+def _safety() -> Any:
+    unsynced = (F.col("broker") == "rabbitmq") & (F.split("version", r"\.")[0].try_cast("int") >= UNSYNCED)
+    return F.when(F.col("mode") != "standard", CONSUMED).when(unsynced, NOT_SYNCED).otherwise(ON_DISK)
+
+
+def compute(data: Input) -> dict[str, DataFrame]:
+    """Return `runs`, `rates`, `speed_ups` and `above_three`."""
+    runs = measured(
+        data.table("bench_run"), data.table("bench_sample"), data.table("bench_cost"), cuts(data.directory)
+    )
+    compared = runs.filter(F.col("refused").isNull())
+    rates = compared.groupBy(*_CELL, "block", "line").agg(F.avg("rate").alias("rate"))
+    pairs = paired(rates, BASELINES, _CELL)
+    judged = pairs.filter((F.col("queues") > ABOVE) & F.col("line").isin(*FIGURES))
+    return {
+        "runs": runs.orderBy("start_ts", "run_id"),
+        "rates": summarised(compared),
+        "speed_ups": ratios(pairs, (*_CELL, "line", "baseline")).orderBy(*_CELL, "line", "baseline"),
+        "above_three": mean_of_ratios(judged, "queues", ("window", "line", "baseline")).orderBy(
+            "window", "line", "baseline"
+        ),
+    }
+
+
+def describe(written: Written) -> Page:
+    """Return the report."""
+    rates = written.rows("rates", *_CELL, "line")
+    speed_ups = written.rows("speed_ups", *_CELL, "line", "baseline")
+    above = written.rows("above_three", "window", "line", "baseline")
+    sections = []
+    for window in sorted({row["window"] for row in rates}):
+        mine = [row for row in rates if row["window"] == window]
+        gains = [row for row in speed_ups if row["window"] == window]
+        sections += [
+            _figure(line, window, mine, gains) for line in FIGURES if any(r["line"] == line for r in mine)
+        ]
+    sections += [
+        Section(
+            "More than three queues",
+            "The arithmetic mean of the speed-ups over all queue counts above 3, as the paper averages; the interval "
+            "comes from drawing blocks again, which with few blocks is a little narrow. The paper: "
+            + ", ".join(f"{line} {value:.3f}" for line, value in PAPER_ABOVE_THREE.items())
+            + ".",
+            columns=("window", "line", "baseline", "cells", "blocks", "ratio", "low", "high"),
+            rows=above,
+        ),
+        Section(
+            "Speed-ups",
+            "New rate over old: geometric mean over the blocks with its 95 % interval (Student's t over the logarithms "
+            "of paired ratios). Faster: the whole interval lies above 1.",
+            columns=(*_CELL, "line", "baseline", "n", "ratio", "low", "high", "least", "greatest", "faster"),
+            rows=speed_ups,
+        ),
+        Section(
+            "What a message costs",
+            "Rates are the least of published, confirmed and received, messages a second; latency from publish to "
+            "confirm; the rest per message of the whole run, warm-up included. Two lines are equally fast only if "
+            "they promise the same: see the last column.",
+            columns=(
+                *(
+                    *_CELL,
+                    "line",
+                    "runs",
+                    "mean_rate",
+                    "low",
+                    "high",
+                    "confirm_p50_ms",
+                    "confirm_p99_ms",
+                    "cpu_us",
+                ),
+                *("disk_bytes", "commits", "flushes", "autocorrelation", "safety"),
+            ),
+            rows=rates,
+        ),
+    ]
+    runs = written.rows("runs", "start_ts", "run_id")
+    if refused := [row for row in runs if row["refused"] is not None]:
+        columns = ("run_id", "line", *_CELL, "block", "rate", "nacked", "refused")
+        sections.append(Section("Runs that are not compared", "", columns=columns, rows=refused))
+    hosts = sorted({f"{row['host']}: {row['cpu']}, kernel {row['kernel']}" for row in runs})
+    return Page(
+        title="Confirming on consumer ack: the paper's comparison",
+        lead=f"{len(runs)} runs, {len(refused)} of them not compared, in {len({r['block'] for r in runs})} blocks, on "
+        f"{'; '.join(hosts)}.",
+        facts=[
+            _verdict(line, speed_ups) for line in FIGURES if any(row["line"] == line for row in speed_ups)
+        ],
+        sections=sections,
+    )
+
+
+def _verdict(line: str, speed_ups: list[Row]) -> str:
+    mine = [row for row in speed_ups if (row["line"], row["baseline"]) == (line, "paper-standard")]
+    baseline = "paper-standard"
+    if not mine:
+        baseline = "default"
+        mine = [row for row in speed_ups if (row["line"], row["baseline"]) == (line, baseline)]
+    faster = sum(row["faster"] for row in mine)
+    return f"{line} is faster than {baseline} in {faster} of {len(mine)} settings, by the 95 % interval."
+
+
+def _figure(line: str, window: int, rates: list[Row], gains: list[Row]) -> Section:
+    number = FIGURES[line]
+    there = {row["line"] for row in rates}
+    shown = [name for name in (*BASELINES, line) if name in there]
+    left = [
+        Series(
+            name,
+            *_columns([row for row in rates if row["line"] == name], "queues", "mean_rate", "low", "high"),
+        )
+        for name in shown
+    ]
+    right = [
+        Series(
+            f"over {baseline}",
+            *_columns(
+                [r for r in gains if (r["line"], r["baseline"]) == (line, baseline)],
+                "queues",
+                "ratio",
+                "low",
+                "high",
+            ),
+        )
+        for baseline in BASELINES
+        if any((r["line"], r["baseline"]) == (line, baseline) for r in gains)
+    ]
+    paper = PAPER[line]
+    right.append(
+        Series("the paper, over RabbitMQ 3.6", list(paper), list(paper.values()), marker="D", joined=False)
+    )
+    return Section(
+        f"The paper's Figure {number}: {line}, publisher window {window}",
+        "Left: messages a second. Right: new rate over old; below 1 nothing is gained. Bars are 95 % intervals; "
+        "a point without a bar was measured once.",
+        figure=panels(
+            Panel("queues", "messages a second", left, categories=True, zero=True),
+            Panel("queues", "times as fast", right, categories=True, zero=True, rule=1),
+        ),
+        name=f"figure-{number}-window-{window}",
+    )
+
+
+def _columns(rows: list[Row], *names: str) -> list[list[Any]]:
+    ordered = sorted(rows, key=lambda row: row[names[0]])
+    return [[row[name] for row in ordered] for name in names]
+
+
+JOB: Final = Job(
+    name="confirm-compare",
+    summary="the speed-up of the consumer-ack modes, with intervals, from the records of bench.paper",
+    needs=("bench_run", "bench_sample", "bench_cost"),
+    compute=compute,
+    describe=describe,
+)

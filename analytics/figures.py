@@ -1,0 +1,176 @@
+"""Figures as SVG, made by matplotlib without a display. Text in them is text, so they stay small."""
+
+import dataclasses
+import io
+import math
+import warnings
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import LogNorm
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+
+COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+"""Okabe and Ito's, which people who see colours differently can tell apart."""
+STYLE: Final[dict[Any, Any]] = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "leveret",
+    # A queue may be called $x_1$.
+    "text.parse_math": False,
+}
+_WIDTH: Final = 5.6
+_HEIGHT: Final = 3.8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Series:
+    """Points with one label. `low` and `high` are ends of bars, None where there is none; x may be times (`at`)."""
+
+    label: str
+    x: Sequence[Any]
+    y: Sequence[float | None]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    marker: str = "o"
+    joined: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Panel:
+    """A pair of axes. `categories`: each x stands for itself, at equal distances; `rule`: a level to compare with."""
+
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    categories: bool = False
+    zero: bool = False
+    log_x: bool = False
+    log_y: bool = False
+    rule: float | None = None
+
+
+def at(text: str) -> datetime:
+    """Return the time that a table's row has as text."""
+    return datetime.fromisoformat(text)  # without a zone, as all of a figure's times are UTC
+
+
+def panels(*drawn: Panel) -> str:
+    """Draw panels beside each other."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(_WIDTH * len(drawn), _HEIGHT), layout="constrained")
+        for number, panel in enumerate(drawn, 1):
+            _draw(figure.add_subplot(1, len(drawn), number), panel)
+        return _svg(figure)
+
+
+def bars(x_label: str, named: Sequence[tuple[str, float]]) -> str:
+    """Draw a horizontal bar for each name, the first on top."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(1.5 * _WIDTH, 0.8 + 0.3 * max(1, len(named))), layout="constrained")
+        axes = figure.add_subplot()
+        axes.barh(range(len(named)), [value for _, value in named], color=COLOURS[0])
+        axes.set_yticks(range(len(named)), [plain(name) for name, _ in named])
+        axes.invert_yaxis()
+        axes.set_xlabel(x_label)
+        axes.grid(visible=False, axis="y")
+        return _svg(figure)
+
+
+def heat(y_label: str, cells: Sequence[tuple[str, float, float, float]]) -> str:
+    """Draw how many fell where, a column for each time.
+
+    Args:
+        y_label: of the logarithmic axis.
+        cells: time as text, lower end (above 0), upper end, count (above 0); no two overlap, at least one.
+
+    """
+    times = sorted({cell[0] for cell in cells})
+    edges = sorted({edge for cell in cells for edge in cell[1:3]})
+    column = {time: number for number, time in enumerate(times)}
+    line = {edge: number for number, edge in enumerate(edges)}
+    counts = [[math.nan] * len(times) for _ in edges[1:]]
+    for time, low, _, count in cells:
+        counts[line[low]][column[time]] = count
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(2 * _WIDTH, _HEIGHT), layout="constrained")
+        axes = figure.add_subplot()
+        axes.grid(visible=False)
+        drawn = axes.pcolormesh(
+            range(len(times) + 1),
+            edges,
+            counts,
+            norm=LogNorm(1, max(2.0, *(cell[3] for cell in cells))),
+            rasterized=True,  # thousands of rectangles are a small picture and large SVG
+        )
+        axes.set_yscale("log")
+        step = math.ceil(len(times) / 8)
+        axes.set_xticks(
+            [number + 0.5 for number in range(0, len(times), step)], [time[5:] for time in times[::step]]
+        )
+        axes.set_ylabel(y_label)
+        figure.colorbar(drawn, ax=axes, label="samples")
+        return _svg(figure)
+
+
+def plain(text: str) -> str:
+    """Return a name that somebody made up, fit to be drawn: no control characters, no more than 60 characters."""
+    seen = "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return seen if len(seen) <= 60 else f"{seen[:57]}..."  # noqa: PLR2004 - said above
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    values = sorted({x for series in panel.series for x in series.x}) if panel.categories else []
+    place = {value: number for number, value in enumerate(values)}
+    for number, series in enumerate(panel.series):
+        xs = [place[x] for x in series.x] if panel.categories else list(series.x)
+        colour = COLOURS[number % len(COLOURS)]
+        style = f"{series.marker}-" if series.joined else series.marker
+        ys = [math.nan if y is None else y for y in series.y]
+        axes.plot(xs, ys, style, color=colour, label=plain(series.label), markersize=4, zorder=3)
+        _whiskers(axes, xs, series, colour)
+    if panel.categories:
+        axes.set_xticks(range(len(values)), [str(value) for value in values])
+    elif any(isinstance(x, datetime) for series in panel.series for x in series.x):
+        locator = AutoDateLocator()
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    if panel.log_x:
+        axes.set_xscale("log")
+    if panel.log_y:
+        axes.set_yscale("log")
+    if panel.rule is not None:
+        axes.axhline(panel.rule, color="#666666", linewidth=1, linestyle="--")
+    if panel.zero:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    if panel.series:
+        axes.legend()
+
+
+def _whiskers(axes: Axes, xs: Sequence[Any], series: Series, colour: str) -> None:
+    for x, low, high in zip(xs, series.low, series.high, strict=False):
+        if low is not None and high is not None:
+            axes.plot([x, x], [low, high], "_-", color=colour, linewidth=1)
+
+
+def _svg(figure: Figure) -> str:
+    FigureCanvasSVG(figure)
+    target = io.StringIO()
+    with warnings.catch_warnings():
+        # Names may be of any alphabet. They are written as text, for the fonts of whoever looks.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
+        figure.savefig(target, format="svg", metadata={"Date": None})
+    return target.getvalue()

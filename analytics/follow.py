@@ -1,0 +1,70 @@
+"""Looking again and again while the broker writes (driver: waits): only files that are new since are read.
+
+A stream of Spark's takes up the closed files of a table once each, and leaves their rows as Parquet for the jobs. What
+it has read is in its checkpoint, so a stop in between neither loses nor repeats anything: a batch that is done again
+replaces what it wrote before.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from analytics.reading import QUARANTINE, Input, lines, set_aside, whole
+from analytics.schemas import tables
+
+FOLLOWED: Final = "followed"
+FILES_AT_ONCE: Final = 200
+
+
+class Follower:
+    """The tables under a directory that grows, as far as they have been read.
+
+    Args:
+        spark: the session.
+        directory: where the export writes.
+        output: keeps the rows, and how far they are.
+
+    """
+
+    def __init__(self, spark: SparkSession, directory: Path, output: Path) -> None:
+        self._spark = spark
+        self._source = Input(spark, directory, output)
+        self._output = output.resolve()
+
+    def catch_up(self, names: Iterable[str]) -> Input:
+        """Read what is new of these tables, as far as they are there; return all rows so far.
+
+        Raises:
+            StreamingQueryException: Spark could not read or write something.
+
+        """
+        aside = {}
+        for name in names:
+            if self._source.suffix(name) == "jsonl":
+                self._read(name)
+                kept = self._spark.read.parquet((self._output / QUARANTINE / name).as_uri())
+                aside[name] = {
+                    row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
+                }
+        return Input(self._spark, self._output / FOLLOWED / "rows", self._output, aside)
+
+    def _read(self, name: str) -> None:
+        table = tables()[name]
+        reader = self._spark.readStream.option("maxFilesPerTrigger", FILES_AT_ONCE)
+        stream = lines(reader, self._source.directory / name, table)
+        kept, aside = self._output / FOLLOWED / "rows" / name, self._output / QUARANTINE / name
+
+        def keep(batch: DataFrame, number: int) -> None:
+            rows = whole(batch).select(*table.schema.names)
+            rows.write.mode("overwrite").parquet((kept / f"batch={number}").as_uri())
+            set_aside(batch).write.mode("overwrite").parquet((aside / f"batch={number}").as_uri())
+
+        query = (
+            stream.writeStream.foreachBatch(keep)
+            .option("checkpointLocation", (self._output / FOLLOWED / "checkpoints" / name).as_uri())
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()

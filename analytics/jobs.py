@@ -1,0 +1,26 @@
+"""All jobs by name, in the order in which `all` runs them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from analytics import anomalies, capacity, churn, compact, confirm_compare, health, latency, paging, routing
+from analytics.job import Job
+
+JOBS: Final[Mapping[str, Job]] = {
+    job.name: job
+    for job in (
+        compact.VALIDATE,
+        confirm_compare.JOB,
+        latency.JOB,
+        paging.JOB,
+        health.JOB,
+        anomalies.JOB,
+        routing.JOB,
+        capacity.JOB,
+        churn.JOB,
+        compact.COMPACT,
+    )
+}
+ALL: Final = "all"
+NOT_IN_ALL: Final = frozenset({compact.COMPACT.name})
+"""These make a copy of the input, not a report about it."""

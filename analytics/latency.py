@@ -1,0 +1,181 @@
+"""Job `latency`: how long confirms and deliveries took, from merged histograms."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Row, functions as F
+
+from analytics.figures import Panel, Series, at, heat, panels
+from analytics.histograms import QUANTILES, SCHEME, cumulated, highest, lowest, merged, quantiles
+from analytics.job import Job, Page, Section, Written
+from analytics.reading import Input, InputError
+from analytics.series import bin_seconds, start_of_bin
+
+OBJECTIVE_US: Final = 100_000
+TARGET: Final = 0.999
+"""The objective that is reckoned with: so much of all within `OBJECTIVE_US`."""
+SLOWEST: Final = 100
+_WHAT: Final = ("metric", "mode")
+_COLUMNS: Final = ("count", "mean_us", "min_us", *(f"{name}_us" for name in QUANTILES), "max_us")
+
+
+def compute(data: Input) -> dict[str, DataFrame]:
+    """Return `by_mode`, `by_time`, `by_queue`, `curves`, `heat` and `objective`.
+
+    Raises:
+        InputError: the histograms are of another scheme, whose buckets we do not know.
+
+    """
+    rows = data.table("latency_hist")
+    if foreign := [
+        row["scheme"] for row in rows.select("scheme").distinct().collect() if row["scheme"] != SCHEME
+    ]:
+        raise InputError(
+            f"latency_hist has histograms of the scheme {', '.join(sorted(foreign))}, not {SCHEME}"
+        )
+    time = F.timestamp_millis(start_of_bin(F.col("ts"), bin_seconds(rows)))
+    node = rows.filter(F.col("scope") == "node").withColumn("time", time)
+    whole, timed = merged(node, _WHAT), merged(node, (*_WHAT, "time"))
+    queues = merged(rows.filter(F.col("scope") == "queue"), ("vhost", "name", *_WHAT))
+    curve = cumulated(whole, _WHAT).select(
+        *_WHAT, highest(F.col("i")).alias("us"), (F.col("up_to") / F.col("total")).alias("share")
+    )
+    return {
+        "by_mode": quantiles(whole, _WHAT).orderBy(*_WHAT),
+        "by_time": quantiles(timed, (*_WHAT, "time")).orderBy(*_WHAT, "time"),
+        "by_queue": quantiles(queues, ("vhost", "name", *_WHAT)).orderBy(
+            F.desc("p99_us"), "vhost", "name", *_WHAT
+        ),
+        "curves": curve.orderBy(*_WHAT, "us"),
+        "heat": bands(timed).orderBy("metric", "time", "low_us"),
+        "objective": objective(timed).orderBy(*_WHAT, "time"),
+    }
+
+
+def bands(timed: DataFrame) -> DataFrame:
+    """Return how many samples each time has in each quarter of a power of two: from `low_us` to below `end_us`."""
+    first = F.col("i") - F.pmod(F.col("i"), F.lit(8))
+    return (
+        timed.groupBy("metric", "time", first.alias("first"))
+        .agg(F.sum("c").alias("count"))
+        .select(
+            "metric",
+            "time",
+            lowest(F.col("first")).alias("low_us"),
+            (highest(F.col("first") + 7) + 1).alias("end_us"),
+            "count",
+        )
+    )
+
+
+def objective(timed: DataFrame) -> DataFrame:
+    """Return, for each time, the share of samples above `OBJECTIVE_US` and how fast that burns what may be above.
+
+    A burn of 1 uses up just what `TARGET` allows; of 10, ten times as fast. A bucket counts as above when its least
+    value is.
+    """
+    above = F.sum(F.when(lowest(F.col("i")) > OBJECTIVE_US, F.col("c")).otherwise(0))
+    return (
+        timed.groupBy(*_WHAT, "time")
+        .agg((above / F.sum("c")).alias("above"))
+        .withColumn("burn", F.col("above") / (1 - TARGET))
+    )
+
+
+def describe(written: Written) -> Page:
+    """Return the report."""
+    whole, timed = written.rows("by_mode", *_WHAT), written.rows("by_time", "time")
+    curves = written.rows("curves", *_WHAT, "us")
+    burnt = written.rows("objective", "time")
+    sections = []
+    for metric in sorted({row["metric"] for row in whole}):
+        sections += _metric(
+            metric, *([row for row in rows if row["metric"] == metric] for rows in (curves, timed, burnt))
+        )
+        cells = [
+            # 0 has no place on a logarithmic axis
+            (row["time"], max(row["low_us"], 0.5) / 1000, row["end_us"] / 1000, row["count"])
+            for row in written.rows("heat", "time", "low_us")
+            if row["metric"] == metric
+        ]
+        sections.append(
+            Section(
+                f"{metric}: where the samples are", "All modes together.", heat("ms", cells), f"{metric}-heat"
+            )
+        )
+    slowest = written.rows("by_queue", F.desc("p99_us"), "vhost", "name", *_WHAT)[:SLOWEST]
+    sections += [
+        Section("By mode", "Microseconds.", columns=(*_WHAT, *_COLUMNS), rows=whole),
+        Section(
+            f"The {SLOWEST} slowest queues",
+            "By their 99th percentile, microseconds.",
+            columns=("vhost", "name", *_WHAT, *_COLUMNS),
+            rows=slowest,
+        ),
+    ]
+    samples = sum(row["count"] for row in whole)
+    return Page(
+        title="Latency",
+        lead=f"{samples:,} samples of {len({row['metric'] for row in whole})} kinds of waiting. A quantile is exact "
+        "to its bucket, 1/32 of its value at most.",
+        facts=[
+            f"{_label(row)}: half within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} ms, "
+            f"99.9 % within {row['p999_us'] / 1000:,.4g} ms"
+            for row in whole
+        ],
+        sections=sections,
+    )
+
+
+def _label(row: Row) -> str:
+    return f"{row['metric']} ({row['mode']})" if row["mode"] else str(row["metric"])
+
+
+def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) -> list[Section]:
+    modes = sorted({row["mode"] for row in timed})
+    shares = []
+    over = []
+    burns = []
+    for mode in modes:
+        mine = [row for row in curves if row["mode"] == mode and row["share"] < 1]
+        label = mode or metric
+        shares.append(
+            Series(
+                label, [1 / (1 - row["share"]) for row in mine], [row["us"] / 1000 for row in mine], marker=""
+            )
+        )
+        points = [row for row in timed if row["mode"] == mode]
+        times = [at(row["time"]) for row in points]
+        over += [
+            Series(f"{label} {name}", times, [row[f"{name}_us"] / 1000 for row in points], marker=".")
+            for name in ("p50", "p99")
+        ]
+        here = [row for row in burnt if row["mode"] == mode]
+        burns.append(
+            Series(label, [at(row["time"]) for row in here], [row["burn"] for row in here], marker=".")
+        )
+    return [
+        Section(
+            f"{metric}: how much takes how long",
+            "Left: one in so many takes longer. Right: over time, UTC.",
+            panels(
+                Panel("one in", "ms", shares, log_x=True, log_y=True),
+                Panel("", "ms", over, log_y=True),
+            ),
+            f"{metric}-quantiles",
+        ),
+        Section(
+            f"{metric}: how fast the objective is used up",
+            f"{TARGET:.1%} within {OBJECTIVE_US / 1000:g} ms; 1 is as fast as is allowed.",
+            panels(Panel("", "times as fast as allowed", burns, zero=True, rule=1)),
+            f"{metric}-burn",
+        ),
+    ]
+
+
+JOB: Final = Job(
+    name="latency",
+    summary="percentiles of confirm and delivery latency by mode, queue and time",
+    needs=("latency_hist",),
+    compute=compute,
+    describe=describe,
+)

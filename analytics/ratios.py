@@ -1,0 +1,134 @@
+"""Paired ratios, their intervals and a bootstrap over blocks, as expressions."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window, functions as F
+
+T_95: Final = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""Student's t, two-sided 95 %, for 1 to 30 degrees of freedom."""
+RESAMPLES: Final = 2000
+SEED: Final = 20
+
+
+def half_width(values: str) -> Column:
+    """Return, for an aggregation, half the 95 % interval of the mean of a column; null of fewer than two values.
+
+    Beyond 31 values the last entry of the table counts, which is a little wide.
+    """
+    number = F.count(values)
+    freedom = F.least(number - 1, F.lit(len(T_95))).cast("int")
+    t = F.get(F.array(*map(F.lit, T_95)), freedom - 1)
+    return t * F.stddev_samp(values) / F.sqrt(number)
+
+
+def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> DataFrame:
+    """Put each line beside each baseline of the same block.
+
+    Args:
+        rates: `line`, `block`, `rate` and the columns of a cell; one row each, all rates above 0.
+        baselines: names of lines.
+        cell: the columns that have to be equal, the block aside.
+
+    Returns:
+        The columns of a cell, `block`, `line`, `baseline`, `log_ratio`.
+
+    """
+    old = rates.filter(F.col("line").isin(*baselines)).select(
+        *cell, "block", F.col("line").alias("baseline"), F.col("rate").alias("old_rate")
+    )
+    return (
+        rates.join(old, [*cell, "block"])
+        .filter(F.col("line") != F.col("baseline"))
+        .select(
+            *cell, "block", "line", "baseline", F.log(F.col("rate") / F.col("old_rate")).alias("log_ratio")
+        )
+    )
+
+
+def ratios(pairs: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return how many times as fast, with its 95 % interval, of what `paired` made.
+
+    Returns:
+        `by`, `n` pairs, `ratio` (geometric mean), `low`, `high` (null of one pair), `least` and `greatest` of a
+        single block, `improvement` ((new - old) / old), `faster` (whether the interval lies above 1).
+
+    """
+    found = pairs.groupBy(*by).agg(
+        F.count("log_ratio").alias("n"),
+        F.avg("log_ratio").alias("mean"),
+        half_width("log_ratio").alias("half"),
+        F.exp(F.min("log_ratio")).alias("least"),
+        F.exp(F.max("log_ratio")).alias("greatest"),
+    )
+    low = F.exp(F.col("mean") - F.col("half"))
+    return found.select(
+        *by,
+        "n",
+        F.exp("mean").alias("ratio"),
+        low.alias("low"),
+        F.exp(F.col("mean") + F.col("half")).alias("high"),
+        "least",
+        "greatest",
+        (F.exp("mean") - 1).alias("improvement"),
+        F.coalesce(low > 1, F.lit(False)).alias("faster"),
+    )
+
+
+def mean_of_ratios(pairs: DataFrame, over: str, by: Sequence[str]) -> DataFrame:
+    """Return the arithmetic mean of the ratios over the values of a column, with a bootstrapped 95 % interval.
+
+    Blocks are drawn, each with all that was measured in it, because what disturbs a block disturbs all of it. The
+    draws are a hash of their number, so the result does not depend on how rows are spread over partitions.
+
+    Args:
+        pairs: what `paired` made.
+        over: the column, `queues`.
+        by: what makes a group.
+
+    Returns:
+        `by`, `cells` (how many values of `over`), `blocks`, `ratio`, `low`, `high` (null of one block).
+
+    """
+    group = Window.partitionBy(*by).orderBy("block")
+    numbered = pairs.withColumn("number", F.dense_rank().over(group))
+    found = (
+        numbered.groupBy(*by, over)
+        .agg(F.exp(F.avg("log_ratio")).alias("ratio"), F.max("number").alias("number"))
+        .groupBy(*by)
+        .agg(
+            F.avg("ratio").alias("ratio"),
+            F.count("ratio").alias("cells"),
+            F.max("number").cast("long").alias("blocks"),
+        )
+    )
+    drawn = (
+        found.select(*by, "blocks", F.explode(F.sequence(F.lit(1), F.lit(RESAMPLES))).alias("resample"))
+        .withColumn("draw", F.explode(F.sequence(F.lit(1).cast("long"), F.col("blocks"))))
+        .withColumn(
+            "number",
+            (F.pmod(F.xxhash64("resample", "draw", F.lit(SEED)), F.col("blocks")) + 1).cast("int"),
+        )
+    )
+    spread = (
+        drawn.join(numbered.select(*by, "number", over, "log_ratio"), [*by, "number"])
+        .groupBy(*by, "resample", over)
+        .agg(F.exp(F.avg("log_ratio")).alias("ratio"))
+        .groupBy(*by, "resample")
+        .agg(F.avg("ratio").alias("ratio"))
+        .groupBy(*by)
+        .agg(F.percentile("ratio", 0.025).alias("low"), F.percentile("ratio", 0.975).alias("high"))
+    )
+    several = F.col("blocks") > 1
+    return found.join(spread, list(by)).select(
+        *by,
+        "cells",
+        "blocks",
+        "ratio",
+        F.when(several, F.col("low")).alias("low"),
+        F.when(several, F.col("high")).alias("high"),
+    )

@@ -1,0 +1,182 @@
+"""The input of a command: tables as the export wrote them (JSON Lines) or as `compact` did (Parquet).
+
+A line of JSON counts only if it is a whole row of its table. Any other is *set aside*: counted by reason, and kept
+with the name of its file under the output. Nothing is left out in silence: lines = rows + set aside.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from analytics.schemas import CORRUPT, VERSION, Table, tables
+
+UNREADABLE: Final = "not a row of this table"
+OTHER_VERSION: Final = "another version of the table"
+INCOMPLETE: Final = "a value is missing"
+PLACE: Final = ("dt", "hour")
+"""The directories that say when a row was written, below that of the table."""
+QUARANTINE: Final = "quarantine"
+TWO: Final = r'\}\s*\{"v":'
+"""Two rows on a line: the parser would stop after the first. Within a string a quote has a backslash before it."""
+JSON_OPTIONS: Final = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowNonNumericNumbers": "false",
+}
+
+
+class InputError(Exception):
+    """Raised when the input has not what a job needs; the text says what."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counted:
+    """What was found of one table: rows, and how many lines were set aside for which reason.
+
+    `hours` are the rows of each (dt, hour) as the directories say; empty where no such directories are.
+    """
+
+    rows: int
+    aside: Mapping[str, int]
+    hours: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are."""
+        return self.rows + sum(self.aside.values())
+
+
+class Input:
+    """The tables under one directory. Each is checked once, when it is first asked for.
+
+    Args:
+        spark: the session.
+        directory: holds a directory for each table; every worker of a cluster must see it under this name.
+        output: where results go; lines that were set aside are kept in its `quarantine`, by table.
+        aside: how many were set aside when the Parquet in `directory` was made, by table and reason.
+
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: Path,
+        output: Path,
+        aside: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        self.spark = spark
+        self.directory = directory.resolve()
+        self.output = output.resolve()
+        self.counted: dict[str, Counted] = {}
+        self._aside = aside or {}
+        self._rows: dict[str, DataFrame] = {}
+
+    def has(self, name: str) -> bool:
+        """Say whether there is anything of a table."""
+        return self.suffix(name) is not None
+
+    def suffix(self, name: str) -> str | None:
+        """Return `jsonl` or `parquet`, what a table's files are; None if there are none."""
+        for suffix in ("jsonl", "parquet"):
+            for path in (self.directory / name).rglob(f"*.{suffix}"):
+                if not path.name.startswith((".", "_")):
+                    return suffix
+        return None
+
+    def table(self, name: str) -> DataFrame:
+        """Return the rows of a table: the columns of its declaration, and no others.
+
+        Raises:
+            InputError: there is nothing of it.
+
+        """
+        return self.placed(name).select(*tables()[name].schema.names)
+
+    def placed(self, name: str) -> DataFrame:
+        """Return the rows of a table with `dt` and `hour`, if their directories say so.
+
+        Raises:
+            InputError: there is nothing of it.
+
+        """
+        if name not in self._rows:
+            suffix = self.suffix(name)
+            if suffix is None:
+                raise InputError(f"{self.directory} has no table {name}")
+            table = tables()[name]
+            self._rows[name] = self._compacted(table) if suffix == "parquet" else self._exported(table)
+        return self._rows[name]
+
+    def _compacted(self, table: Table) -> DataFrame:
+        rows = self.spark.read.schema(table.schema).parquet((self.directory / table.name).as_uri())
+        self.counted[table.name] = Counted(rows.count(), self._aside.get(table.name, {}))
+        return rows
+
+    def _exported(self, table: Table) -> DataFrame:
+        read = lines(self.spark.read, self.directory / table.name, table)
+        place = [name for name in PLACE if name in read.columns]
+        aside: dict[str, int] = {}
+        hours: dict[tuple[str, str], int] = {}
+        rows = 0
+        for found in read.groupBy("reason", *place).count().collect():
+            if found["reason"] is not None:
+                aside[found["reason"]] = aside.get(found["reason"], 0) + found["count"]
+                continue
+            rows += found["count"]
+            if len(place) == len(PLACE):
+                hours[found["dt"], found["hour"]] = found["count"]
+        self.counted[table.name] = Counted(rows, aside, hours)
+        if aside:
+            set_aside(read).write.mode("overwrite").parquet((self.output / QUARANTINE / table.name).as_uri())
+        return whole(read)
+
+
+def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table) -> DataFrame:
+    """Return every line of a table's files, parsed and judged.
+
+    Lines are read as text and parsed by an expression, not by Spark's reader of JSON: that one reads the columns
+    somebody asks for, and calls a line good or bad by those.
+
+    Returns:
+        `file`, `line`, `dt` and `hour` if there are directories that say so, `row` with the table's columns, and
+        `reason`: why the line is no row, null if it is one.
+
+    """
+    text = reader.text(folder.as_uri(), lineSep="\n", pathGlobFilter="*.jsonl")
+    parsed = F.from_json(F.col("value"), table.read_schema, JSON_OPTIONS)
+    once = text.select(
+        F.col("_metadata.file_path").alias("file"),
+        F.col("value").alias("line"),
+        *[name for name in PLACE if name in text.columns],
+        # explode: what is asked of `row` below is not pushed down to the line, where each mention would parse again.
+        F.explode(F.array(parsed)).alias("row"),
+    )
+    return once.withColumn("reason", _reason(table))
+
+
+def whole(read: DataFrame) -> DataFrame:
+    """Return the rows among what `lines` read, with `dt` and `hour` if they are there."""
+    place = [name for name in PLACE if name in read.columns]
+    return read.filter(F.col("reason").isNull()).select("row.*", *place).drop(CORRUPT)
+
+
+def set_aside(read: DataFrame) -> DataFrame:
+    """Return the lines among what `lines` read that are no rows, and why."""
+    return read.filter(F.col("reason").isNotNull()).select("reason", "file", "line")
+
+
+def _reason(table: Table) -> Column:
+    missing = F.lit(False)
+    for name in table.required:
+        missing |= F.col(f"row.{name}").isNull()
+    return (
+        F.when(
+            F.col("row").isNull() | F.col(f"row.{CORRUPT}").isNotNull() | F.col("line").rlike(TWO), UNREADABLE
+        )
+        .when(F.col("row.v") != VERSION, OTHER_VERSION)
+        .when(missing, INCOMPLETE)
+    )

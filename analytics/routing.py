@@ -1,0 +1,126 @@
+"""Job `routing`: what exchanges do with messages: how many copies, how many in vain, how often a route is known."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from analytics.figures import bars
+from analytics.job import Job, Page, Section, Written
+from analytics.reading import Input
+from analytics.series import last
+
+COUNTERS: Final = (
+    *("pub_in", "routed", "unroutable_returned", "unroutable_dropped", "fanout_sum", "route_lookups"),
+)
+SHOWN: Final = 20
+_EXCHANGE: Final = ("node", "vhost", "exchange")
+
+
+def compute(data: Input) -> dict[str, DataFrame]:
+    """Return `exchanges`, and `patterns` where there are topic exchanges."""
+    made = {"exchanges": exchanges(data.table("exchange_interval")).orderBy(*_EXCHANGE)}
+    if data.has("topic_pattern"):
+        made["patterns"] = patterns(data.table("topic_pattern"), made["exchanges"]).orderBy(
+            *_EXCHANGE, "pattern"
+        )
+    return made
+
+
+def exchanges(rows: DataFrame) -> DataFrame:
+    """Return a row for each exchange: its counters, and what follows from them.
+
+    `fanout` is copies per routed message, `unroutable` the share that reached no queue, `remembered` the share whose
+    route did not have to be worked out.
+    """
+    totals = last(rows, "exchange_interval", (*_EXCHANGE, "type"), COUNTERS)
+    bindings = rows.groupBy(*_EXCHANGE, "type").agg(F.max_by("bindings", "ts").alias("bindings"))
+
+    def per(part: Column, whole: str) -> Column:
+        return F.try_divide(part, F.col(whole))
+
+    return totals.join(bindings, [*_EXCHANGE, "type"]).select(
+        *_EXCHANGE,
+        "type",
+        "bindings",
+        *COUNTERS,
+        per(F.col("fanout_sum"), "routed").alias("fanout"),
+        per(F.col("unroutable_returned") + F.col("unroutable_dropped"), "pub_in").alias("unroutable"),
+        per(F.col("pub_in") - F.col("route_lookups"), "pub_in").alias("remembered"),
+    )
+
+
+def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
+    """Return a row for each pattern: its matches, by how many they may be too low, its share of what came in."""
+    key = (*_EXCHANGE, "pattern")
+    totals = last(rows, "topic_pattern", key, ("matches", "error"))
+    return totals.join(exchanges.select(*_EXCHANGE, "pub_in"), list(_EXCHANGE), "left").select(
+        *key,
+        "matches",
+        "error",
+        F.try_divide("matches", "pub_in").alias("share"),
+        (F.col("matches") + F.col("error") == 0).alias("dead"),
+    )
+
+
+def describe(written: Written) -> Page:
+    """Return the report."""
+    found = written.rows("exchanges", F.desc("pub_in"), *_EXCHANGE)
+    matched = (
+        written.rows("patterns", F.desc("matches"), *_EXCHANGE, "pattern") if written.has("patterns") else []
+    )
+    busiest = found[:SHOWN]
+    lost = sum(row["unroutable_returned"] + row["unroutable_dropped"] for row in found)
+    published = sum(row["pub_in"] for row in found)
+    dead = [row for row in matched if row["dead"]]
+    heavy = matched[:SHOWN]
+    sections = [
+        Section(
+            f"The {SHOWN} busiest exchanges",
+            "",
+            bars(
+                "messages",
+                [(f"{row['vhost']} {row['exchange'] or '(default)'}", row["pub_in"]) for row in busiest],
+            ),
+            "busiest",
+            columns=(
+                *_EXCHANGE,
+                "type",
+                "bindings",
+                "pub_in",
+                "routed",
+                "fanout",
+                "unroutable",
+                "remembered",
+            ),
+            rows=found,
+        )
+    ]
+    if matched:
+        columns = (*_EXCHANGE, "pattern", "matches", "error", "share")
+        sections += [
+            Section(
+                f"The {SHOWN} heaviest patterns",
+                "`error` is by how many the matches may be too low.",
+                bars("matches", [(f"{row['exchange']} {row['pattern']}", row["matches"]) for row in heavy]),
+                "patterns",
+                columns=columns,
+                rows=heavy,
+            ),
+            Section("Bindings that matched nothing", "", columns=(*_EXCHANGE, "pattern"), rows=dead),
+        ]
+    return Page(
+        title="Routing",
+        lead=f"{len(found):,} exchanges; {published:,} messages came in, and {lost:,} reached no queue.",
+        facts=[f"{len(dead):,} binding patterns matched nothing."] if matched else [],
+        sections=sections,
+    )
+
+
+JOB: Final = Job(
+    name="routing",
+    summary="fan-out, unroutable messages, remembered routes, heavy and dead bindings",
+    needs=("exchange_interval",),
+    compute=compute,
+    describe=describe,
+    uses=("topic_pattern",),
+)

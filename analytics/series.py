@@ -1,0 +1,73 @@
+"""What happened between two rows of the same object: differences of counters and areas.
+
+A counter counts from the beginning of its object, so a row that is missing costs resolution and no truth: the next
+difference has it. Where the broker wrote no row nothing had changed.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window, functions as F
+
+from analytics.schemas import tables
+
+AREA_MODULUS: Final = 2**62
+"""Areas are counted modulo this."""
+BINS_S: Final = (5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
+"""How long a point in a figure may stand for."""
+MOST_BINS: Final = 240
+
+
+def bin_seconds(rows: DataFrame) -> int:
+    """Return the shortest of `BINS_S` with which all rows, which have `ts`, are in `MOST_BINS` bins."""
+    span = rows.agg(((F.max("ts") - F.min("ts")) / 1000).alias("span")).collect()[0]["span"] or 0
+    return next((length for length in BINS_S if span / length <= MOST_BINS), BINS_S[-1])
+
+
+def start_of_bin(ts: Column, seconds: int) -> Column:
+    """Return the bin a time (ms) is in, as its first millisecond."""
+    return ts - F.pmod(ts, F.lit(seconds * 1000))
+
+
+def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
+    """Return a row for each two that follow each other: what the later says, and how much has been added since.
+
+    Args:
+        rows: of the table `name`, one that has counters.
+        name: of the table.
+        columns: counters and areas to take the difference of.
+
+    Returns:
+        The columns of the table, `from_ts` (ms), `step_us` and a `d_...` for each of `columns`. An object's first
+        row has none: what was before it is not in the input.
+
+    """
+    table = tables()[name]
+    order = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
+    areas = table.of_kind("area")
+
+    def added(column: str) -> Column:
+        difference = F.col(column) - F.lag(column).over(order)
+        return F.pmod(difference, F.lit(AREA_MODULUS)) if column in areas else difference
+
+    return rows.select(
+        "*",
+        F.lag("ts").over(order).alias("from_ts"),
+        (F.col("mono_us") - F.lag("mono_us").over(order)).alias("step_us"),
+        *[added(column).alias(f"d_{column}") for column in columns],
+    ).filter(F.col("step_us") > 0)
+
+
+def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) -> DataFrame:
+    """Return the last values of each object's counters, added up: all that happened since the objects began.
+
+    Args:
+        rows: of the table `name`.
+        name: of the table.
+        by: columns that make a group; objects of a group are added up.
+        columns: counters.
+
+    """
+    keys = dict.fromkeys([*tables()[name].of_kind("key"), *by])
+    ends = rows.groupBy(*keys).agg(*[F.max_by(column, "mono_us").alias(column) for column in columns])
+    return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])

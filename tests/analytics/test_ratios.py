@@ -1,0 +1,122 @@
+import math
+import random
+import statistics
+
+import pytest
+from pyspark.testing import assertDataFrameEqual
+
+from analytics.ratios import T_95, mean_of_ratios, paired, ratios
+from bench import paper_stats
+
+RATES = "window long, queues long, block long, line string, rate double"
+CELL = ("window", "queues")
+
+
+def frame(spark, rates):
+    """Rates by (queues, block, line)."""
+    return spark.createDataFrame([(200, *key, float(rate)) for key, rate in rates.items()], RATES)
+
+
+def test_the_table_of_t_is_that_of_the_other_report():
+    """The printed report and this one take their intervals from the same table."""
+    assert paper_stats.T_95 == T_95
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 6, 31, 40])
+def test_ratios_are_those_reckoned_without_spark(spark, blocks):
+    """Mean and interval of paired ratios are what the standard library makes of them."""
+    chance = random.Random(blocks)
+    rates = {
+        (3, block, line): chance.lognormvariate(9, 0.4)
+        for block in range(1, blocks + 1)
+        for line in ("old", "new")
+    }
+    expected = paper_stats.ratio([(rates[3, b, "new"], rates[3, b, "old"]) for b in range(1, blocks + 1)])
+
+    (found,) = ratios(paired(frame(spark, rates), ["old"], CELL), (*CELL, "line", "baseline")).collect()
+
+    assert (blocks, "new", "old") == (found["n"], found["line"], found["baseline"])
+    assert pytest.approx(expected.mean) == found["ratio"]
+    if blocks == 1:
+        assert (None, None, False) == (found["low"], found["high"], found["faster"])
+    else:
+        assert pytest.approx((expected.low, expected.high)) == (found["low"], found["high"])
+        assert found["faster"] == (expected.low > 1)
+    assert found["least"] <= found["ratio"] <= found["greatest"]
+
+
+def test_only_what_was_measured_in_the_same_block_is_compared(spark):
+    """A block without its baseline counts nothing, however fast it was."""
+    rates = {(1, 1, "old"): 100, (1, 1, "new"): 200, (1, 2, "new"): 9000, (1, 3, "old"): 1}
+
+    (found,) = ratios(paired(frame(spark, rates), ["old"], CELL), ("line",)).collect()
+
+    assert (1, 2.0) == (found["n"], pytest.approx(found["ratio"]))
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says(spark):
+    """Of 1,000 sweeps with a known ratio under noise that blocks share, 93 to 97 % have it in their interval."""
+    chance, truth, rates = random.Random(7), 1.43, {}
+    for sweep in range(1000):
+        for block in range(1, 7):
+            slow = chance.lognormvariate(0, 0.5)
+            rates[sweep, block, "old"] = 10_000 * slow * chance.lognormvariate(0, 0.1)
+            rates[sweep, block, "new"] = 10_000 * truth * slow * chance.lognormvariate(0, 0.1)
+
+    found = ratios(paired(frame(spark, rates), ["old"], CELL), (*CELL, "line")).collect()
+
+    assert 1000 == len(found)
+    assert 930 <= sum(row["low"] <= truth <= row["high"] for row in found) <= 970
+
+
+def test_the_mean_over_queues_is_that_of_the_ratios(spark):
+    """The mean over queue counts is the arithmetic mean of each one's ratio, as the paper's."""
+    rates = {}
+    for queues, gain in ((5, 1.2), (10, 1.4), (30, 1.9)):
+        for block, slow in enumerate((1, 0.5, 0.8, 1.1), 1):
+            rates[queues, block, "old"], rates[queues, block, "new"] = 1000 * slow, 1000 * slow * gain
+
+    (found,) = mean_of_ratios(paired(frame(spark, rates), ["old"], CELL), "queues", ("line",)).collect()
+
+    assert (3, 4) == (found["cells"], found["blocks"])
+    assert pytest.approx([1.5] * 3) == [found["ratio"], found["low"], found["high"]]
+
+
+def test_the_bootstrap_is_near_the_interval_of_the_mean(spark):
+    """Drawing blocks again gives about what the spread of blocks says: not wider, and not much narrower."""
+    chance, rates, logs = random.Random(3), {}, []
+    for block in range(1, 21):
+        logs.append(chance.gauss(0.3, 0.2))
+        rates[5, block, "old"], rates[5, block, "new"] = 1000, 1000 * math.exp(logs[-1])
+
+    (found,) = mean_of_ratios(paired(frame(spark, rates), ["old"], CELL), "queues", ("line",)).collect()
+    half = 2.093 * statistics.stdev(logs) / math.sqrt(20)
+    width = math.log(found["high"]) - math.log(found["low"])
+
+    assert pytest.approx(math.exp(statistics.fmean(logs))) == found["ratio"]
+    assert 0.75 * 2 * half <= width <= 1.1 * 2 * half
+
+
+def test_one_block_has_no_interval(spark):
+    """Of one block nothing can be said about the spread."""
+    rates = {(5, 1, "old"): 100, (5, 1, "new"): 150}
+
+    (found,) = mean_of_ratios(paired(frame(spark, rates), ["old"], CELL), "queues", ("line",)).collect()
+
+    assert (1, None, None) == (found["blocks"], found["low"], found["high"])
+
+
+def test_neither_order_nor_partitions_change_the_result(spark):
+    """The same rates in another order on other partitions have the same means and the same drawn intervals."""
+    chance = random.Random(5)
+    rates = {
+        (queues, block, line): chance.lognormvariate(9, 0.3)
+        for queues in (5, 8)
+        for block in range(1, 6)
+        for line in ("old", "new")
+    }
+    shuffled = dict(chance.sample(list(rates.items()), len(rates)))
+    here = mean_of_ratios(paired(frame(spark, rates), ["old"], CELL), "queues", ("line",))
+    there = mean_of_ratios(paired(frame(spark, shuffled).repartition(5), ["old"], CELL), "queues", ("line",))
+
+    assertDataFrameEqual(there, here)

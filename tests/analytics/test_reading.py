@@ -1,0 +1,133 @@
+import json
+
+import pytest
+from made_rows import row
+
+from analytics.reading import INCOMPLETE, OTHER_VERSION, UNREADABLE, Counted, Input, InputError
+from analytics.schemas import tables
+
+
+def nodes(count):
+    """Rows of a node, five seconds apart."""
+    return [row("node_interval", 5 * number, published=number) for number in range(count)]
+
+
+def without(whole, name):
+    """A row that lacks a column."""
+    return {key: value for key, value in whole.items() if key != name}
+
+
+def test_whole_lines_are_rows(data):
+    """Every line is read with the types of the declaration, and nothing is set aside."""
+    made = data({"node_interval": nodes(3)})
+
+    rows = made.table("node_interval")
+
+    assert tables()["node_interval"].schema.names == rows.columns
+    assert [0, 1, 2] == sorted(found["published"] for found in rows.collect())
+    assert Counted(3, {}, {("2026-11-21", "07"): 3}) == made.counted["node_interval"]
+
+
+BAD = {
+    "cut": (json.dumps(row("node_interval"))[:50], UNREADABLE),
+    "no JSON": ("hello", UNREADABLE),
+    "blank": ("", UNREADABLE),
+    "null": ("null", UNREADABLE),
+    "an array": ("[1, 2]", UNREADABLE),
+    "an array of a row": (json.dumps([row("node_interval")]), UNREADABLE),
+    "text for a number": (json.dumps(row("node_interval", rss="much")), UNREADABLE),
+    "a fraction for a whole number": (json.dumps(row("node_interval", rss=1.5)), UNREADABLE),
+    "too large for 64 bits": (json.dumps(row("node_interval", rss=2**63)), UNREADABLE),
+    "no number": (json.dumps(row("queue_interval", capacity=float("nan"))), UNREADABLE),
+    "two on a line": (json.dumps(row("node_interval"), separators=(",", ":")) * 2, UNREADABLE),
+    "a column is missing": (json.dumps(without(row("node_interval"), "cpu_user_us")), INCOMPLETE),
+    "null for a number": (json.dumps(row("node_interval", rss=None)), INCOMPLETE),
+    "a later version": (json.dumps(row("node_interval", v=2)), OTHER_VERSION),
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD)
+def test_a_line_that_is_no_row_is_set_aside(data, line, reason):
+    """A bad line between good ones is counted by its reason and kept with its file; the good ones are read."""
+    name = "queue_interval" if "NaN" in line else "node_interval"
+    made = data({name: [row(name), line, row(name, 5)]})
+
+    count = made.table(name).count()
+    kept = made.spark.read.parquet(str(made.output / "quarantine" / name)).collect()
+
+    assert 2 == count
+    assert (3, {reason: 1}) == (made.counted[name].lines, dict(made.counted[name].aside))
+    assert [(reason, line)] == [(found["reason"], found["line"]) for found in kept]
+    assert kept[0]["file"].endswith("node_interval-1-0.jsonl") or "queue" in name
+
+
+def test_the_judgement_does_not_depend_on_the_columns_asked_for(data):
+    """A line with a bad value in one column is no row for those who ask for another one either."""
+    made = data({"node_interval": [*nodes(2), row("node_interval", rss="much", published=7)]})
+
+    assert [0, 1] == sorted(
+        found["published"] for found in made.table("node_interval").select("published").collect()
+    )
+
+
+def test_octets_that_are_no_text_are_set_aside(data, tmp_path):
+    """A line that is not UTF-8 is no row, and the others are."""
+    made = data({"node_interval": nodes(1)})
+    (file,) = (tmp_path / "in").rglob("*.jsonl")
+    whole = json.dumps(row("node_interval", 5, node="x")).encode()
+    file.write_bytes(file.read_bytes() + whole.replace(b'"x"', b'"\xff\xfe"') + b"\n" + whole + b"\n")
+
+    count = made.table("node_interval").count()
+
+    assert 3 == made.counted["node_interval"].lines
+    assert count == made.counted["node_interval"].rows
+    assert count in {2, 3}
+
+
+def test_names_of_all_alphabets_come_through(data):
+    """Names are what clients called things: quotes, newlines, dollars, other alphabets."""
+    names = ['}{"v":1', 'q"1', "a\nb", "$x^2$", "очередь", "😀", "a/b=c", "\\"]
+    made = data({"queue_interval": [row("queue_interval", queue=name) for name in names]})
+
+    assert sorted(names) == sorted(found["queue"] for found in made.table("queue_interval").collect())
+
+
+def test_unfinished_files_are_not_read(data, tmp_path):
+    """What is still being written has another name, and is left alone."""
+    made = data({"node_interval": nodes(2)})
+    (file,) = (tmp_path / "in").rglob("*.jsonl")
+    file.with_name(".node_interval-2-0.jsonl.tmp").write_text("half a li")
+    file.with_name(".node_interval-3-0.jsonl").write_text("half a li")
+
+    assert 2 == made.table("node_interval").count()
+
+
+def test_only_a_column_that_may_be_null_is_null(data):
+    """A disk that counts no flushes leaves the column null; the row is whole."""
+    made = data({"bench_cost": [row("bench_cost", flushes=None, counters={"commits": 3})]})
+
+    (found,) = made.table("bench_cost").collect()
+
+    assert (None, {"commits": 3}) == (found["flushes"], found["counters"])
+
+
+def test_a_table_that_is_not_there_is_told(data, tmp_path):
+    """Asking for a table of which there is nothing names the directory and the table."""
+    made = data({})
+
+    assert not made.has("event")
+    with pytest.raises(InputError, match="has no table event"):
+        made.table("event")
+
+
+def test_parquet_is_read_as_it_is(spark, data, tmp_path):
+    """What was compacted has the same rows, with or without directories by hour."""
+    made = data({"node_interval": nodes(4)})
+    made.placed("node_interval").write.partitionBy("dt", "hour").parquet(
+        str(tmp_path / "p" / "node_interval")
+    )
+
+    again = Input(spark, tmp_path / "p", tmp_path / "out")
+
+    assert sorted(made.table("node_interval").collect()) == sorted(again.table("node_interval").collect())
+    assert 4 == again.counted["node_interval"].rows

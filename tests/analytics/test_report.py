@@ -1,0 +1,116 @@
+import re
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import Row
+
+from analytics import report
+from analytics.figures import Panel, Series, at, bars, heat, panels, plain
+from analytics.job import Page, Section
+from analytics.reading import Counted
+
+MADE = datetime(2026, 11, 21, 7, 20, tzinfo=UTC)
+NASTY = '<script>alert("1")</script> & $\\frac{1}{2}$ очередь \x00\n'
+
+
+def shown(page, counted=None):
+    """A page as HTML."""
+    return report.page(page, source="leveret analyze latency", made=MADE, counted=counted or {})
+
+
+def test_a_page_needs_nothing_but_itself():
+    """No script, and nothing is loaded from anywhere: figures are inside."""
+    figure = bars("messages", [("q", 1.0)])
+    text = shown(Page("Title", "Lead", ["fact"], [Section("Part", "text", figure, "part")]))
+
+    assert "<script" not in text
+    assert [] == re.findall(r"""(?:src|href)=["'](?!data:)""", text)
+    assert "data:image/svg+xml;base64," in text
+
+
+def test_what_clients_named_cannot_break_a_page():
+    """A name with markup in it is text wherever it stands."""
+    row = Row(name=NASTY, count=3)
+    section = Section(NASTY, NASTY, bars("x", [(NASTY, 1.0), ("😀", 2.0)]), "x", ("name", "count"), [row])
+    text = shown(Page(NASTY, NASTY, [NASTY], [section]), {NASTY: Counted(1, {NASTY: 2})})
+    text += report.index([("latency", Page(NASTY, NASTY, [NASTY], []))], {NASTY: NASTY})
+
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_lines_that_were_set_aside_are_told():
+    """The page says how many lines of which table are no rows, and why."""
+    text = shown(Page("T", "L", [], []), {"event": Counted(1200, {"a value is missing": 3})})
+
+    assert "event: 1,200 rows" in text
+    assert "3 lines set aside</span> (a value is missing 3)" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""), (True, "yes"), (1234567, "1,234,567"), (0.123456, "0.1235"), (12345.678, "12,346"),
+        (1.5, "1.5"), ("a", "a"), (-2345.6, "-2,346"), (float("nan"), "nan"),
+    ],
+)  # fmt: skip
+def test_values_are_written_as_people_read_them(value, text):
+    """Thousands apart, no more digits than count, nothing for null."""
+    assert text == report.value(value)
+
+
+def test_a_long_table_says_that_there_is_more():
+    """A page has the first rows of a long table and says so; an empty one says None."""
+    rows = [Row(number=number) for number in range(report.SHOWN_ROWS + 1)]
+    long = shown(Page("T", "L", [], [Section("S", "", columns=("number",), rows=rows)]))
+    empty = shown(Page("T", "L", [], [Section("S", "", columns=("number",))]))
+
+    assert report.SHOWN_ROWS == long.count("<tr><td")
+    assert "The first 200 rows" in long
+    assert "<p>None.</p>" in empty
+
+
+def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
+    """Writing replaces the file in one step and leaves nothing else."""
+    report.write(tmp_path / "a" / "report.html", "old")
+    report.write(tmp_path / "a" / "report.html", "new")
+
+    assert ["report.html"] == [path.name for path in (tmp_path / "a").iterdir()]
+    assert "new" == (tmp_path / "a" / "report.html").read_text()
+
+
+FIGURES = {
+    "categories": lambda: panels(
+        Panel(
+            "queues",
+            "msg/s",
+            [Series("$a_1$", [1, 30], [1.0, None], [0.5, None], [2.0, None])],
+            categories=True,
+        )
+    ),
+    "times": lambda: panels(Panel("", "ms", [Series("a", [at("2026-11-21 07:20:00")], [1.0])], log_y=True)),
+    "nothing": lambda: panels(Panel("x", "y", [])),
+    "points": lambda: panels(
+        Panel("x", "y", [Series("a", [1, 2], [3, 4], joined=False)], zero=True, rule=1, log_x=True)
+    ),
+    "bars": lambda: bars("x", [(NASTY, 1.0), ("b", 0.0)]),
+    "no bars": lambda: bars("x", []),
+    "heat": lambda: heat("ms", [("2026-11-21 07:20:00", 0.1, 0.2, 3), ("2026-11-21 07:20:05", 4.0, 8.0, 1)]),
+    "one cell": lambda: heat("ms", [("2026-11-21 07:20:00", 0.1, 0.2, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_svg_and_the_same_each_time(name):
+    """A figure is well-formed, has no date in it, and the same input gives the same octets."""
+    figure = FIGURES[name]()
+
+    assert ET.fromstring(figure).tag.endswith("svg")
+    assert figure == FIGURES[name]()
+
+
+def test_names_are_cut_and_cleaned():
+    """A name that is drawn is short and has nothing that cannot be printed."""
+    assert "a\ufffdb" == plain("a\x00b")
+    assert 60 == len(plain("x" * 255))

@@ -1,0 +1,42 @@
+from analytics.session import settings
+
+
+def test_a_session_here_listens_on_loopback_only():
+    """On one machine Spark is bound to loopback, and its page is off."""
+    made = settings("local[*]", {}, cores=2, progress=False)
+
+    assert "127.0.0.1" == made["spark.driver.bindAddress"] == made["spark.driver.host"]
+    assert "false" == made["spark.ui.enabled"]
+    assert "8" == made["spark.sql.shuffle.partitions"]
+
+
+def test_a_cluster_reaches_the_driver():
+    """For a cluster nothing is bound to loopback, and the number of partitions is left to it."""
+    made = settings("spark://there:7077", {}, cores=2, progress=False)
+
+    assert "spark://there:7077" == made["spark.master"]
+    assert not {"spark.driver.host", "spark.sql.shuffle.partitions"} & made.keys()
+
+
+def test_a_cluster_of_processes_here_is_bound_to_loopback_too():
+    """Spark's cluster for tests, whose workers are processes of this machine, is not open to others."""
+    assert (
+        "127.0.0.1" == settings("local-cluster[1,1,1024]", {}, cores=2, progress=False)["spark.driver.host"]
+    )
+
+
+def test_spark_submit_has_the_word_about_the_master():
+    """Started by spark-submit, the session does not name a master."""
+    assert "spark.master" not in settings(None, {}, cores=2, progress=False)
+
+
+def test_what_the_user_sets_counts():
+    """`--conf` goes before every default."""
+    made = settings("local[*]", {"spark.driver.memory": "6g"}, cores=2, progress=True)
+
+    assert ("6g", "true") == (made["spark.driver.memory"], made["spark.ui.showConsoleProgress"])
+
+
+def test_times_are_utc(spark):
+    """Spark's dates do not depend on where it runs."""
+    assert "UTC" == spark.conf.get("spark.sql.session.timeZone")
