@@ -74,9 +74,9 @@ fmt: $(VENV)/.installed-test
 
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m broker config --markdown > docs/configuration.md
-	$(BIN)/python -m broker.metrics_reference > docs/export.md
-	$(BIN)/python -m broker.metrics_page > docs/metrics.md
-	$(BIN)/python -m broker.metrics_json > analytics/tables.json
+	$(BIN)/python -m broker.export.reference > docs/export.md
+	$(BIN)/python -m broker.metrics.page > docs/metrics.md
+	$(BIN)/python -m broker.export.tables_json > analytics/tables.json
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
 	@echo "the site is in build/site/index.html"
 

@@ -257,7 +257,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
 async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Answer requests for metrics and health; returns what ends that. Raises StartupError where that has to be."""
     from broker.http import Monitor, cluster_id  # noqa: PLC0415
-    from broker.metrics_node import Identity  # noqa: PLC0415
+    from broker.metrics.node import Identity  # noqa: PLC0415
 
     wanted = config.prometheus
     seed = f"{config.node_name} {config.data_dir.resolve()}"

@@ -14,6 +14,17 @@ from typing import Any, Final, Literal
 import msgspec
 
 from broker.config_keys import KEYS, KeyTable
+from broker.config_sections import (
+    Compatibility,
+    ExportConfig,
+    LogConfig,
+    PrometheusConfig,
+    StorageConfig,
+    TopicPermissionConfig,
+    UserConfig,
+    UserLimits,
+    VHostLimits,
+)
 from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
 from broker.config_values import PARSERS, Listener, Setting, read_file
 
@@ -23,7 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 FRAME_MIN: Final = 4096
-METRICS_HOST, METRICS_PORT = "127.0.0.1", 15692
 _PERMISSIONS: Final = ("configure", "write", "read")
 
 
@@ -33,102 +43,6 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
-
-
-class UserConfig(msgspec.Struct, frozen=True):
-    """A user that exists from the start; ``permissions``: vhost → (configure, write, read) patterns."""
-
-    name: str
-    password: str
-    tags: tuple[str, ...] = ()
-    permissions: Mapping[str, tuple[str, str, str]] = {}
-
-
-class TopicPermissionConfig(msgspec.Struct, frozen=True):
-    """Which routing keys a user may use at a topic exchange: patterns, in which ``{username}`` may stand."""
-
-    user: str
-    vhost: str
-    exchange: str
-    write: str = ".*"
-    read: str = ".*"
-
-
-class VHostLimits(msgspec.Struct, frozen=True):
-    """Limits of one virtual host; None is no limit."""
-
-    max_connections: int | None = None
-    max_queues: int | None = None
-
-
-class UserLimits(msgspec.Struct, frozen=True):
-    """Limits of one user; None is no limit."""
-
-    max_connections: int | None = None
-    max_channels: int | None = None
-
-
-class Compatibility(msgspec.Struct, frozen=True):
-    """Switches for what RabbitMQ 4 changed; the defaults are RabbitMQ 3.13's behaviour."""
-
-    frame_min: int = 4096
-    topic_max_hash: int = 0
-    transient_nonexcl_queues: Literal["permitted", "denied"] = "permitted"
-    global_qos: Literal["permitted", "ignored"] = "permitted"
-
-
-class LogConfig(msgspec.Struct, frozen=True):
-    """Where log lines go, in what form, and from which level on; ``levels`` is per category."""
-
-    console: bool = True
-    console_stream: Literal["stdout", "stderr"] = "stdout"
-    console_level: str = "info"
-    console_formatter: Literal["plaintext", "json"] = "plaintext"
-    file: Path | None = None
-    file_level: str = "info"
-    file_formatter: Literal["plaintext", "json"] = "plaintext"
-    levels: Mapping[str, str] = {}
-
-
-class StorageConfig(msgspec.Struct, frozen=True):
-    """How the data directory is used: sizes in bytes, times in seconds."""
-
-    embed_below: int = 4096
-    segment: int = 2048
-    io_batch: int = 256
-    file_from: int = 4 * 1024 * 1024
-    commit_interval: float = 0.002
-    early_confirm: bool = True
-    sync: bool = True
-    ram_limit: int = 128 * 1024 * 1024
-    paging_ratio: float = 0.5
-    target_ram_count: int | None = None
-    check_invariants: bool = False
-    garbage_fraction: float = 0.5
-
-
-class ExportConfig(msgspec.Struct, frozen=True):
-    """Where the broker writes down what it does (docs/export.md): sizes in bytes, times in seconds."""
-
-    dir: Path | None = None
-    interval: float = 5.0
-    rotate_interval: float = 60.0
-    rotate_size: int = 64 * 1024 * 1024
-    retention: float = 7 * 86400.0
-
-
-class PrometheusConfig(msgspec.Struct, frozen=True):
-    """Where metrics and health are told."""
-
-    enabled: bool = True
-    host: str = METRICS_HOST
-    port: int = METRICS_PORT
-    per_object: bool = False
-
-    @property
-    def required(self) -> bool:
-        """Whether a start without that fails: somebody wants it at another place than the usual one."""
-        return (self.host, self.port) != (METRICS_HOST, METRICS_PORT)
 
 
 def _node_name() -> str:

@@ -17,10 +17,10 @@ from typing import Protocol
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
-from broker.metrics_node import Identity, Process
-from broker.metrics_scrape import Scraper, UnusablePatternError, pattern
-from broker.metrics_text import CONTENT_TYPE
-from broker.metrics_walk import Asked, Measured
+from broker.metrics.node import Identity, Process
+from broker.metrics.scrape import Scraper, UnusablePatternError, pattern
+from broker.metrics.text import CONTENT_TYPE
+from broker.metrics.walk import Asked, Measured
 
 log = logging.getLogger("leveret")
 

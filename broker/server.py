@@ -33,10 +33,10 @@ from broker.definitions_parameters import StoredGlobalParameters
 from broker.definitions_restore import restore
 from broker.disk import Disk
 from broker.errors import not_allowed
+from broker.export.layout import Layout
+from broker.export.snapshot import client_name
+from broker.export.writer import Export
 from broker.histogram import Latency
-from broker.metrics_export import Export
-from broker.metrics_layout import Layout
-from broker.metrics_snapshot import client_name
 from broker.parameters import Parameters
 from broker.queue import Queue
 from broker.rounds import Round
@@ -334,16 +334,7 @@ class Server:
     async def stop(self, reason: str = "shutdown") -> None:
         """Stop accepting, close every connection with 320, wait for their close-ok for at most a few seconds."""
         self._stopping = True
-        self._close_listeners()
-        for driver in list(self._drivers):
-            driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
-        self.finish_turn()
-        await self._wait_until_empty(STOP_SECONDS)
-        if self._drivers:
-            log.warning("%d connections did not close within %.0f s", len(self._drivers), STOP_SECONDS)
-        for driver in list(self._drivers):
-            driver.abort()
-        await self._wait_until_empty(1.0)
+        await self._disconnect(reason)
         for handle in (self._ticker, self._timer):
             if handle is not None:
                 handle.cancel()
@@ -354,13 +345,7 @@ class Server:
         if self.export is not None:
             await self.export.stop(reason)
         if self.disk is not None:
-            left = await self._spill(self.disk)
-            if left:
-                text = "the disk is full: of messages=%d those that publishers wait for are lost unless sent again"
-                log.error(text, left)
-            await self.disk.stop(
-                queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
-            )
+            await self._stop_disk(self.disk)
         done = self.turn.totals.channels
         log.info(
             "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
@@ -369,6 +354,29 @@ class Server:
             done.acked,
             time.process_time(),
         )
+
+    async def _disconnect(self, reason: str) -> None:
+        """Close every connection with 320; those that do not answer in time are cut."""
+        self._close_listeners()
+        for driver in list(self._drivers):
+            driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
+        self.finish_turn()
+        await self._wait_until_empty(STOP_SECONDS)
+        if self._drivers:
+            log.warning("%d connections did not close within %.0f s", len(self._drivers), STOP_SECONDS)
+        for driver in list(self._drivers):
+            driver.abort()
+        await self._wait_until_empty(1.0)
+
+    async def _stop_disk(self, disk: Disk) -> None:
+        """Put away what is in memory alone, and close the store."""
+        left = await self._spill(disk)
+        if left:
+            text = (
+                "the disk is full: of messages=%d those that publishers wait for are lost unless sent again"
+            )
+            log.error(text, left)
+        await disk.stop(queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values())
 
     async def _spill(self, disk: Disk) -> int:
         """Put on disk what queues have only promised to publishers; returns for how many there was no room."""

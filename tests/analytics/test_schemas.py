@@ -1,21 +1,15 @@
-import msgspec
-import pytest
+from pathlib import Path
+
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
+from analytics import schemas
 from analytics.schemas import CORRUPT, tables
-from bench.paper_records import TABLES
+from broker.export.tables_json import render
 
 
-@pytest.mark.parametrize("struct", TABLES, ids=TABLES.values())
-def test_the_records_of_a_sweep_have_their_columns(struct):
-    """What a sweep writes is what Spark reads, column by column; what may be None may be null."""
-    table = tables()[TABLES[struct]]
-    fields = msgspec.structs.fields(struct)
-
-    assert [field.name for field in fields] == [column.name for column in table.columns]
-    assert [field.name for field in fields if field.type == int | None] == [
-        column.name for column in table.columns if column.optional
-    ]
+def test_what_is_read_is_what_the_broker_declares():
+    """The file of tables that the jobs read is made of the broker's declaration."""
+    assert render() == (Path(schemas.__file__).parent / "tables.json").read_text(encoding="utf-8")
 
 
 def test_nested_types_are_spark_s():

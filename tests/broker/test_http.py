@@ -16,8 +16,8 @@ from running import Running, command, environment
 
 from broker import http
 from broker.http import STALL_SECONDS, Monitor, cluster_id
-from broker.metrics_node import Identity
-from broker.metrics_text import CONTENT_TYPE
+from broker.metrics.node import Identity
+from broker.metrics.text import CONTENT_TYPE
 from broker.server import TICK_SECONDS
 
 WATCHED = ("--set", "prometheus.enabled=true")
@@ -223,8 +223,8 @@ def program_with_port(tmp_path, port: int) -> list[str]:
     script = tmp_path / "other_port.py"
     script.write_text(
         "import functools\n"
-        "from broker import cli, config\n"
-        f"config.METRICS_PORT = {port}\n"
+        "from broker import cli, config, config_sections\n"
+        f"config_sections.METRICS_PORT = {port}\n"
         f"config.PrometheusConfig = functools.partial(config.PrometheusConfig, port={port})\n"
         "cli.main()\n"
     )

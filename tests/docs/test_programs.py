@@ -13,6 +13,7 @@ import pika
 import pytest
 from running import ROOT, Running, environment
 
+from analytics.command import main as analyze
 from broker.cli import main
 from broker.config import load
 
@@ -142,6 +143,8 @@ def commands(page: Path) -> list[list[str]]:
 def problem(words: list[str]) -> str:
     """What is wrong with a command, or nothing."""
     command: click.Command = main
+    if words[:1] == ["analyze"]:  # another process, which takes the words behind its name
+        command, words = analyze, words[1:]
     for word in words:
         if word.startswith("-"):
             known = {

@@ -1,18 +1,18 @@
-"""Writes docs/export.md from the declaration of the export's tables: `python -m broker.metrics_reference`."""
+"""Writes docs/export.md from the declaration of the export's tables: `python -m broker.export.reference`."""
 # ruff: noqa: E501 - a page of prose and tables, in lines as docs have them
 
 import inspect
 import sys
 from collections.abc import Iterator
 
-from broker.metrics_schema import EVENTS, TABLES, columns
-from broker.metrics_tables import AREA_MODULUS
+from broker.export.schema import EVENTS, TABLES, columns
+from broker.export.tables import AREA_MODULUS
 
 _HEAD = f"""\
 # The export: tables for analysis
 
-This page is generated from the declaration of the tables (`make docs`); edit `broker/metrics_tables.py` or
-`broker/metrics_reference.py`, not this file.
+This page is generated from the declaration of the tables (`make docs`); edit `broker/export/tables.py` or
+`broker/export/reference.py`, not this file.
 
 With `export.dir` set ([configuration](configuration.md)) the broker writes down every `export.interval` what it does:
 JSON Lines that Spark, DuckDB, pandas or `jq` read as they are, and that `leveret analyze` makes reports of. Nothing is

@@ -1,6 +1,6 @@
 """Writes down what the broker does, as files for analysis (driver). What is in them: docs/export.md.
 
-Every few seconds `metrics_snapshot.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
+Every few seconds `export.snapshot.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
 are appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then
 it is renamed, so nobody ever sees half of one.
 
@@ -24,10 +24,10 @@ import aiofiles.os
 import msgspec
 
 from broker import __version__
+from broker.export.layout import UNFINISHED, Layout, Names, finished_name
+from broker.export.schema import TABLES
+from broker.export.snapshot import Process, Rows, Site
 from broker.meters import Events
-from broker.metrics_layout import UNFINISHED, Layout, Names, finished_name
-from broker.metrics_schema import TABLES
-from broker.metrics_snapshot import Process, Rows, Site
 
 log = logging.getLogger("leveret.export")
 

@@ -9,8 +9,8 @@ Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detail
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from broker.metrics_rows import ChannelRow, ConnectionRow, QueueRow
-from broker.metrics_text import COUNTER, GAUGE, Column
+from broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
+from broker.metrics.text import COUNTER, GAUGE, Column
 from exchanges.base import Exchange
 
 T = TypeVar("T")

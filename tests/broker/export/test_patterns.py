@@ -5,7 +5,7 @@ from collections import Counter
 
 from hypothesis import given, strategies as st
 
-from broker.metrics_patterns import MOST, Patterns
+from broker.export.patterns import MOST, Patterns
 from exchanges.base import KEYS_TOLD_APART
 from exchanges.topic import TopicExchange
 

@@ -13,9 +13,9 @@ from broker.administration.listings import connection_state
 from broker.channel import Channel
 from broker.connection import Connection
 from broker.histogram import Histogram, Latency
-from broker.metrics_columns import CHANNEL_LABELS, CONNECTION_LABELS, QUEUE_LABELS
-from broker.metrics_node import Churn, Held, Identity, Node, Process, Resources, Storage, queue_type_label
-from broker.metrics_rows import (
+from broker.metrics.columns import CHANNEL_LABELS, CONNECTION_LABELS, QUEUE_LABELS
+from broker.metrics.node import Churn, Held, Identity, Node, Process, Resources, Storage, queue_type_label
+from broker.metrics.rows import (
     ChannelLevels,
     ChannelRow,
     ConnectionLevels,
@@ -29,7 +29,7 @@ from broker.metrics_rows import (
     connection_row,
     queue_row,
 )
-from broker.metrics_text import labels_text
+from broker.metrics.text import labels_text
 from broker.queue import Queue
 from broker.totals import QueueCounts, Sizes
 from broker.turn import Turn

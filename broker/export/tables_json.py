@@ -1,4 +1,4 @@
-"""`python -m broker.metrics_json > analytics/tables.json`: the declaration of the export's tables for readers elsewhere.
+"""`python -m broker.export.tables_json > analytics/tables.json`: what the export's tables are, for readers elsewhere.
 
 Analysis runs where the broker need not be installed, so it has the declaration as a file. `make docs` writes it.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from broker.metrics_schema import TABLES, columns, spark_schema
+from broker.export.schema import TABLES, columns, spark_schema
 
 
 def declared(table: str) -> list[dict[str, Any]]:

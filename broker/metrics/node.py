@@ -12,8 +12,8 @@ from typing import NamedTuple
 from broker import COMPATIBLE_VERSION, __version__
 from broker.arguments import CLASSIC, CONSUMER_ACK, CONSUMER_ACK_LIGHT, QUORUM, STANDARD
 from broker.histogram import Histogram
-from broker.metrics_rows import STATES, ChannelRow, ConnectionRow, QueueRow
-from broker.metrics_text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
+from broker.metrics.rows import STATES, ChannelRow, ConnectionRow, QueueRow
+from broker.metrics.text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
 from broker.rules import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from broker.totals import SIZE_BOUNDS, QueueCounts
 

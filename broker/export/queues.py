@@ -3,8 +3,8 @@
 from math import isinf
 from typing import Any
 
+from broker.export.tables import AREA_MODULUS, QueueInterval
 from broker.meters import paged
-from broker.metrics_tables import AREA_MODULUS, QueueInterval
 from broker.queue import Queue
 from storage.priorities import parts
 from storage.sub_queues import SubQueues

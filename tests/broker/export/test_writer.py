@@ -15,11 +15,11 @@ from conformance.wire import Client as WireClient
 from fakes import Client, Node
 from running import Running
 
-from broker import metrics_export
 from broker.config import ExportConfig
-from broker.metrics_export import Export, look_at_process, recover, remove_old
-from broker.metrics_layout import Layout
-from broker.metrics_schema import TABLES, columns
+from broker.export import writer
+from broker.export.layout import Layout
+from broker.export.schema import TABLES, columns
+from broker.export.writer import Export, look_at_process, recover, remove_old
 
 HOUR = 3_600_000
 NODE = "rabbit@test"
@@ -212,7 +212,7 @@ async def test_the_loop_is_kept_busy_for_moments_only(tmp_path, monkeypatch):
     exporting = Exporting(tmp_path)
     for number in range(300):
         exporting.client.declare(f"q{number}")
-    monkeypatch.setattr(metrics_export, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "STEP_SECONDS", 0.0)
     turns = 0
 
     async def others() -> None:

@@ -14,10 +14,10 @@ from hypothesis import given, settings, strategies as st
 
 from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
 from broker.cli import GC_THRESHOLDS
-from broker.metrics_columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
-from broker.metrics_node import NODE_GROUPS, SIZE_LABELS, Identity, Process
-from broker.metrics_scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
-from broker.metrics_walk import Asked
+from broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
+from broker.metrics.node import NODE_GROUPS, SIZE_LABELS, Identity, Process
+from broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
+from broker.metrics.walk import Asked
 
 IDENTITY = Identity("rabbit@here", "c", "id")
 PROCESS = Process(20, 1024, 1.5, 0.5)

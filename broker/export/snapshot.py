@@ -14,12 +14,10 @@ from broker.administration.listings import connection_state
 from broker.amqp.errors import MalformedTable
 from broker.amqp.tables import decode_whole_table
 from broker.connection import Connection
-from broker.histogram import Histogram
-from broker.meters import Happening
-from broker.metrics_patterns import Patterns
-from broker.metrics_queues import facts, queue_row
-from broker.metrics_seen import Seen
-from broker.metrics_tables import (
+from broker.export.patterns import Patterns
+from broker.export.queues import facts, queue_row
+from broker.export.seen import Seen
+from broker.export.tables import (
     Bucket,
     ConnInterval,
     Event,
@@ -30,6 +28,8 @@ from broker.metrics_tables import (
     Row,
     TopicPattern,
 )
+from broker.histogram import Histogram
+from broker.meters import Happening
 from broker.queue import Queue
 from broker.totals import ChannelCounts, Totals, added
 from broker.turn import Turn

@@ -1,10 +1,10 @@
-"""Writes docs/metrics.md from the declarations of the metrics: `python -m broker.metrics_page`."""
+"""Writes docs/metrics.md from the declarations of the metrics: `python -m broker.metrics.page`."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from broker.metrics_columns import (
+from broker.metrics.columns import (
     CHANNEL_LABELS,
     CHANNELS,
     CONNECTION_LABELS,
@@ -15,7 +15,7 @@ from broker.metrics_columns import (
     QUEUES,
     Group,
 )
-from broker.metrics_node import (
+from broker.metrics.node import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,
@@ -28,8 +28,8 @@ from broker.metrics_node import (
 _HEAD = """\
 # Metrics
 
-This page is generated from the declarations of the metrics (`make docs`); edit `broker/metrics_node.py` and
-`broker/metrics_columns.py`, not this file.
+This page is generated from the declarations of the metrics (`make docs`); edit `broker/metrics/node.py` and
+`broker/metrics/columns.py`, not this file.
 
 The broker answers HTTP requests on `127.0.0.1:15692` ([configuration](configuration.md): `prometheus.tcp.port`,
 `prometheus.tcp.ip`, `prometheus.enabled`). There is no login, so only those who may see names of queues and numbers of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from broker.metrics_columns import CHANNELS, CONNECTIONS, EXCHANGE_LABELS, EXCHANGES, QUEUES, Group
-from broker.metrics_node import (
+from broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGE_LABELS, EXCHANGES, QUEUES, Group
+from broker.metrics.node import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,
@@ -20,8 +20,8 @@ from broker.metrics_node import (
     Node,
     Process,
 )
-from broker.metrics_text import GAUGE, Column, columns, family, labels_text, sums
-from broker.metrics_walk import Asked, Measured, Walk
+from broker.metrics.text import GAUGE, Column, columns, family, labels_text, sums
+from broker.metrics.walk import Asked, Measured, Walk
 from broker.queue import Queue
 from broker.vhost import VHost
 from exchanges.base import Exchange
