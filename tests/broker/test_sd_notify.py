@@ -57,7 +57,7 @@ async def test_a_name_after_an_at_is_abstract():
         assert "STOPPING=1\nSTATUS=stopping" == await received(heard)
 
 
-@pytest.mark.parametrize("pid", ["", str(os.getpid())])
+@pytest.mark.parametrize("pid", ["", str(os.getpid())], ids=["anybody", "us"])
 async def test_the_watchdog_hears_of_the_loop_again_and_again(manager, pid):
     """Where a watchdog waits for this process, signs of life follow the word that it is ready."""
     environ = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": pid}
