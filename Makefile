@@ -77,6 +77,7 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python -m broker.export.reference > docs/export.md
 	$(BIN)/python -m broker.metrics.page > docs/metrics.md
 	$(BIN)/python -m broker.export.tables_json > analytics/tables.json
+	$(BIN)/python tests/conformance/run.py --write-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
 	@echo "the site is in build/site/index.html"
 

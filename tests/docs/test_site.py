@@ -1,7 +1,11 @@
-"""The pages become a site without a warning."""
+"""The pages become a site without a warning, whose links lead somewhere, and that needs nothing from elsewhere."""
 
+import re
 import subprocess
 import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from running import ROOT
@@ -38,14 +42,86 @@ def test_every_page_is_in_the_site(site):
     assert ([], []) == (missing, untitled)
 
 
+class Page(HTMLParser):
+    """What a page of the site refers to, and what may be referred to in it."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Notes where an element leads, what it loads, and its name."""
+        found = {name: value for name, value in attrs if value}
+        self.anchors.add(found.get("id", ""))
+        if tag == "a":
+            self.links.add(found.get("href", ""))
+        else:
+            self.loaded |= {found[name] for name in ("href", "src") if name in found}
+
+
+def away(address: str) -> bool:
+    """Whether it leads out of the site."""
+    return bool(urlsplit(address).scheme or urlsplit(address).netloc)
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    """Each page of the site by its place."""
+    return {file: Page(file) for file in sorted(site.rglob("*.html"))}
+
+
+@pytest.mark.timeout(SECONDS)
+def test_links_lead_to_what_is_there(site, pages):
+    """Each link from page to page leads to a page of the site, and behind a # to a place in it that exists."""
+    lost = []
+    for file, page in pages.items():
+        for link in page.links - {""}:
+            if away(link):
+                continue
+            parts = urlsplit(link)
+            target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            if target not in pages or unquote(parts.fragment) not in pages[target].anchors | {""}:
+                lost.append(f"{file.relative_to(site)}: {link}")
+
+    assert [] == lost
+
+
+@pytest.mark.timeout(SECONDS)
+def test_the_site_is_read_without_a_network(site, pages):
+    """Scripts, styles and pictures are files of the site: nothing is fetched from elsewhere."""
+    loaded = {(file, address) for file, page in pages.items() for address in page.loaded}
+
+    assert loaded
+    assert [] == [address for _file, address in loaded if away(address) and not address.startswith("data:")]
+    assert [] == [
+        f"{file.relative_to(site)}: {address}"
+        for file, address in loaded
+        if not away(address) and not (file.parent / urlsplit(address).path).exists()
+    ]
+
+
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "```mermaid" in (DOCS / page.with_suffix(".md")).read_text()]
 )
 def test_diagrams_are_drawn(site, page):
-    """Each diagram of a page is there as what the script that draws looks for, and the script is loaded."""
+    """Each diagram of a page is there as a picture."""
     source = (DOCS / page.with_suffix(".md")).read_text()
     html = (site / page.with_suffix(".html")).read_text()
 
-    assert source.count("```mermaid\n") == html.count('class="mermaid"')
-    assert "mermaid.esm" in html
+    assert source.count("```mermaid\n") == html.count('<svg class="sequence"')
+
+
+def test_every_decision_is_listed():
+    """The page of decisions has each of them with its number and its title."""
+    listed = re.findall(
+        r"^- (\d+: )\[(.*)\]\((.*)\)$", (DOCS / "adr" / "README.md").read_text(), re.MULTILINE
+    )
+    records = sorted((DOCS / "adr").glob("[0-9]*.md"))
+
+    assert [(record.read_text().partition("\n")[0], record.name) for record in records] == [
+        (f"# {number}{title}", name) for number, title, name in listed
+    ]
