@@ -2,7 +2,11 @@
 
 import configparser
 import shlex
+import shutil
+import subprocess
+import sys
 
+import pytest
 from running import ROOT
 
 from broker import exit_codes
@@ -73,3 +77,17 @@ def test_it_is_not_root():
     assert "leveret" == service["User"]
     assert "" == service["CapabilityBoundingSet"]
     assert "true" == service["NoNewPrivileges"]
+
+
+def test_systemd_understands_the_unit(tmp_path):
+    """Each line of the unit is one that systemd knows; only the program is another, since it is not installed."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not on this machine")
+    unit = tmp_path / "leveret.service"
+    text = UNIT.read_text()
+    unit.write_text(text.replace("/opt/leveret/bin/leveret", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)

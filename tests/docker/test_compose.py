@@ -112,8 +112,9 @@ def test_prometheus_scrapes_the_broker():
     (job,) = config["scrape_configs"]
     (static,) = job["static_configs"]
 
-    assert "./prometheus/prometheus.yml" == mounts("prometheus")["/etc/prometheus/prometheus.yml"]
-    assert {"global", "scrape_configs"} == set(config)
+    assert "./prometheus" == mounts("prometheus")["/etc/prometheus"]
+    assert {"global", "rule_files", "scrape_configs"} == set(config)
+    assert [] == [name for name in config["rule_files"] if not (DOCKER / "prometheus" / name).exists()]
     assert [f"broker:{METRICS_PORT}"] == static["targets"]
     assert f" {METRICS_PORT}\n" in (DOCKER / "Dockerfile").read_text()
 
@@ -190,19 +191,3 @@ def test_the_variable_of_the_dashboard_is_declared():
     used = set(re.findall(r"\$(\w+)", json.dumps(PANELS)))
 
     assert used <= {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
-
-
-TOLD = dict(
-    re.findall(r"^\| `(\w+)` \| \w+ \| ([^|]*) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
-)
-
-
-@pytest.mark.parametrize("query", [query["expr"] for panel in PANELS for query in panel["targets"]])
-def test_every_metric_of_a_panel_is_told(query):
-    """Names are those of the generated page of metrics, and what is summed by are labels that they have."""
-    names = {name.removesuffix("_bucket") for name in re.findall(r"\b(?:rabbitmq|leveret)_\w+", query)}
-    by = {label for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(", ")}
-
-    assert names
-    assert names <= set(TOLD)
-    assert by - {"instance"} <= {label for name in names for label in re.findall(r"\w+", TOLD[name])}

@@ -1,6 +1,6 @@
 """The Dockerfile keeps the rules that its usual linter (hadolint) has, and copies what there is.
 
-No linter of it comes as a Python package, so the rules that matter here are written down: each is a function that
+The linter is a binary that not every machine has, so the rules that matter here are written down: each is a function that
 tells what is wrong, and has a planted violation.
 """
 

@@ -4,7 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-FUNCTIONS = {"sum", "count", "rate", "irate", "increase", "label_values"}
+FUNCTIONS = {
+    "sum", "count", "min", "max", "rate", "irate", "increase", "histogram_quantile", "predict_linear", "min_over_time",
+    "max_over_time", "label_values",
+}  # fmt: skip
+OPERATORS = {"and", "or", "unless"}
 RATES = {"rate", "irate", "increase"}
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -12,7 +16,7 @@ _TOKEN = re.compile(
       | (?P<number>\d+(?:\.\d+)?)
       | (?P<range>\[[^\]]+\])
       | (?P<matchers>\{[^}]*\})
-      | (?P<sign>[-+*/(),])
+      | (?P<sign>[=!<>]=|[-+*/(),<>])
     )""",
     re.VERBOSE,
 )
@@ -71,7 +75,7 @@ def parse(text: str) -> Parsed:
     while at < len(words):
         kind, word = words[at]
         at += 1
-        if kind != "name":
+        if kind != "name" or word in OPERATORS:
             continue
         if word in lists:
             assert words[at] == ("sign", "(")

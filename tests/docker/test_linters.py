@@ -1,0 +1,29 @@
+"""What programs made for it say of the image's files, on machines that have these programs."""
+
+import shutil
+import subprocess
+
+import pytest
+from running import ROOT
+
+DOCKER = ROOT / "docker"
+SECONDS = 50
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["hadolint", DOCKER / "Dockerfile"],
+        ["shellcheck", DOCKER / "entrypoint.sh"],
+        ["promtool", "check", "config", DOCKER / "prometheus" / "prometheus.yml"],
+        ["promtool", "check", "rules", "--lint=all", "--lint-fatal", DOCKER / "prometheus" / "alerts.yml"],
+    ],
+    ids=lambda words: " ".join(map(str, words[:3])).replace(f"{DOCKER}/", ""),
+)
+def test_a_linter_finds_nothing(words):
+    """hadolint, shellcheck and promtool have no complaint."""
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"{words[0]} is not on this machine")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+    assert 0 == done.returncode, done.stdout + done.stderr

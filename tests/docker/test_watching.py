@@ -1,0 +1,107 @@
+"""What the dashboard and the alerts ask Prometheus for is what a running broker tells."""
+
+import json
+import re
+import time
+import urllib.request
+
+import pika
+import pytest
+import yaml
+from grafana import promql
+from grafana.exposition import Scraped
+from running import ROOT, Running
+
+DOCKER = ROOT / "docker"
+BOARD = json.loads((DOCKER / "grafana" / "dashboards" / "leveret.json").read_text())
+SHOWN = [
+    *(query["expr"] for panel in BOARD["panels"] for query in panel["targets"]),
+    *(variable["query"]["query"] for variable in BOARD["templating"]["list"]),
+]
+GROUPS = yaml.safe_load((DOCKER / "prometheus" / "alerts.yml").read_text())["groups"]
+ALERTS = [rule for group in GROUPS for rule in group["rules"]]
+HOW_TO = (ROOT / "docs" / "howto" / "watch-with-grafana.md").read_text()
+TARGET_LABELS = {"instance", "job"}
+OF_COUNTERS = {"rate", "increase"}
+SECONDS = 30
+MODES = ("standard", "consumer-ack", "consumer-ack-light")
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory):
+    """What a broker answers that has confirmed in each mode."""
+    watched = ("--set", "prometheus.enabled=true", "--set", "prometheus.tcp.port=0")
+    with Running(tmp_path_factory.mktemp("watched"), *watched) as broker:
+        address = (
+            broker.wait_for("started HTTP listener").partition("started HTTP listener on ")[2].split()[0]
+        )
+        broker.wait_for("Server startup complete")
+        with pika.BlockingConnection(pika.ConnectionParameters(*broker.address)) as connection:
+            for mode in MODES:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                channel.queue_declare(mode, durable=True, arguments={"x-confirm-mode": mode})
+                channel.basic_consume(mode, lambda *_delivery: None, auto_ack=True)
+                for _ in range(20):
+                    channel.basic_publish("", mode, b"", pika.BasicProperties(delivery_mode=2))
+            until = time.monotonic() + SECONDS
+            while True:
+                with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as answer:
+                    found = Scraped([answer.read().decode()])
+                if len(found.values("leveret_confirm_latency_seconds_count")) == len(MODES):
+                    return found
+                assert time.monotonic() < until
+                connection.process_data_events()
+
+
+@pytest.mark.parametrize("expression", [*SHOWN, *(alert["expr"] for alert in ALERTS)])
+def test_what_is_asked_for_is_told(scraped, expression):
+    """Each metric is in the answer, has the labels that it is chosen and summed by, and counts if a rate is taken of it."""
+    parsed = promql.parse(expression)
+
+    assert parsed.selectors
+    for metric, matchers, function, _is_range in parsed.selectors:
+        if metric == "up":  # Prometheus' own
+            continue
+        series = scraped.values(metric)
+        assert series, metric
+        labels = {label for each in series for label, _value in each} | TARGET_LABELS
+        assert {label for label, _operator, _value in matchers} | parsed.by <= labels
+        counts = scraped.kind(metric) in {"counter", "histogram"}
+        assert counts is (function in OF_COUNTERS), metric
+    assert parsed.joined | parsed.taken <= TARGET_LABELS
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_says_what_is_the_matter(alert):
+    """It has a name, a weight and two sentences; what it names is a label that there is; it uses no other keys."""
+    texts = alert["annotations"]
+
+    assert (
+        {"alert", "expr", "labels", "annotations"}
+        <= alert.keys()
+        <= {"alert", "expr", "for", "labels", "annotations"}
+    )
+    assert re.fullmatch("Leveret[A-Za-z]+", alert["alert"])
+    assert re.fullmatch(r"\d+[smh]", alert.get("for", "1m"))
+    assert alert["labels"].keys() == {"severity"}
+    assert alert["labels"]["severity"] in {"critical", "warning"}
+    assert {"summary", "description"} == texts.keys()
+    assert all(text.endswith(".") for text in texts.values())
+    assert {"$labels.instance"} <= set(re.findall(r"\$labels\.\w+", texts["summary"])) <= {"$labels.instance"}
+
+
+def test_alerts_have_names_of_their_own():
+    """No two alerts, and no two groups, have the same name."""
+    assert len(ALERTS) == len({alert["alert"] for alert in ALERTS})
+    assert len(GROUPS) == len({group["name"] for group in GROUPS})
+
+
+def test_panels_that_are_explained_are_there():
+    """The page about Grafana tells of panels that the dashboard has, and names each alert."""
+    told = re.findall(r"^\| ([A-Z][^|`]*?) \|", HOW_TO, re.MULTILINE)
+
+    assert (
+        {"Panel", "Alert"} <= set(told) <= {"Panel", "Alert"} | {panel["title"] for panel in BOARD["panels"]}
+    )
+    assert [] == [alert["alert"] for alert in ALERTS if f"`{alert['alert']}`" not in HOW_TO]
