@@ -34,18 +34,17 @@ _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
 )
 
 
-class _Settings(click.ParamType):
-    """`KEY=VALUE`."""
-
-    name = "KEY=VALUE"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        key, equals, text = value.partition("=")
+def _settings(
+    _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """Take `KEY=VALUE` apart."""
+    found = []
+    for text in texts:
+        key, equals, value = text.partition("=")
         if not key or not equals:
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
-        return key, text
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        found.append((key, value))
+    return tuple(found)
 
 
 @click.command(
@@ -71,7 +70,12 @@ class _Settings(click.ParamType):
     "--master", metavar="URL", help=f"Where Spark runs; {EMBEDDED} (here, on all cores) if not given."
 )
 @click.option(
-    "--conf", "settings", type=_Settings(), multiple=True, help="Set one of Spark's keys; repeatable."
+    "--conf",
+    "settings",
+    metavar="KEY=VALUE",
+    callback=_settings,
+    multiple=True,
+    help="Set one of Spark's keys; repeatable.",
 )
 @click.option(
     "--follow",
@@ -142,7 +146,7 @@ def analyse(names: Sequence[str], data: Input, output: Path, told: Callable[[str
         if lacking and name not in names:
             skipped[name] = f"there is no {', '.join(lacking)}"
             continue
-        page = one_job.run(JOBS[name], data, output / name, lambda text, name=name: told(f"{name}: {text}"))
+        page = one_job.run(JOBS[name], data, output / name, _about(name, told))
         _write(page, output / name, data)
         pages.append((name, page))
         told(f"{name}: {output / name / 'report.html'}")
@@ -151,11 +155,15 @@ def analyse(names: Sequence[str], data: Input, output: Path, told: Callable[[str
         told(f"{ALL}: {output / 'index.html'}")
 
 
+def _about(name: str, told: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda text: told(f"{name}: {text}")
+
+
 def _write(page: Page, folder: Path, data: Input) -> None:
     for section in page.sections:
         if section.figure is not None and section.name:
             report.write(folder / f"{section.name}.svg", section.figure)
-    source = shlex.join([PROGRAM, *sys.argv[1:]])
+    source = f"{PROGRAM} {shlex.join(sys.argv[1:])}"
     text = report.page(page, source=source, made=datetime.now(UTC), counted=data.counted)
     report.write(folder / "report.html", text)
 

@@ -143,9 +143,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
     if panel.categories:
         axes.set_xticks(range(len(values)), [str(value) for value in values])
     elif any(isinstance(x, datetime) for series in panel.series for x in series.x):
-        locator = AutoDateLocator()
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]  # matplotlib says no types here
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     if panel.log_x:
         axes.set_xscale("log")
     if panel.log_y:

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics.reading import QUARANTINE, Input, lines, set_aside, whole
+from analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, whole
 from analytics.schemas import tables
 
 FOLLOWED: Final = "followed"
@@ -44,7 +45,7 @@ class Follower:
         for name in names:
             if self._source.suffix(name) == "jsonl":
                 self._read(name)
-                kept = self._spark.read.parquet((self._output / QUARANTINE / name).as_uri())
+                kept = self._spark.read.schema(ASIDE).parquet((self._output / QUARANTINE / name).as_uri())
                 aside[name] = {
                     row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
                 }
@@ -57,9 +58,11 @@ class Follower:
         kept, aside = self._output / FOLLOWED / "rows" / name, self._output / QUARANTINE / name
 
         def keep(batch: DataFrame, number: int) -> None:
+            batch.persist(StorageLevel.DISK_ONLY)  # parsed once, written twice
             rows = whole(batch).select(*table.schema.names)
             rows.write.mode("overwrite").parquet((kept / f"batch={number}").as_uri())
             set_aside(batch).write.mode("overwrite").parquet((aside / f"batch={number}").as_uri())
+            batch.unpersist()
 
         query = (
             stream.writeStream.foreachBatch(keep)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
@@ -20,6 +21,11 @@ INCOMPLETE: Final = "a value is missing"
 PLACE: Final = ("dt", "hour")
 """The directories that say when a row was written, below that of the table."""
 QUARANTINE: Final = "quarantine"
+ASIDE: Final = "reason string, file string, line string"
+"""The columns of lines that were set aside, as Spark writes them."""
+REASON: Final = "_reason"
+FILE: Final = "_file"
+LINE: Final = "_line"
 TWO: Final = r'\}\s*\{"v":'
 """Two rows on a line: the parser would stop after the first. Within a string a quote has a backslash before it."""
 JSON_OPTIONS: Final = {
@@ -118,20 +124,25 @@ class Input:
 
     def _exported(self, table: Table) -> DataFrame:
         read = lines(self.spark.read, self.directory / table.name, table)
+        # Lines are parsed once, whatever is asked of their rows afterwards. Spark finds what it keeps by the name of
+        # the directory, and would give what was in there when an earlier input looked.
+        read.unpersist()
+        read.persist(StorageLevel.DISK_ONLY)
         place = [name for name in PLACE if name in read.columns]
         aside: dict[str, int] = {}
         hours: dict[tuple[str, str], int] = {}
         rows = 0
-        for found in read.groupBy("reason", *place).count().collect():
-            if found["reason"] is not None:
-                aside[found["reason"]] = aside.get(found["reason"], 0) + found["count"]
+        for found in read.groupBy(REASON, *place).count().collect():
+            if found[REASON] is not None:
+                aside[found[REASON]] = aside.get(found[REASON], 0) + found["count"]
                 continue
             rows += found["count"]
             if len(place) == len(PLACE):
                 hours[found["dt"], found["hour"]] = found["count"]
         self.counted[table.name] = Counted(rows, aside, hours)
-        if aside:
-            set_aside(read).write.mode("overwrite").parquet((self.output / QUARANTINE / table.name).as_uri())
+        kept = self.output / QUARANTINE / table.name
+        if aside or kept.exists():
+            set_aside(read).write.mode("overwrite").parquet(kept.as_uri())
         return whole(read)
 
 
@@ -142,31 +153,39 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table
     somebody asks for, and calls a line good or bad by those.
 
     Returns:
-        `file`, `line`, `dt` and `hour` if there are directories that say so, `row` with the table's columns, and
-        `reason`: why the line is no row, null if it is one.
+        The table's columns, `dt` and `hour` if there are directories that say so, and `REASON`: why the line is no
+        row, null if it is one. A line that is none has `LINE` and `FILE`, the name of its file.
 
     """
     text = reader.text(folder.as_uri(), lineSep="\n", pathGlobFilter="*.jsonl")
+    place = [name for name in PLACE if name in text.columns]
     parsed = F.from_json(F.col("value"), table.read_schema, JSON_OPTIONS)
     once = text.select(
         F.col("_metadata.file_path").alias("file"),
         F.col("value").alias("line"),
-        *[name for name in PLACE if name in text.columns],
+        *place,
         # explode: what is asked of `row` below is not pushed down to the line, where each mention would parse again.
         F.explode(F.array(parsed)).alias("row"),
+    ).withColumn("reason", _reason(table))
+    bad = F.col("reason").isNotNull()
+    return once.select(
+        *[F.col(f"row.{name}").alias(name) for name in table.schema.names],
+        *place,
+        F.col("reason").alias(REASON),
+        F.when(bad, F.col("file")).alias(FILE),
+        F.when(bad, F.col("line")).alias(LINE),
     )
-    return once.withColumn("reason", _reason(table))
 
 
 def whole(read: DataFrame) -> DataFrame:
     """Return the rows among what `lines` read, with `dt` and `hour` if they are there."""
-    place = [name for name in PLACE if name in read.columns]
-    return read.filter(F.col("reason").isNull()).select("row.*", *place).drop(CORRUPT)
+    return read.filter(F.col(REASON).isNull()).drop(REASON, FILE, LINE)
 
 
 def set_aside(read: DataFrame) -> DataFrame:
     """Return the lines among what `lines` read that are no rows, and why."""
-    return read.filter(F.col("reason").isNotNull()).select("reason", "file", "line")
+    aside = read.filter(F.col(REASON).isNotNull())
+    return aside.select(*[F.col(name).alias(name.removeprefix("_")) for name in (REASON, FILE, LINE)])
 
 
 def _reason(table: Table) -> Column:
