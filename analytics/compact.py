@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from analytics.job import Job, Page, Section, Written
-from analytics.reading import Input, InputError
+from analytics.reading import Input, InputError, url
 from analytics.schemas import Table, tables
 
 TABLES: Final = "tables"
@@ -86,7 +86,7 @@ def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, 
             .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
             .partitionBy("dt", "hour")
-            .parquet((data.output / TABLES / table.name).as_uri())
+            .parquet(url(data.output / TABLES / table.name))
         )
     after = _stored(data, table)
     for place, count in sorted(hours.items()):
@@ -102,7 +102,7 @@ def _stored(data: Input, table: Table) -> dict[tuple[str, str], int]:
     folder = data.output / TABLES / table.name
     if not any(folder.glob("dt=*/hour=*/*.parquet")):
         return {}
-    counts = data.spark.read.parquet(folder.as_uri()).groupBy("dt", "hour").count()
+    counts = data.spark.read.parquet(url(folder)).groupBy("dt", "hour").count()
     return {(row["dt"], row["hour"]): row["count"] for row in counts.collect()}
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, whole
+from analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, url, whole
 from analytics.schemas import tables
 
 FOLLOWED: Final = "followed"
@@ -45,7 +45,7 @@ class Follower:
         for name in names:
             if self._source.suffix(name) == "jsonl":
                 self._read(name)
-                kept = self._spark.read.schema(ASIDE).parquet((self._output / QUARANTINE / name).as_uri())
+                kept = self._spark.read.schema(ASIDE).parquet(url(self._output / QUARANTINE / name))
                 aside[name] = {
                     row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
                 }
@@ -60,13 +60,13 @@ class Follower:
         def keep(batch: DataFrame, number: int) -> None:
             batch.persist(StorageLevel.DISK_ONLY)  # parsed once, written twice
             rows = whole(batch).select(*table.schema.names)
-            rows.write.mode("overwrite").parquet((kept / f"batch={number}").as_uri())
-            set_aside(batch).write.mode("overwrite").parquet((aside / f"batch={number}").as_uri())
+            rows.write.mode("overwrite").parquet(url(kept / f"batch={number}"))
+            set_aside(batch).write.mode("overwrite").parquet(url(aside / f"batch={number}"))
             batch.unpersist()
 
         query = (
             stream.writeStream.foreachBatch(keep)
-            .option("checkpointLocation", (self._output / FOLLOWED / "checkpoints" / name).as_uri())
+            .option("checkpointLocation", url(self._output / FOLLOWED / "checkpoints" / name))
             .trigger(availableNow=True)
             .start()
         )

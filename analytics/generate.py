@@ -13,6 +13,7 @@ import click
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from analytics.histograms import highest, lowest
+from analytics.reading import url
 from analytics.schemas import VERSION, tables
 from analytics.session import session
 
@@ -136,9 +137,9 @@ def write(rows: DataFrame, name: str, directory: Path, *, parquet: bool) -> None
     )
     written = placed.write.mode("overwrite").partitionBy("dt", "hour")
     if parquet:
-        written.parquet(folder.as_uri())
+        written.parquet(url(folder))
         return
-    written.option("ignoreNullFields", "false").json(folder.as_uri())
+    written.option("ignoreNullFields", "false").json(url(folder))
     for number, path in enumerate(sorted(folder.rglob("part-*.json"))):
         path.rename(path.with_name(f"{name}-{START_MS}-{number}.jsonl"))
 

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import TimestampType
 
-from analytics.reading import Input
+from analytics.reading import Input, url
 
 MOST_ROWS: Final = 10_000
 """How many rows of a table are fetched for a page; a figure with more points shows nothing more."""
@@ -67,7 +67,7 @@ class Written:
 
     def table(self, name: str) -> DataFrame:
         """Return a table."""
-        return self._spark.read.parquet((self._directory / name).resolve().as_uri())
+        return self._spark.read.parquet(url((self._directory / name).resolve()))
 
     def count(self, name: str, where: Column) -> int:
         """Return how many rows of a table there are of which something holds."""
@@ -138,6 +138,6 @@ def run(job: Job, data: Input, output: Path, told: Callable[[str], None]) -> Pag
     for name, table in made.items():
         told(f"computing {name}")
         # Results are small and ordered; one file keeps them so.
-        table.coalesce(1).write.mode("overwrite").parquet((output / name).resolve().as_uri())
+        table.coalesce(1).write.mode("overwrite").parquet(url((output / name).resolve()))
     told("drawing")
     return job.describe(Written(data.spark, output, made.keys()))

@@ -118,7 +118,7 @@ class Input:
         return self._rows[name]
 
     def _compacted(self, table: Table) -> DataFrame:
-        rows = self.spark.read.schema(table.schema).parquet((self.directory / table.name).as_uri())
+        rows = self.spark.read.schema(table.schema).parquet(url(self.directory / table.name))
         self.counted[table.name] = Counted(rows.count(), self._aside.get(table.name, {}))
         return rows
 
@@ -142,8 +142,13 @@ class Input:
         self.counted[table.name] = Counted(rows, aside, hours)
         kept = self.output / QUARANTINE / table.name
         if aside or kept.exists():
-            set_aside(read).write.mode("overwrite").parquet(kept.as_uri())
+            set_aside(read).write.mode("overwrite").parquet(url(kept))
         return whole(read)
+
+
+def url(path: Path) -> str:
+    """Return an absolute path as Spark takes it: not as `Path.as_uri` says it, for Spark does not decode `%3D`."""
+    return f"file://{path}"
 
 
 def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table) -> DataFrame:
@@ -157,7 +162,7 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table
         row, null if it is one. A line that is none has `LINE` and `FILE`, the name of its file.
 
     """
-    text = reader.text(folder.as_uri(), lineSep="\n", pathGlobFilter="*.jsonl")
+    text = reader.text(url(folder), lineSep="\n", pathGlobFilter="*.jsonl")
     place = [name for name in PLACE if name in text.columns]
     parsed = F.from_json(F.col("value"), table.read_schema, JSON_OPTIONS)
     once = text.select(

@@ -27,6 +27,11 @@ def spark(tmp_path_factory):
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
+        # A query over ten rows takes less time than compiling it, twice: Spark's to Java, Java's to the machine's. The
+        # tests of the command run as users do.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
@@ -49,4 +54,5 @@ def data(spark, tmp_path):
         (tmp_path / "in").mkdir(exist_ok=True)
         return Input(spark, tmp_path / "in", tmp_path / "out")
 
-    return make
+    yield make
+    spark.catalog.clearCache()

