@@ -111,8 +111,8 @@ class Channel:
         "got_auto",
         "host",
         "last_queue",
+        "last_watched",
         "missing",
-        "next_watched",
         "number",
         "outbox",
         "packed",
@@ -151,9 +151,9 @@ class Channel:
         # publishing
         self.confirms: StandardConfirms | None = None
         self.confirm_ages: ConfirmAges | None = None
-        self.watched: list[tuple[int, str, int]] = []
-        """Numbers of which is noted how long they take: number, confirm mode, when it came (ns)."""
-        self.next_watched = 1
+        self.watched: list[tuple[int, str, int, int]] = []
+        """Numbers of which is noted how long they take: number, confirm mode, when it came (ns), for how many."""
+        self.last_watched = 1 - SAMPLE_EVERY
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -363,9 +363,10 @@ class Channel:
         assert confirms is not None
         confirms.schedule()
         number = confirms.seq_no
-        if number >= self.next_watched and len(self.watched) < WATCHED_CONFIRMS:
-            self.next_watched = number + SAMPLE_EVERY
-            self.watched.append((number, route.confirm_mode, self.outbox.turn.now))
+        if number >= self.last_watched + SAMPLE_EVERY and len(self.watched) < WATCHED_CONFIRMS:
+            stands_for = number - max(0, self.last_watched)
+            self.watched.append((number, route.confirm_mode, self.outbox.turn.now, stands_for))
+            self.last_watched = number
 
     def _look_at_watched(self, held: Collection[int]) -> None:
         """Have the time noted of those numbers that are told now."""
@@ -375,7 +376,7 @@ class Channel:
             if watched[0] in held:
                 waiting.append(watched)
             else:
-                latencies.ended(latencies.confirm[watched[1]], watched[2])
+                latencies.ended(latencies.confirm[watched[1]], *watched[2:])
         self.watched = waiting
 
     def schedule_confirms(self) -> None:

@@ -53,8 +53,8 @@ class Histogram:
         self.least = 0
         self.greatest = 0
 
-    def record(self, value: int) -> None:
-        """Count a duration in microseconds; less than none is none."""
+    def record(self, value: int, weight: int = 1) -> None:
+        """Count a duration in microseconds, so many times; less than none is none."""
         if value < _LINEAR:
             value = max(value, 0)
             bucket = value
@@ -62,12 +62,12 @@ class Histogram:
             bits = value.bit_length()
             bucket = ((bits - LINEAR_BITS) << LINEAR_BITS) + (value >> (bits - LINEAR_BITS - 1))
         counts = self.counts
-        counts[bucket] = counts.get(bucket, 0) + 1
+        counts[bucket] = counts.get(bucket, 0) + weight
         if not self.count or value < self.least:
             self.least = value
         self.greatest = max(self.greatest, value)
-        self.count += 1
-        self.total += value
+        self.count += weight
+        self.total += value * weight
 
     def add(self, other: "Histogram") -> None:
         """Count all that another one has counted."""
@@ -120,9 +120,9 @@ class Latency:
         self.recent = Histogram()
         self._before = Histogram()
 
-    def record(self, value: int) -> None:
-        """Count a duration in microseconds."""
-        self.recent.record(value)
+    def record(self, value: int, weight: int = 1) -> None:
+        """Count a duration in microseconds, so many times."""
+        self.recent.record(value, weight)
 
     def take(self) -> Histogram:
         """What was recorded since the last `take`."""

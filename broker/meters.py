@@ -1,17 +1,19 @@
 """What is measured while the broker works, for whoever writes it down: times of a sample of messages, time in states.
 
 Theory. Nothing is noted with a message. A queue that is metered looks at itself when it has run, which is once a turn.
-*Areas* are messages times the nanoseconds that they were ready, unacked or paged: what was so at the end of a run is so
-until the next, so averages made from them are exact. *Watched* messages are followed by number: the n-th that came in
+Messages come when a turn begins, and whatever else happens to them happens when its octets have been handed to the
+sockets: the driver calls `Latencies.settle` then. *Areas* are messages times the nanoseconds that they were ready,
+unacked or paged, so averages made from them are exact. *Watched* messages are followed by number: the n-th that came in
 has left the ready ones when n of those that came in are not ready any more, which is exact while messages leave in
-order (and on average always). What is measured ends when the turn's octets have been handed to the sockets: the driver
-calls `Latencies.settle` then.
+order (and on average always). Each stands for all since the one watched before, so that messages count alike whether
+they come alone or by the hundred, and mean times agree with areas (Little's law: messages that are there on average =
+messages per second times how long each stays).
 
 Times are nanoseconds of the driver's monotonic clock (`Turn.now`); histograms are in microseconds.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Container
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 from broker.histogram import Histogram, Latency
@@ -20,21 +22,30 @@ from storage.priorities import PriorityQueue
 from storage.sub_queues import SubQueues
 
 SAMPLE_EVERY = 16
-"""Of so many messages one is watched, and never more than one of a turn."""
+"""Of so many messages one is watched, and never more than one of a turn; fewer in a long queue."""
 WATCHED_CONFIRMS = 8
 """Numbers of a channel that are watched at once, at most."""
 WATCHED_MESSAGES = 64
-"""Messages of a queue that are watched at once, at most: in a long queue the sample is thinner."""
+"""Messages of a queue that are watched at once, at most: then every other one is not watched any more."""
 MOST_EVENTS = 10_000
 """Events that wait to be written down; later ones are only counted."""
 _NOT_PAGED = (0, 0, 0)
+_GOLDEN = 0x9E3779B1
+"""A step by the golden ratio of 2^32: its multiples are spread evenly over all remainders."""
 
 
 class Recorder(Protocol):
     """Counts durations."""
 
-    def record(self, value: int) -> None:
-        """Count one, in microseconds."""
+    def record(self, value: int, weight: int = 1) -> None:
+        """Count one, in microseconds, that stands for so many."""
+
+
+class EndingWithTurn(Protocol):
+    """Measures until the turn's octets are written."""
+
+    def turn_ended(self, now: int) -> None:
+        """They are, at that time (ns)."""
 
 
 class Latencies:
@@ -46,27 +57,35 @@ class Latencies:
 
     """
 
-    __slots__ = ("_ending", "confirm", "loop_lag")
+    __slots__ = ("_ending", "_turning", "confirm", "loop_lag")
 
     def __init__(self) -> None:
         self.confirm: defaultdict[str, Latency] = defaultdict(Latency)
         self.loop_lag = Latency()
-        self._ending: list[tuple[Recorder, int]] = []
+        self._ending: list[tuple[Recorder, int, int]] = []
+        self._turning: list[EndingWithTurn] = []
 
-    def ended(self, recorder: Recorder, since: int) -> None:
-        """Something that began at `since` (ns) ends as soon as this turn's octets are written."""
-        self._ending.append((recorder, since))
+    def ended(self, recorder: Recorder, since: int, weight: int = 1) -> None:
+        """Something that began at `since` (ns) and stands for so many ends as soon as this turn's octets are written."""
+        self._ending.append((recorder, since, weight))
+
+    def tell(self, meter: EndingWithTurn) -> None:
+        """Tell a meter when this turn's octets are written."""
+        self._turning.append(meter)
 
     @property
     def is_ending(self) -> bool:
         """Whether something is to be settled."""
-        return bool(self._ending)
+        return bool(self._ending or self._turning)
 
     def settle(self, now: int) -> None:
         """The octets are written, at that time (ns)."""
-        for recorder, since in self._ending:
-            recorder.record((now - since) // 1000)
+        for recorder, since, weight in self._ending:
+            recorder.record((now - since) // 1000, weight)
         self._ending.clear()
+        for meter in self._turning:
+            meter.turn_ended(now)
+        self._turning.clear()
 
 
 class Happening(NamedTuple):
@@ -139,11 +158,21 @@ class QueueMeter:
 
     __slots__ = (
         "_at",
+        "_began",
+        "_came",
+        "_left",
         "_leaving",
+        "_leaving_ready",
+        "_leaving_unacked",
         "_next",
         "_paged_now",
+        "_place",
         "_probe",
         "_ready_now",
+        "_settled",
+        "_since_probe",
+        "_spacing",
+        "_told",
         "_unacked_now",
         "_waiting",
         "ack",
@@ -164,10 +193,21 @@ class QueueMeter:
         self._at = now
         self._ready_now = self._unacked_now = 0
         self._paged_now = _NOT_PAGED
+        self._came = 0
+        self._began = now
+        self._leaving_ready = self._leaving_unacked = 0
+        """By how many there are more of them, until the turn ends, than when it has ended."""
+        self._told = False
         self._next = 1
-        self._waiting: deque[tuple[int, int]] = deque()
-        """Watched messages that are ready: the number of each, and when it came."""
-        self._leaving: deque[tuple[int, int]] = deque()
+        self._spacing = SAMPLE_EVERY
+        self._place = 0
+        self._left = self._settled = 0
+        """Up to which number those that were timed stand for others."""
+        self._since_probe = 0
+        """How many deliveries were settled since one was measured."""
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        """Watched messages that are ready: the number of each, when it came, and up to which it stands for others."""
+        self._leaving: deque[tuple[int, int, int]] = deque()
         """Those that are not any more, but not settled."""
         self._probe: tuple[Any, int] | None = None
         """A delivery whose ack is waited for: its key, and when it was."""
@@ -191,37 +231,74 @@ class QueueMeter:
         self._unacked_now = backing.unacked_count
         self._paged_now = paged(queue.store) if ready else _NOT_PAGED
 
+    def turn_ended(self, now: int) -> None:
+        """The octets of the turn that the queue ran in are written: what has left it was there until now."""
+        elapsed = now - self._began
+        self.ready += self._leaving_ready * elapsed
+        self.unacked += self._leaving_unacked * elapsed
+        self._leaving_ready = self._leaving_unacked = 0
+        self._told = False
+
     # -- times ------------------------------------------------------------------------------------------------------
 
     def ran(self, queue: MeteredQueue, turn: MeteringTurn) -> None:
         """The queue has run: look at it, and at the watched messages."""
-        now = turn.now
+        now, latencies = turn.now, turn.latencies
+        ready, unacked = self._ready_now, self._unacked_now
         self.look(queue, now)
-        waiting, leaving = self._waiting, self._leaving
         came = queue.published
-        if came >= self._next and len(waiting) + len(leaving) < WATCHED_MESSAGES:
-            self._next = came + SAMPLE_EVERY
-            waiting.append((came, now))
+        arrived = came - self._came
+        self._leaving_ready += ready + arrived - self._ready_now
+        self._leaving_unacked += unacked - self._unacked_now
+        if not self._told and (self._leaving_ready or self._leaving_unacked):
+            self._told = True
+            self._began = now
+            latencies.tell(self)
+        waiting, leaving = self._waiting, self._leaving
+        if arrived:
+            self._came = came
+            if came >= self._next:
+                watched = len(waiting) + len(leaving)
+                if watched >= WATCHED_MESSAGES:
+                    self._thin_out()
+                    waiting, leaving = self._waiting, self._leaving
+                elif not watched:
+                    self._spacing = SAMPLE_EVERY
+                self._next = came + self._spacing
+                self._place = (self._place + _GOLDEN) & 0xFFFFFFFF
+                # Any of those of this turn, not always the last, stands for all that came since the watched turn before.
+                waiting.append((came - (arrived * self._place >> 32), now, came))
         gone = came - self._ready_now
         while waiting and waiting[0][0] <= gone:
-            watched = waiting.popleft()
-            turn.latencies.ended(self.deliver, watched[1])
-            leaving.append(watched)
+            _, since, up_to = waiting[0]
+            leaving.append(waiting.popleft())
+            latencies.ended(self.deliver, since, up_to - self._left)
+            self._left = up_to
         settled = gone - self._unacked_now
         while leaving and leaving[0][0] <= settled:
-            turn.latencies.ended(self.residence, leaving.popleft()[1])
+            _, since, up_to = leaving.popleft()
+            latencies.ended(self.residence, since, up_to - self._settled)
+            self._settled = up_to
+
+    def _thin_out(self) -> None:
+        """Watch every other message only, and every other of those that come."""
+        self._waiting = deque(list(self._waiting)[1::2])
+        self._leaving = deque(list(self._leaving)[1::2])
+        self._spacing *= 2
 
     def delivered(self, key: Any, now: int) -> None:
         """A message was delivered under that key, and wants an ack."""
         if self._probe is None:
             self._probe = key, now
 
-    def settled(self, keys: Container[Any], latencies: Latencies) -> None:
+    def settled(self, keys: Collection[Any], latencies: Latencies) -> None:
         """Consumers have settled these deliveries."""
+        self._since_probe += len(keys)
         probe = self._probe
         if probe is not None and probe[0] in keys:
-            latencies.ended(self.ack, probe[1])
+            latencies.ended(self.ack, probe[1], self._since_probe)
             self._probe = None
+            self._since_probe = 0
 
     def came_back(self, keys: Collection[Any]) -> None:
         """These deliveries were not settled, and are no deliveries any more."""

@@ -640,6 +640,8 @@ class Queue:
         if not backing.ready_count:
             return None
         batch = backing.fetch(1, ack_required=not no_ack)
+        if self.meter is not None:
+            self.touch()
         if rules is not None and batch.messages:
             batch = rules.fetched(batch, ack_required=not no_ack)
             rules.live(1)  # what has expired behind it does not count as remaining

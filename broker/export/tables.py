@@ -230,7 +230,9 @@ class LatencyHist(Row, kw_only=True):
     ]
     mode: Annotated[str, _key("of `confirm`: the confirm mode; else that of the queue, or empty")]
     scheme: Annotated[str, _info("how values are put into buckets: `ll5`")]
-    count: Annotated[int, _sum("measurements; of messages these are a sample")]
+    count: Annotated[
+        int, _sum("how many; of messages some are measured, and each counts for its neighbours too")
+    ]
     sum_us: Annotated[int, _sum("their sum", "µs")]
     min_us: Annotated[int, _sum("the least", "µs")]
     max_us: Annotated[int, _sum("the greatest", "µs")]

@@ -1,6 +1,8 @@
 """What is measured of a queue, beside what its messages went through."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from random import Random
 
 import pytest
 from fakes import Client, Node
@@ -13,6 +15,7 @@ from broker.meters import (
     MOST_EVENTS,
     SAMPLE_EVERY,
     WATCHED_CONFIRMS,
+    WATCHED_MESSAGES,
     Events,
     Happening,
     Latencies,
@@ -43,21 +46,24 @@ class Line:
         self.areas = [0, 0]
         self.meter = QueueMeter(0, 0)
 
-    def turn(self, publish: int, deliver: int, ack: int, milliseconds: int) -> None:
-        """What a turn does, and the time until the next one."""
+    def turn(self, publish: int, deliver: int, ack: int, milliseconds: int, busy: int = 0) -> None:
+        """What a turn does, how long it takes, and the time until the next one."""
         for _ in range(publish):
             self.published += 1
             self.ready.append(self.published)
             self.came[self.published] = self.now
+        self.areas[0] += len(self.ready) * busy * MS
+        self.areas[1] += len(self.unacked) * busy * MS
         for _ in range(min(deliver, len(self.ready))):
             number = self.ready.pop(0)
             self.unacked.append(number)
-            self.waited[number] = self.now - self.came[number]
+            self.waited[number] = self.now + busy * MS - self.came[number]
         for _ in range(min(ack, len(self.unacked))):
             number = self.unacked.pop(0)
-            self.stayed[number] = self.now - self.came[number]
+            self.stayed[number] = self.now + busy * MS - self.came[number]
         self.backing.ready_count, self.backing.unacked_count = len(self.ready), len(self.unacked)
         self.meter.ran(self, self)
+        self.now += busy * MS
         self.latencies.settle(self.now)
         self.areas[0] += len(self.ready) * milliseconds * MS
         self.areas[1] += len(self.unacked) * milliseconds * MS
@@ -65,7 +71,10 @@ class Line:
 
 
 TURNS = st.lists(
-    st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 50)), max_size=60
+    st.tuples(
+        st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 50), st.integers(0, 3)
+    ),
+    max_size=60,
 )
 
 
@@ -92,6 +101,7 @@ def test_watched_messages_are_timed_exactly(turns):
     for measured, exact in ((deliver, line.waited), (residence, line.stayed)):
         times = [value // 1000 for value in exact.values()]
         assert measured.count <= len(times)
+        assert len(times) - measured.count < SAMPLE_EVERY + 40  # those after the last one that was watched
         assert min(times, default=0) <= measured.least
         assert measured.greatest <= max(times, default=0)
         assert (measured.count > 0) is (line.published > 0)
@@ -103,19 +113,46 @@ def test_one_message_in_a_few_is_watched():
     for _ in range(160):
         line.turn(1, 1, 1, 1)
 
-    assert 160 // SAMPLE_EVERY == line.meter.take()[0].count
+    deliver = line.meter.take()[0]
+    assert 160 - SAMPLE_EVERY + 1 == deliver.count  # each counts for all since the one before
+    assert 0 == deliver.total
 
 
 def test_a_long_queue_is_watched_more_thinly():
-    """No more than a bounded number is watched at once, and later ones when these have left."""
+    """No more than a bounded number is watched at once, and these are spread over all of it."""
     line = Line()
     for _ in range(10_000):
-        line.turn(SAMPLE_EVERY, 0, 0, 0)
-    line.turn(0, 200_000, 200_000, 0)
-    first = line.meter.take()[0].count
-    line.turn(1, 1, 1, 0)
+        line.turn(SAMPLE_EVERY, 0, 0, 1)
+        assert len(line.meter._waiting) <= WATCHED_MESSAGES
+    apart = [b[0] - a[0] for a, b in pairwise(line.meter._waiting)]
+    most = 10_000 * SAMPLE_EVERY
+    for _ in range(10_000):
+        line.turn(0, SAMPLE_EVERY, SAMPLE_EVERY, 1)
+    deliver = line.meter.take()[0]
 
-    assert (64, 1) == (first, line.meter.take()[0].count)
+    assert max(apart) <= 4 * most / WATCHED_MESSAGES
+    assert most == pytest.approx(deliver.count, rel=0.06)
+    assert 10_000_000 == pytest.approx(deliver.total / deliver.count, rel=0.01)  # all waited for ten seconds
+    line.turn(most, most, most, 0)
+    line.meter.take()
+    line.turn(SAMPLE_EVERY, SAMPLE_EVERY, SAMPLE_EVERY, 0)
+    assert line.meter.take()[0].count > 0  # it is watched closely again
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(1, 1), (3, 100), (30, 5), (0, 400)])
+def test_mean_times_agree_with_areas(rate, burst):
+    """Little's law: however messages come, what was ready on average is their number times how long each waited."""
+    line, chance = Line(), Random(rate)
+    for _ in range(20_000):
+        come = chance.choice((0, 2 * rate)) + (burst if chance.random() < 0.01 else 0)
+        line.turn(come, chance.randrange(2 * rate + burst // 20 + 3), 1_000, 1, chance.randrange(3))
+    line.turn(0, 10**6, 10**6, 0)
+    line.meter.look(line, line.now)
+    deliver, residence, _ = line.meter.take()
+
+    assert line.meter.ready / line.published == pytest.approx(1000 * deliver.total / deliver.count, rel=0.05)
+    areas = line.meter.ready + line.meter.unacked
+    assert areas / line.published == pytest.approx(1000 * residence.total / residence.count, rel=0.05)
 
 
 def test_an_ack_is_timed_from_its_own_delivery():
@@ -128,7 +165,7 @@ def test_an_ack_is_timed_from_its_own_delivery():
     meter.settled([6, 7], latencies)
     latencies.settle(9 * MS)
 
-    assert (1, 8000) == (meter.ack.count, meter.ack.total)
+    assert (3, 3 * 8000) == (meter.ack.count, meter.ack.total)  # it counts for all that were settled so far
 
 
 def test_a_delivery_that_came_back_is_not_timed():
@@ -140,7 +177,7 @@ def test_a_delivery_that_came_back_is_not_timed():
     meter.settled([7, 9], latencies)
     latencies.settle(5 * MS)
 
-    assert (1, 3000) == (meter.ack.count, meter.ack.total)
+    assert (2, 2 * 3000) == (meter.ack.count, meter.ack.total)
 
 
 def test_what_ends_is_settled_once():
@@ -196,7 +233,9 @@ def test_a_queue_of_the_broker_is_measured(node):
 
     assert (1 * 100 + 2 * 200) * MS == queue.meter.ready
     assert 2 * 50 * MS == queue.meter.unacked
-    assert [300_000, 350_000, 50_000] == [histogram.total for histogram in queue.meter.take()]
+    deliver, residence, ack = queue.meter.take()
+    assert [300_000, 350_000] == [deliver.total, residence.total]
+    assert (2, 50_000) == (ack.count, ack.total / ack.count)
 
 
 def confirmed_after(node: Node, arguments: dict, between: Callable[[Client], object]) -> dict[str, list[int]]:
