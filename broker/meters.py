@@ -66,7 +66,7 @@ class Latencies:
         self._turning: list[EndingWithTurn] = []
 
     def ended(self, recorder: Recorder, since: int, weight: int = 1) -> None:
-        """Something that began at `since` (ns) and stands for so many ends as soon as this turn's octets are written."""
+        """Something that began at `since` (ns) ends when this turn's octets are written; it stands for so many."""
         self._ending.append((recorder, since, weight))
 
     def tell(self, meter: EndingWithTurn) -> None:
@@ -160,10 +160,10 @@ class QueueMeter:
         "_at",
         "_began",
         "_came",
-        "_left",
         "_leaving",
         "_leaving_ready",
         "_leaving_unacked",
+        "_left",
         "_next",
         "_paged_now",
         "_place",
@@ -254,6 +254,8 @@ class QueueMeter:
             self._told = True
             self._began = now
             latencies.tell(self)
+        if not self._unacked_now:
+            self._probe = None
         waiting, leaving = self._waiting, self._leaving
         if arrived:
             self._came = came
@@ -266,7 +268,7 @@ class QueueMeter:
                     self._spacing = SAMPLE_EVERY
                 self._next = came + self._spacing
                 self._place = (self._place + _GOLDEN) & 0xFFFFFFFF
-                # Any of those of this turn, not always the last, stands for all that came since the watched turn before.
+                # Any of this turn's, not always the last, stands for all that came since the last one was watched.
                 waiting.append((came - (arrived * self._place >> 32), now, came))
         gone = came - self._ready_now
         while waiting and waiting[0][0] <= gone:
@@ -305,13 +307,15 @@ class QueueMeter:
         if self._probe is not None and self._probe[0] in keys:
             self._probe = None
 
+    @property
+    def has_times(self) -> bool:
+        """Whether `take` would find anything."""
+        return bool(self.deliver.count or self.residence.count or self.ack.count)
+
     def take(self) -> tuple[Histogram, Histogram, Histogram]:
         """What was measured since the last `take`: deliver, residence, ack."""
         taken = self.deliver, self.residence, self.ack
-        if self.deliver.count or self.residence.count or self.ack.count:
-            self.deliver, self.residence, self.ack = Histogram(), Histogram(), Histogram()
-        if not self._unacked_now:
-            self._probe = None
+        self.deliver, self.residence, self.ack = Histogram(), Histogram(), Histogram()
         return taken
 
 

@@ -1,77 +1,104 @@
-"""The row of a queue in the export's tables. Pure."""
+"""The row of a queue in the export's tables. Pure. There may be ten thousand of them, so a row takes few steps."""
 
-from math import isinf
-from typing import Any
+from collections.abc import Sequence
+from math import inf, isinf
 
 from broker.export.tables import AREA_MODULUS, QueueInterval
 from broker.meters import paged
 from broker.queue import Queue
-from storage.priorities import parts
+from broker.totals import QueueCounts
+from storage.backing_queue import BackingQueue
+from storage.priorities import PriorityQueue
 from storage.sub_queues import SubQueues
 
+_NO_LEVELS = (0, 0, 0, inf, 0.0, 0.0, 0, 0, 0, 0, 0)
+_UNMOVED: dict[str, int] = {}
 
-def facts(queue: Queue, ready: int, unacked: int) -> tuple[object, ...]:
+
+def facts(queue: Queue, counts: QueueCounts, ready: int, unacked: int) -> tuple[object, ...]:
     """What a queue's row is about: as long as this stays, so does the row, but for the time."""
     awaiting = queue.awaiting
-    promised = (0, 0) if awaiting is None else (awaiting.promised, awaiting.refused)
-    moved = sum([sum(level.transitions.values()) for level in _levels(queue) if level.transitions])
     return (
-        queue.counts(),
+        counts,
         ready,
         unacked,
         queue.requeued,
         queue.rejected,
         queue.purged,
         queue.expired + queue.dropped + queue.dead_lettered,
-        promised,
-        moved,
-        queue.consumer_count,
+        None if awaiting is None else (awaiting.promised, awaiting.refused),
+        sum([sum(level.transitions.values()) for level in _levels(queue.store) if level.transitions]),
+        len(queue.consumers),
         queue.settings.confirm_mode,
     )
 
 
-def _levels(queue: Queue) -> list[SubQueues]:
-    return [part for part in parts((queue.store,)) if isinstance(part, SubQueues)]
+def _levels(store: BackingQueue) -> Sequence[SubQueues]:
+    if isinstance(store, SubQueues):
+        return (store,)
+    if isinstance(store, PriorityQueue):
+        return [level for level in store.levels.values() if isinstance(level, SubQueues)]
+    return ()
 
 
-def queue_row(queue: Queue, common: dict[str, Any], first_seen: int, now: int) -> QueueInterval:
-    """The row of a queue; `common` is what all rows begin with, `now` in nanoseconds."""
-    backing, awaiting, meter = queue.backing, queue.awaiting, queue.meter
-    levels = _levels(queue)
-    ready = backing.ready_count
-    areas = (0, 0, 0)
-    area_ready = area_unacked = 0
+def _in_levels(store: BackingQueue) -> tuple[float, ...]:
+    """What levels in memory and on disk add up to: unacked in memory, octets, target, rates, transitions."""
+    if not isinstance(store, SubQueues):
+        levels = _levels(store)
+        return tuple(map(sum, zip(*map(_in_levels, levels), strict=True))) if levels else _NO_LEVELS
+    rates, moved = store.rates, store.transitions or _UNMOVED
+    return (
+        store.ram_ack_count,
+        store.ram_octets,
+        store.delta_octets,
+        store.target_ram_count,
+        rates.published,
+        rates.fetched,
+        moved.get("alpha_to_beta", 0),
+        moved.get("alpha_to_gamma", 0),
+        moved.get("to_delta", 0),
+        moved.get("from_delta", 0),
+        moved.get("limit_ram_acks", 0),
+    )
+
+
+def queue_row(
+    queue: Queue, counts: QueueCounts, *, ts: int, now: int, node: str, boot_id: str, first_seen: int
+) -> QueueInterval:
+    """The row of a queue; `ts` and `first_seen` are epoch ms, `now` is of the clock that is never set, in ns."""
+    backing, store, awaiting, meter = queue.backing, queue.store, queue.awaiting, queue.meter
+    ready, unacked = backing.ready_count, backing.unacked_count
     if meter is not None:
         meter.look(queue, now)
-        areas = meter.beta, meter.gamma, meter.delta
-        area_ready, area_unacked = meter.ready, meter.unacked
-    beta, gamma, delta = paged(queue.store) if ready else (0, 0, 0)
-    counts = queue.counts()
-    moved = _Transitions(levels)
-    targets = sum([level.target_ram_count for level in levels])
-    return QueueInterval(
-        **common,
+    levels = _in_levels(store)
+    unacked_ram, bytes_ram, bytes_disk, target, ingress, egress, *moved = levels
+    beta, gamma, delta = paged(store) if ready else (0, 0, 0)
+    row = QueueInterval(
+        ts=ts,
+        mono_us=now // 1000,
+        node=node,
+        boot_id=boot_id,
         vhost=queue.vhost,
         queue=queue.name,
-        since_ms=first_seen if meter is None else meter.since,
+        since_ms=first_seen,
         type=queue.type,
         durable=queue.durable,
         mode=queue.settings.confirm_mode,
         ready=ready,
-        unacked=backing.unacked_count,
-        consumers=queue.consumer_count,
+        unacked=unacked,
+        consumers=len(queue.consumers),
         capacity=round(queue.consumer_capacity, 4),
         promised=0 if awaiting is None else awaiting.open_count,
         alpha=ready - beta - gamma - delta,
         beta=beta,
         gamma=gamma,
         delta=delta,
-        unacked_ram=sum([level.ram_ack_count for level in levels]) if levels else backing.unacked_count,
-        bytes_ram=sum([level.ram_octets for level in levels]),
-        bytes_disk=sum([level.delta_octets for level in levels]),
-        target_ram=-1.0 if isinf(targets) or not levels else float(targets),
-        ingress_ewma=round(sum([level.rates.published for level in levels]), 3),
-        egress_ewma=round(sum([level.rates.fetched for level in levels]), 3),
+        unacked_ram=unacked if levels is _NO_LEVELS else unacked_ram,  # type: ignore[arg-type]
+        bytes_ram=bytes_ram,  # type: ignore[arg-type]
+        bytes_disk=bytes_disk,  # type: ignore[arg-type]
+        target_ram=-1.0 if isinf(target) else float(target),
+        ingress_ewma=round(ingress, 3),
+        egress_ewma=round(egress, 3),
         pub=counts.published,
         delivered=counts.delivered,
         redelivered=counts.redelivered,
@@ -87,30 +114,28 @@ def queue_row(queue: Queue, common: dict[str, Any], first_seen: int, now: int) -
         accepted=0 if awaiting is None else awaiting.accepted,
         refused=0 if awaiting is None else awaiting.refused,
         damaged=backing.damaged,
-        area_ready=_area(area_ready),
-        area_unacked=_area(area_unacked),
-        area_alpha=_area(area_ready - sum(areas)),
-        area_beta=_area(areas[0]),
-        area_gamma=_area(areas[1]),
-        area_delta=_area(areas[2]),
-        t_ab=moved.count("alpha_to_beta"),
-        t_ag=moved.count("alpha_to_gamma"),
-        t_to_delta=moved.count("to_delta"),
-        t_from_delta=moved.count("from_delta"),
-        t_unacked_out=moved.count("limit_ram_acks"),
+        area_ready=0,
+        area_unacked=0,
+        area_alpha=0,
+        area_beta=0,
+        area_gamma=0,
+        area_delta=0,
+        t_ab=moved[0],  # type: ignore[arg-type]
+        t_ag=moved[1],  # type: ignore[arg-type]
+        t_to_delta=moved[2],  # type: ignore[arg-type]
+        t_from_delta=moved[3],  # type: ignore[arg-type]
+        t_unacked_out=moved[4],  # type: ignore[arg-type]
     )
+    if meter is not None:
+        row.since_ms = meter.since
+        row.area_ready = _area(meter.ready)
+        row.area_unacked = _area(meter.unacked)
+        row.area_alpha = _area(meter.ready - meter.beta - meter.gamma - meter.delta)
+        row.area_beta = _area(meter.beta)
+        row.area_gamma = _area(meter.gamma)
+        row.area_delta = _area(meter.delta)
+    return row
 
 
 def _area(nanoseconds: int) -> int:
     return nanoseconds // 1000 % AREA_MODULUS
-
-
-class _Transitions:
-    """How many messages of a queue have changed their state."""
-
-    def __init__(self, levels: list[SubQueues]) -> None:
-        self._levels = [level.transitions for level in levels if level.transitions]
-
-    def count(self, name: str) -> int:
-        """Those of one kind."""
-        return sum([transitions.get(name, 0) for transitions in self._levels])

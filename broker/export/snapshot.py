@@ -29,9 +29,9 @@ from broker.export.tables import (
     TopicPattern,
 )
 from broker.histogram import Histogram
-from broker.meters import Happening
+from broker.meters import Happening, QueueMeter
 from broker.queue import Queue
-from broker.totals import ChannelCounts, Totals, added
+from broker.totals import ChannelCounts, QueueCounts, Totals, added
 from broker.turn import Turn
 from broker.vhost import VHost
 from exchanges.base import Exchange
@@ -217,25 +217,34 @@ class Rows:
             ready, unacked = queue.backing.ready_count, queue.backing.unacked_count
             all_ready += ready
             all_unacked += unacked
-            if seen.is_due(last, facts(queue, ready, unacked), ts):
-                yield self._queue_row(queue, last.since, ts)
+            counts = queue.counts()
+            if seen.is_due(last, facts(queue, counts, ready, unacked), ts):
+                yield self._queue_row(queue, counts, last.since, ts)
             else:
                 yield None
-            yield from self._queue_histograms(queue, ts)
+            if queue.meter is not None and queue.meter.has_times:
+                yield from self._queue_histograms(queue, queue.meter, ts)
         for queue, last in seen.gone():
-            yield self._queue_row(queue, last.since, ts)
-            yield from self._queue_histograms(queue, ts)
+            yield self._queue_row(queue, queue.counts(), last.since, ts)
+            if queue.meter is not None:
+                yield from self._queue_histograms(queue, queue.meter, ts)
         return all_ready, all_unacked
 
-    def _queue_row(self, queue: Queue, since: int, ts: int) -> QueueInterval:
-        now = self._clock()
-        return queue_row(queue, self._common(ts, now), since, now)
+    def _queue_row(self, queue: Queue, counts: QueueCounts, since: int, ts: int) -> QueueInterval:
+        return queue_row(
+            queue,
+            counts,
+            ts=ts,
+            now=self._clock(),
+            node=self._node,
+            boot_id=self._boot_id,
+            first_seen=since,
+        )
 
-    def _queue_histograms(self, queue: Queue, ts: int) -> Iterator[LatencyHist]:
-        if queue.meter is not None:
-            mode = queue.settings.confirm_mode
-            for metric, histogram in zip(("deliver", "residence", "ack"), queue.meter.take(), strict=True):
-                yield from self._histogram(ts, metric, mode, histogram, queue)
+    def _queue_histograms(self, queue: Queue, meter: QueueMeter, ts: int) -> Iterator[LatencyHist]:
+        mode = queue.settings.confirm_mode
+        for metric, histogram in zip(("deliver", "residence", "ack"), meter.take(), strict=True):
+            yield from self._histogram(ts, metric, mode, histogram, queue)
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 

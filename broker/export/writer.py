@@ -156,9 +156,10 @@ class Export:
         buffers: dict[tuple[str, str], bytearray] = {}
         until = time.monotonic() + STEP_SECONDS
         encode = self._encoder.encode_into
+        hour = self._layout.hour(ts)
         for row in self._rows.take(ts, process, self.lost):
             if row is not None:
-                key = _TABLE_OF[type(row)], self._layout.hour(row.ts)
+                key = _TABLE_OF[type(row)], hour if row.ts == ts else self._layout.hour(row.ts)
                 buffer = buffers.get(key)
                 if buffer is None:
                     buffer = buffers[key] = bytearray()
