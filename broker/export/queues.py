@@ -11,7 +11,7 @@ from storage.backing_queue import BackingQueue
 from storage.priorities import PriorityQueue
 from storage.sub_queues import SubQueues
 
-_NO_LEVELS = (0, 0, 0, inf, 0.0, 0.0, 0, 0, 0, 0, 0)
+_NO_LEVELS: tuple[float, ...] = (0, 0, 0, inf, 0.0, 0.0, 0, 0, 0, 0, 0)
 _UNMOVED: dict[str, int] = {}
 
 
@@ -45,7 +45,11 @@ def _in_levels(store: BackingQueue) -> tuple[float, ...]:
     """What levels in memory and on disk add up to: unacked in memory, octets, target, rates, transitions."""
     if not isinstance(store, SubQueues):
         levels = _levels(store)
-        return tuple(map(sum, zip(*map(_in_levels, levels), strict=True))) if levels else _NO_LEVELS
+        return (
+            tuple(map(sum, zip(*[_in_levels(level) for level in levels], strict=True)))
+            if levels
+            else _NO_LEVELS
+        )
     rates, moved = store.rates, store.transitions or _UNMOVED
     return (
         store.ram_ack_count,
