@@ -43,13 +43,13 @@ def _levels(store: BackingQueue) -> Sequence[SubQueues]:
 
 def _in_levels(store: BackingQueue) -> tuple[float, ...]:
     """What levels in memory and on disk add up to: unacked in memory, octets, target, rates, transitions."""
-    if not isinstance(store, SubQueues):
-        levels = _levels(store)
-        return (
-            tuple(map(sum, zip(*[_in_levels(level) for level in levels], strict=True)))
-            if levels
-            else _NO_LEVELS
-        )
+    levels = [_in_level(level) for level in _levels(store)]
+    if len(levels) == 1:
+        return levels[0]
+    return tuple(map(sum, zip(*levels, strict=True))) if levels else _NO_LEVELS
+
+
+def _in_level(store: SubQueues) -> tuple[float, ...]:
     rates, moved = store.rates, store.transitions or _UNMOVED
     return (
         store.ram_ack_count,
