@@ -16,6 +16,8 @@ from running import ROOT, Running, environment
 from analytics.command import main as analyze
 from broker.cli import main
 from broker.config import load
+from broker.export.layout import Layout
+from broker.export.schema import TABLES
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -145,18 +147,28 @@ def problem(words: list[str]) -> str:
     command: click.Command = main
     if words[:1] == ["analyze"]:  # another process, which takes the words behind its name
         command, words = analyze, words[1:]
-    for word in words:
-        if word.startswith("-"):
-            known = {
-                name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
-            }
-            if word.partition("=")[0] not in known | {"--help"}:
-                return f"{command.name} has no {word}"
-        elif isinstance(command, click.Group):
-            if word not in command.commands:
-                return f"{command.name} has no {word}"
-            command = command.commands[word]
-    return f"{command.name} needs a word more" if isinstance(command, click.Group) and len(words) < 1 else ""
+    while isinstance(command, click.Group) and words[:1] and not words[0].startswith("-"):
+        if words[0] not in command.commands:
+            return f"{command.name} has no {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+    context = click.Context(command)
+    try:
+        given, _rest, _order = command.make_parser(context).parse_args([*words])
+    except click.NoSuchOption as error:
+        return f"{command.name} has no {error.option_name}"
+    except click.UsageError as error:
+        return error.message
+    if isinstance(command, click.Group):
+        return "" if words else f"{command.name} needs a word more"
+    for parameter in command.params:
+        if parameter.required and not given.get(parameter.name) and "--help" not in words:
+            return f"{command.name} needs {parameter.human_readable_name}"
+        if isinstance(parameter.type, click.Choice):
+            values = given.get(parameter.name) or ()
+            wrong = {values} if isinstance(values, str) else set(values)
+            if wrong - set(parameter.type.choices):
+                return f"{command.name} knows no {', '.join(sorted(wrong - set(parameter.type.choices)))}"
+    return ""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
@@ -170,7 +182,12 @@ def test_commands_in_pages_exist(page):
     [
         (["fly"], "main has no fly"),
         (["serve", "--fly"], "serve has no --fly"),
+        (["serve", "--set"], "Option '--set' requires an argument."),
         (["store", "fly"], "store has no fly"),
+        (["analyze", "fly", "--input", "a", "--output", "b"], "main knows no fly"),
+        (["analyze", "latency", "--input", "a"], "main needs output"),
+        (["analyze", "all", "--input", "a", "--output", "b", "--fly"], "main has no --fly"),
+        (["analyze", "latency", "paging", "--input", "a", "--output", "b", "--follow"], ""),
         ([], "main needs a word more"),
         (["serve", "--set", "heartbeat=7"], ""),
         (["--version"], ""),
@@ -179,6 +196,24 @@ def test_commands_in_pages_exist(page):
 def test_a_command_that_does_not_exist_is_noticed(words, told):
     """The check tells subcommands and flags that there are not."""
     assert told == problem(words)
+
+
+def test_the_file_that_is_shown_lies_where_it_would():
+    """The example of an exported file has the name and the folders that its time gives it."""
+    page = (DOCS / "howto" / "analyse-with-spark.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^/.*\.jsonl$", page, re.MULTILINE)
+    table, ts, number = re.fullmatch(r"(\w+)-(\d+)-(\d+)\.jsonl", Path(shown).name).groups()
+    layout = Layout(Path(shown).parents[4], "rabbit@host")
+
+    assert Path(shown) == layout.names(table, layout.hour(int(ts)), int(ts), int(number)).finished
+
+
+@pytest.mark.parametrize("table", [*TABLES])
+def test_every_exported_table_is_introduced(table):
+    """The page about analysing says of each table what a row of it is."""
+    rows = re.findall(r"^\| (`.*`) \|", (DOCS / "howto" / "analyse-with-spark.md").read_text(), re.MULTILINE)
+
+    assert any(f"`{table}`" in row for row in rows)
 
 
 @pytest.mark.parametrize(
