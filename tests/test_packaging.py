@@ -1,6 +1,7 @@
 """What ships: the wheel is built, listed, installed into a fresh environment and run."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -111,6 +112,17 @@ def test_the_installed_broker_starts_and_stops(binaries, tmp_path):
             broker.kill()
 
     assert (True, 0) == (ready, code)
+
+
+def test_a_broker_needs_nothing_of_the_extras():
+    """`make run` installs neither Spark nor what makes the site: those come with the extras that name them."""
+    extras = PROJECT["optional-dependencies"]
+    name = re.compile(r"[\w-]+")
+    needed = {name.match(line)[0] for line in PROJECT["dependencies"]}
+
+    assert set() == needed & {
+        name.match(line)[0] for extra in ("analytics", "docs") for line in extras[extra]
+    }
 
 
 def test_nothing_would_shadow_another_package():

@@ -8,10 +8,10 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from running import ROOT
 
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
@@ -248,12 +248,17 @@ def test_the_entry_point_may_be_executed():
     assert 0o111 == (ROOT / "docker" / "entrypoint.sh").stat().st_mode & 0o111
 
 
-def test_the_image_can_be_written_to_where_it_has_to():
-    """The folders of data and export belong to the user that the image runs as, whose number is RabbitMQ's image's."""
-    stage = broker_stage()
-    made = [words for words in stage.commands() if words[:2] == ["install", "--directory"]]
+@pytest.mark.parametrize("service", ["broker", "analyze"])
+def test_volumes_belong_to_the_images_user(service):
+    """Where a volume is mounted a folder of the image's user lies: a new volume takes its owner from whoever mounts it first."""
+    described = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"][service]
+    (stage,) = (each for each in stages(DOCKERFILE.read_text()) if each.name == described["build"]["target"])
+    made = {
+        word
+        for words in stage.commands()
+        if {"install", "--directory", "--owner=leveret"} <= set(words)
+        for word in words
+    }
 
     assert ["999"] == stage.of("USER")
-    assert {"/var/lib/rabbitmq", "/var/lib/leveret/export"} <= {
-        Path(word).as_posix() for words in made if "--owner=leveret" in words for word in words
-    }
+    assert {volume.split(":")[1] for volume in described["volumes"]} <= made
