@@ -4,7 +4,7 @@ A binding is identified by its destination, its binding key and its arguments; a
 compares them: by name, type and value, whatever their order. Hot path: see docs/performance.md.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 from exchanges.tally import Tally
@@ -19,7 +19,7 @@ Headers = Callable[[], Table] | Table | None
 _NO_ARGUMENTS: Table = {}  # shared by all bindings that have none; never written to
 _NO_TALLIES: dict[tuple[int, str | None], Tally] = {}  # the same for exchanges without a message
 KEYS_TOLD_APART = 1024
-"""Routing keys of an exchange that are counted one by one, where they are at all: the first that come."""
+"""Routing keys of an exchange that are counted one by one at a time, where they are at all."""
 
 
 class Binding(NamedTuple):
@@ -186,6 +186,19 @@ class Exchange:
             tally = tallies[width, key] = Tally(width, key)
         return tally
 
+    def tell_apart_no_more(self, tallies: Iterable[Tally]) -> None:
+        """Go on counting without telling the keys of these tallies apart; other keys may be from now on.
+
+        Routes remember tallies, so the caller owes that all are worked out anew before the next message
+        (`Router.generation`).
+        """
+        for tally in tallies:
+            del self.tallies[tally.width, tally.routing_key]
+            rest = self.tallies.get((tally.width, None))
+            if rest is None:
+                rest = self.tallies[tally.width, None] = Tally(tally.width)
+            rest.published += tally.published
+
     @property
     def published_in(self) -> int:
         """Messages that were published to this exchange."""
@@ -313,6 +326,13 @@ class Exchange:
                 yield Binding(self.name, destination, identity, _NO_ARGUMENTS)
             else:
                 yield Binding(self.name, destination, identity.binding_key, identity.arguments)
+
+    def binding_keys_to(self, destination: object) -> list[str]:
+        """Return the keys of the bindings to one destination, also if there are none."""
+        bound = self._by_destination.get(destination)
+        if bound is None:
+            return []
+        return [binding_key_of(identity) for identity in (bound if isinstance(bound, dict) else (bound,))]
 
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:
         """Return the destinations of this exchange alone, each once.

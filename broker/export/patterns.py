@@ -1,11 +1,16 @@
 """How many messages the binding keys of a topic exchange match, found out afterwards.
 
-Theory. A topic exchange counts messages by routing key, as far as it tells keys apart (`Exchange.tally`).
-Which binding keys they match is looked up when somebody asks, once for each routing key, in a trie of the keys alone.
+Theory. A topic exchange counts messages by routing key, as far as it tells keys apart (`Exchange.tally`). Which binding
+keys they match is looked up when somebody asks, once for each routing key, in a trie of the keys alone.
+
+An exchange tells a bounded number of keys apart. When it met others since the last time, those that were used least in
+between make room: what they have counted is kept, and the next keys that come are told apart instead, the more often
+one comes the sooner. So counts by binding key are never too high, and what they may be short of is known: `missed`.
 """
 
 from collections.abc import Iterator
-from heapq import nlargest
+from heapq import nlargest, nsmallest
+from operator import itemgetter
 
 from exchanges.base import Exchange
 from exchanges.tally import Tally
@@ -13,51 +18,103 @@ from exchanges.trie import TopicTrie
 
 MOST = 64
 """Binding keys of an exchange that have rows, at most."""
-_STEP = 256  # bindings or routing keys between two good moments
+_STEP = 32  # routing keys, destinations or binding keys between two good moments
 
 
 class Patterns:
-    """How many messages the binding keys of one topic exchange have matched."""
+    """How many messages the binding keys of one topic exchange have matched.
 
-    __slots__ = ("_counted", "_generation", "_trie", "counts", "missed")
+    Attributes:
+        counts: how many, by binding key, as far as is known.
+        missed: messages whose keys were not told apart: what every count may be short of.
+
+    """
+
+    __slots__ = ("_counted", "_generation", "_is_short", "_keys", "_recent", "_trie", "counts", "missed")
 
     def __init__(self) -> None:
         self._generation = -1
+        self._keys: list[str] = []
         self._trie = TopicTrie()
         self._counted: dict[Tally, int] = {}
+        self._recent: list[tuple[int, Tally]] = []
+        """What was counted the last time, with the tallies of single keys."""
+        self._is_short = False
         self.counts: dict[str, int] = {}
         self.missed = 0
 
     def count(self, exchange: Exchange, generation: int) -> Iterator[None]:
-        """Count what was published since the last time; yields at good moments."""
+        """Count what was published since the last time; yields at good moments.
+
+        Args:
+            exchange: the same each time.
+            generation: another number when bindings may have changed.
+
+        """
         if generation != self._generation:
             self._generation = generation
-            trie = TopicTrie()
-            patterns = list(dict.fromkeys(binding.binding_key for binding in exchange.bindings()))
-            for at in range(0, len(patterns), _STEP):
-                for pattern in patterns[at : at + _STEP]:
-                    trie.add(pattern, pattern)
-                yield
-            self._trie = trie
-            known = set(patterns)
-            self.counts = {pattern: count for pattern, count in self.counts.items() if pattern in known}
-        counts, counted = self.counts, self._counted
+            yield from self._learn(exchange)
+        counted = self._counted
+        self._recent, self._is_short = [], False
         for at, tally in enumerate(list(exchange.tallies.values())):
             more = tally.published - counted.get(tally, 0)
-            if more:
+            if tally.routing_key is not None:
+                self._count(tally)
+                self._recent.append((more, tally))
+            elif more:
                 counted[tally] = tally.published
-                if tally.routing_key is None:
-                    self.missed += more
-                else:
-                    for matched in self._trie.match(tally.routing_key):
-                        counts[matched] = counts.get(matched, 0) + more  # type: ignore[call-overload, index]
+                self.missed += more
+                self._is_short = True
             if at % _STEP == _STEP - 1:
                 yield
 
+    def _learn(self, exchange: Exchange) -> Iterator[None]:
+        """Note the binding keys, if they are other ones."""
+        found: dict[str, None] = {}
+        for at, destination in enumerate(list(exchange.destinations())):
+            found.update(dict.fromkeys(exchange.binding_keys_to(destination)))
+            if at % _STEP == _STEP - 1:
+                yield
+        keys = list(found)
+        if keys == self._keys:
+            return
+        trie = TopicTrie()
+        for at, key in enumerate(keys):
+            trie.add(key, key)
+            if at % _STEP == _STEP - 1:
+                yield
+        self._keys, self._trie = keys, trie
+        self.counts = {key: count for key, count in self.counts.items() if key in found}
+
+    def _count(self, tally: Tally) -> None:
+        """Count what was published with one key since the last time."""
+        more = tally.published - self._counted.get(tally, 0)
+        if more:
+            self._counted[tally] = tally.published
+            counts = self.counts
+            for matched in self._trie.match(tally.routing_key):  # type: ignore[arg-type]
+                counts[matched] = counts.get(matched, 0) + more  # type: ignore[call-overload, index]
+
+    def make_room(self, exchange: Exchange) -> bool:
+        """Have the exchange tell other keys apart if some were not, after `count`; true if the caller owes something.
+
+        Then all routes from the exchange are to be worked out anew before the next message is published.
+        """
+        recent, self._recent = self._recent, []
+        if not self._is_short:
+            return False
+        unused = sum([not more for more, _ in recent])
+        given_up = [tally for _, tally in nsmallest(max(unused, len(recent) // 4), recent, key=itemgetter(0))]
+        counted = self._counted
+        for tally in given_up:
+            self._count(tally)
+            counted.pop(tally, None)
+        exchange.tell_apart_no_more(given_up)
+        for tally in given_up:
+            rest = exchange.tallies[tally.width, None]
+            counted[rest] = counted.get(rest, 0) + tally.published
+        return bool(given_up)
+
     def most_matched(self) -> list[tuple[str, int]]:
         """The binding keys that matched most messages, and how many."""
-        return nlargest(MOST, self.counts.items(), key=_count_of)
-
-
-def _count_of(pair: tuple[str, int]) -> int:
-    return pair[1]
+        return nlargest(MOST, self.counts.items(), key=itemgetter(1))

@@ -265,6 +265,8 @@ class Rows:
                 if patterns is None:
                     patterns = self._patterns[key] = Patterns()
                 yield from patterns.count(exchange, vhost.router.generation)
+                if patterns.make_room(exchange):
+                    vhost.router.generation += 1  # routes remember what they count with
                 yield from self._pattern_rows(vhost.name, exchange, patterns, last.since, ts)
         for key, last in seen.gone():
             self._patterns.pop(key, None)

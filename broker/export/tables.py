@@ -137,8 +137,10 @@ class TopicPattern(Row, kw_only=True):
     exchange: Annotated[str, _key("the exchange")]
     pattern: Annotated[str, _key("the binding key")]
     since_ms: Annotated[int, _key("when the exchange was first seen in this run")]
-    matches: Annotated[int, _counter("whose routing key it matched")]
-    error: Annotated[int, _counter("not told apart by key: what `matches` may be short of")]
+    matches: Annotated[int, _counter("whose routing key it matched, as far as keys were told apart")]
+    error: Annotated[
+        int, _counter("of the exchange whose keys were not told apart: what `matches` may be short of")
+    ]
 
 
 class ConnInterval(Row, kw_only=True):

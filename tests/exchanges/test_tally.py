@@ -44,6 +44,19 @@ def test_topic_exchanges_tell_keys_apart_up_to_a_limit():
     assert KEYS_TOLD_APART + 10 == exchange.published_in
 
 
+def test_keys_may_be_told_apart_no_more():
+    """What was counted with them stays counted, and their places are free for others."""
+    exchange = TopicExchange("e")
+    for number in range(KEYS_TOLD_APART + 10):
+        exchange.tally(number % 2, str(number)).published += 1
+    given_up = [exchange.tally(number % 2, str(number)) for number in range(100)]
+    exchange.tell_apart_no_more(given_up)
+
+    assert KEYS_TOLD_APART + 10 == exchange.published_in
+    assert KEYS_TOLD_APART // 2 + 5 == exchange.unroutable == exchange.published_out
+    assert "new" == exchange.tally(1, "new").routing_key
+
+
 def test_bindings_are_counted():
     """Every binding counts, also several to one destination."""
     exchange = TopicExchange("e")
@@ -52,3 +65,13 @@ def test_bindings_are_counted():
     exchange.bind("r", "a")
 
     assert 3 == exchange.binding_count
+
+
+def test_binding_keys_are_told_by_destination():
+    """Each binding's key once, those with arguments too, and none for what is not bound."""
+    exchange = TopicExchange("e")
+    exchange.bind("q", "a")
+    exchange.bind("q", "b", {"x": ("longstr", "y")})
+    exchange.bind("r", "c")
+
+    assert [["a", "b"], ["c"], []] == [exchange.binding_keys_to(name) for name in ("q", "r", "s")]

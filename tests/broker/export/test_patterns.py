@@ -2,10 +2,18 @@
 
 import re
 from collections import Counter
+from itertools import count
 
-from hypothesis import given, strategies as st
+import pytest
+from fakes import Client, Node
+from hypothesis import HealthCheck, given, settings, strategies as st
 
+from broker.amqp.commands import Queue, make
+from broker.config import ExportConfig
 from broker.export.patterns import MOST, Patterns
+from broker.export.snapshot import Process, Rows
+from broker.export.tables import TopicPattern
+from exchanges import base
 from exchanges.base import KEYS_TOLD_APART
 from exchanges.topic import TopicExchange
 
@@ -80,3 +88,132 @@ def test_the_most_matched_are_told():
     counted(patterns, exchange, 1)
 
     assert [(str(number), number) for number in range(MOST + 39, 39, -1)] == patterns.most_matched()
+
+
+@pytest.fixture
+def few(monkeypatch) -> int:
+    """Exchanges tell a few keys apart only."""
+    monkeypatch.setattr(base, "KEYS_TOLD_APART", 8)
+    return 8
+
+
+def looked(patterns: Patterns, exchange: TopicExchange) -> bool:
+    for _ in patterns.count(exchange, 1):
+        pass
+    return patterns.make_room(exchange)
+
+
+MANY_KEYS = st.lists(st.integers(0, 40).map(lambda number: f"k.{number % 7}.{number}"), max_size=60)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(MANY_KEYS, max_size=8))
+def test_counts_are_right_but_for_what_is_known_to_be_missed(few, rounds):
+    """However many keys there are: no message is lost or counted twice, and counts are short of `missed` at most."""
+    exchange, patterns = TopicExchange("e"), Patterns()
+    bindings = ["#", "k.1.*", "k.*.8", "k.3.3", "other"]
+    for number, pattern in enumerate(bindings):
+        exchange.bind(number, pattern)
+    true: Counter[str] = Counter()
+    remembered: dict[str, base.Tally] = {}
+    published = 0
+    for keys in rounds:
+        for key in keys:
+            if key not in remembered:
+                remembered[key] = exchange.tally(len(exchange.match(key)), key)
+            remembered[key].published += 1
+            published += 1
+            true.update(pattern for pattern in bindings if matches(pattern, key))
+
+            assert published == exchange.published_in
+        if looked(patterns, exchange):
+            remembered.clear()
+
+        assert (published, true.total()) == (exchange.published_in, exchange.published_out)
+        for pattern in bindings:
+            counted_ = patterns.counts.get(pattern, 0)
+            assert counted_ <= true[pattern] <= counted_ + patterns.missed
+        assert len(exchange.tallies) <= few + 5  # one for each number of queues beside
+        assert len(patterns._counted) <= few + 5
+
+
+def test_keys_that_come_late_are_told_apart_in_the_end(few):
+    """A key that is used much is counted by itself soon, whatever was there first, and those in use stay."""
+    exchange, patterns = TopicExchange("e"), Patterns()
+    exchange.bind("q", "late")
+    exchange.bind("q", "busy")
+    once = count()
+    for _ in range(20):
+        for _ in range(50):
+            exchange.tally(1, f"once.{next(once)}").published += 1
+            exchange.tally(1, "busy").published += 3
+        looked(patterns, exchange)
+    busy = patterns.counts["busy"]
+    for _ in range(3):
+        for _ in range(50):
+            exchange.tally(1, f"once.{next(once)}").published += 1
+            exchange.tally(1, "late").published += 2
+            exchange.tally(1, "busy").published += 3
+        looked(patterns, exchange)
+
+    assert 20 * 50 * 3 == busy
+    assert patterns.counts["late"] >= 100
+    assert 23 * 50 * 3 == patterns.counts["busy"]
+
+
+def test_nothing_is_given_up_without_need():
+    """As long as all keys are told apart they stay so, used or not."""
+    exchange, patterns = TopicExchange("e"), Patterns()
+    exchange.bind("q", "#")
+    for number in range(KEYS_TOLD_APART):
+        exchange.tally(1, str(number)).published += 1
+
+    assert [False, False] == [looked(patterns, exchange), looked(patterns, exchange)]
+    exchange.tally(1, "one more").published += 1
+    assert looked(patterns, exchange)
+    assert not looked(patterns, exchange)
+
+
+def test_a_million_keys_need_little_memory():
+    """What is kept of keys is bounded, looked at or not."""
+    exchange, patterns = TopicExchange("e"), Patterns()
+    exchange.bind("q", "#")
+    for number in range(1_000_000):
+        exchange.tally(1, str(number)).published += 1
+        if not number % 100_000:
+            looked(patterns, exchange)
+
+    assert 1_000_000 == exchange.published_in
+    assert len(exchange.tallies) <= KEYS_TOLD_APART + 1
+    looked(patterns, exchange)
+    assert len(patterns._counted) <= KEYS_TOLD_APART + 1
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 1), MANY_KEYS, st.booleans()), min_size=1, max_size=8),
+)
+def test_publishers_count_with_what_the_exchange_knows(few, tmp_path_factory, rounds):
+    """Connections that remember routes lose no message when the exchange gives up keys that they use."""
+    node = Node(export=ExportConfig(dir=tmp_path_factory.mktemp("export")))
+    clients = [Client(node), Client(node, port=40_001)]
+    clients[0].declare("q")
+    clients[0].ask(make(Queue.Bind, 0, "q", "amq.topic", "k.1.*", False, {}))
+    exchange = node.vhosts["/"].router.exchanges["amq.topic"]
+    rows = Rows(node, node="n", boot_id="b", clock=node.monotonic)
+    published: Counter[bool] = Counter()
+    for number, keys, again in rounds:
+        for key in keys:
+            for _ in range(3 if again else 1):
+                clients[number].publish(key, exchange="amq.topic")
+                published[key.startswith("k.1.")] += 1
+        found = [
+            row
+            for row in rows.take(node.wall_clock(), Process(0, 0, 0, 0), 0)
+            if isinstance(row, TopicPattern) and row.pattern == "k.1.*"
+        ]
+
+        assert (published.total(), published[True]) == (exchange.published_in, exchange.published_out)
+        for row in found:
+            assert row.matches <= published[True] <= row.matches + row.error
+        assert len(exchange.tallies) <= few + 2
