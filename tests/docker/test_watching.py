@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 import urllib.request
 
 import pika
@@ -27,31 +26,45 @@ SECONDS = 30
 MODES = ("standard", "consumer-ack", "consumer-ack-light")
 
 
+def get(address: str, path: str) -> str:
+    """What the broker answers to a request."""
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
+        return answer.read().decode()
+
+
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory):
-    """What a broker answers that has confirmed in each mode."""
+def address(tmp_path_factory):
+    """Where a broker can be asked that has confirmed in each mode, and has seen orders."""
     watched = ("--set", "prometheus.enabled=true", "--set", "prometheus.tcp.port=0")
     with Running(tmp_path_factory.mktemp("watched"), *watched) as broker:
-        address = (
-            broker.wait_for("started HTTP listener").partition("started HTTP listener on ")[2].split()[0]
-        )
+        found = broker.wait_for("started HTTP listener").partition("started HTTP listener on ")[2].split()[0]
         broker.wait_for("Server startup complete")
         with pika.BlockingConnection(pika.ConnectionParameters(*broker.address)) as connection:
+            connection.channel().queue_declare("orders")
             for mode in MODES:
                 channel = connection.channel()
                 channel.confirm_delivery()
                 channel.queue_declare(mode, durable=True, arguments={"x-confirm-mode": mode})
                 channel.basic_consume(mode, lambda *_delivery: None, auto_ack=True)
-                for _ in range(20):
-                    channel.basic_publish("", mode, b"", pika.BasicProperties(delivery_mode=2))
-            until = time.monotonic() + SECONDS
-            while True:
-                with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as answer:
-                    found = Scraped([answer.read().decode()])
-                if len(found.values("leveret_confirm_latency_seconds_count")) == len(MODES):
-                    return found
-                assert time.monotonic() < until
-                connection.process_data_events()
+                channel.basic_publish("", mode, b"", pika.BasicProperties(delivery_mode=2))
+            yield found
+
+
+@pytest.fixture(scope="module")
+def scraped(address):
+    """What it answers to Prometheus."""
+    return Scraped([get(address, "/metrics")])
+
+
+def test_requests_of_the_page_are_answered(address):
+    """Each address of the page about Grafana exists, and the one that asks for a queue finds it."""
+    paths = re.findall(r"`(/(?:metrics|healthz|readyz)[^`]*)`", HOW_TO)
+    answers = {path: get(address, path) for path in paths}
+    (detailed,) = [text for path, text in answers.items() if "queue=" in path]
+
+    assert {"/metrics", "/metrics/per-object", "/healthz", "/readyz"} < answers.keys()
+    assert 'rabbitmq_detailed_queue_messages_ready{vhost="/",queue="orders"} 0' in detailed
+    assert 'queue="standard"' not in detailed
 
 
 @pytest.mark.parametrize("expression", [*SHOWN, *(alert["expr"] for alert in ALERTS)])
