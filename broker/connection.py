@@ -244,9 +244,9 @@ class Connection(Inbound):
         if self.channel_max and opened >= self.channel_max:
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({self.channel_max})"
             raise not_allowed(text)
-        self.node.check_channel_limits(self.user)
+        self.node.clients.check_channel_limits(self.user)
         self.channels[number] = Channel(number, self)
-        self.node.channel_opened(self.user)
+        self.node.clients.channel_opened(self.user)
         self.outbox.send(encode_method(number, ChannelMethods.OpenOk()))
 
     def _no_channel(self, number: int, method: type) -> None:
@@ -354,7 +354,7 @@ class Connection(Inbound):
         channel.missing = 0
         channel.parts = []
         channel.close()
-        self.node.channel_closed(self.user, channel)
+        self.node.clients.channel_closed(self.user, channel)
         self.channels_gone = added(self.channels_gone, channel.counts())
 
     def _release(self) -> None:
@@ -399,7 +399,7 @@ class Connection(Inbound):
             self.node.blocked.discard(self)
             if self._listed:
                 self._release()
-                self.node.connection_closed(self)
+                self.node.clients.connection_closed(self)
             self._scan = _swallow
             self._chunks.clear()
             self.forget_routes()
@@ -420,7 +420,9 @@ class Connection(Inbound):
         self._deadline = None
         self._sent_before = self.sent + 1  # open-ok is on its way
         self._listed = True
-        self.node.connection_opened(self)
+        self.node.clients.connection_opened(self)
+        if self.heartbeat:
+            self.node.wake(self, self.heartbeat / 2)
         self._scan = self._scan_open
 
     @property

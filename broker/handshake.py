@@ -20,6 +20,7 @@ from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE
 from broker.amqp.sasl import read_response
 from broker.amqp.tables import Table, binary_text, encode_table
 from broker.auth import LoginRefusedError, User, Users
+from broker.clients import Clients
 from broker.definitions import Journal
 from broker.errors import AMQPError, ReplyCode, not_allowed
 from broker.turn import Outbox, Turn
@@ -37,6 +38,7 @@ class Node(Protocol):
 
     turn: Turn
     users: Users
+    clients: Clients
     vhosts: dict[str, VHost]
     start_frame: bytes
     mechanisms: tuple[str, ...]
@@ -63,26 +65,11 @@ class Node(Protocol):
     journal: Journal
     """Takes what has to be on disk before clients are told."""
 
-    def admit(self, user: User, vhost: str) -> VHost:
-        """The vhost of that name, for one more connection of the user; 530 if it must not be."""
-
-    def check_channel_limits(self, user: User) -> None:
-        """530 if the user or the node has as many channels as it may."""
-
-    def connection_opened(self, connection: Any) -> None:
-        """Count and list it."""
-
-    def connection_closed(self, connection: Any) -> None:
-        """Uncount it; called once for each opened one."""
-
-    def channel_opened(self, user: User) -> None:
-        """Count it."""
-
-    def channel_closed(self, user: User, channel: Any) -> None:
-        """Uncount it, keeping its totals."""
-
     def deadline(self, connection: Any, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""
+
+    def wake(self, connection: Any, seconds: float) -> None:
+        """Have the connection look at its clock that many seconds from now."""
 
 
 class Newcomer(Protocol):
@@ -250,7 +237,7 @@ class Handshake:
     def _open(self, method: Any) -> None:
         node, user = self._node, self._user
         assert user is not None
-        vhost = node.admit(user, method.virtual_host)
+        vhost = node.clients.admit(user, method.virtual_host)
         self._connection.opened(user, vhost)
         self._connection.outbox.send(encode_method(0, Wire.OpenOk()))
 

@@ -8,11 +8,9 @@ import os
 import resource
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from broker import COMPATIBLE_VERSION, __version__, exit_codes
 from broker.administration import Administration, BadRequestError
@@ -23,6 +21,7 @@ from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
 from broker.arguments import CONFIRM_MODES
 from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.clients import Clients
 from broker.config import Config
 from broker.confirm_ages import TRAP, TRAP_SECONDS, is_trapped
 from broker.connection import Connection
@@ -32,9 +31,7 @@ from broker.definitions_file import DefinitionsError
 from broker.definitions_parameters import StoredGlobalParameters
 from broker.definitions_restore import restore
 from broker.disk import Disk
-from broker.errors import not_allowed
 from broker.export.layout import Layout
-from broker.export.snapshot import client_name
 from broker.export.writer import Export
 from broker.histogram import Latency
 from broker.parameters import Parameters
@@ -106,6 +103,14 @@ class Server:
         self.definitions = Definitions(self.journal, next_id)
         self.users: Users = StoredUsers(self.definitions, config.loopback_users)
         self.vhosts: dict[str, VHost] = {}
+        self.clients = Clients(
+            self.turn,
+            self.users,
+            self.vhosts,
+            node_name=config.node_name,
+            connection_max=config.connection_max,
+            channel_max=config.channel_max_per_node,
+        )
         self.vhost_max = config.vhost_max
         self.parameters = Parameters(self)
         self.global_parameters = StoredGlobalParameters(self.definitions)
@@ -154,18 +159,11 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
-        self._overdue = Round(lambda: self.connections, Connection.close_overdue)
+        self._overdue = Round(lambda: self.clients.connections, Connection.close_overdue)
         self._capacities = Round(self._all_queues, self._look_at_queue)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
-        # connections and counters
-        self.connections: set[Connection] = set()
-        self.user_connections: Counter[str] = Counter()
-        self.user_channels: Counter[str] = Counter()
-        self.channel_count = 0
-        self.connections_opened = self.connections_closed = 0
-        self.channels_opened = self.channels_closed = 0
         self.administration = Administration(self)
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
 
@@ -531,9 +529,12 @@ class Server:
 
     def deadline(self, connection: Connection, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""
-        at = self.now() + seconds
-        connection.set_deadline(at)
-        self._ticks.schedule(connection, at)
+        connection.set_deadline(self.now() + seconds)
+        self.wake(connection, seconds)
+
+    def wake(self, connection: Connection, seconds: float) -> None:
+        """Have the connection look at its clock that many seconds from now."""
+        self._ticks.schedule(connection, self.now() + seconds)
 
     def _look_again(self) -> None:
         """Have `_tick` called when it is time."""
@@ -638,88 +639,3 @@ class Server:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.sndbuf)
             if config.recbuf:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.recbuf)
-
-    def admit(self, user: User, vhost: str) -> VHost:
-        """The vhost of that name, for one more connection of the user; 530 if it must not be (RabbitMQ's order)."""
-        limit = self.config.connection_max
-        if limit is not None and len(self.connections) >= limit:
-            raise not_allowed(f"connection refused: node connection limit ({limit}) is reached")
-        found = self.vhosts.get(vhost)
-        if found is None:
-            raise not_allowed(f"vhost {vhost} not found")
-        limit = self.users.vhost_limits(vhost).max_connections
-        refused = f"access to vhost '{vhost}' refused for user '{user.name}'"
-        if limit is not None and found.connection_count >= limit:
-            raise not_allowed(f"{refused}: connection limit ({limit}) is reached")
-        limit = self.users.user_limits(user.name).max_connections
-        if limit is not None and self.user_connections[user.name] >= limit:
-            raise not_allowed(
-                f"connection refused for user '{user.name}': user connection limit ({limit}) is reached"
-            )
-        if not self.users.may_access(user.name, vhost):
-            raise not_allowed(refused)
-        return found
-
-    def check_channel_limits(self, user: User) -> None:
-        """530 if the user or the node has as many channels as it may."""
-        limit = self.users.user_limits(user.name).max_channels
-        if limit is not None and self.user_channels[user.name] >= limit:
-            raise not_allowed(
-                f"number of channels opened for user '{user.name}' has reached "
-                f"the maximum allowed user limit of {limit}"
-            )
-        limit = self.config.channel_max_per_node
-        if limit is not None and self.channel_count >= limit:
-            node = self.config.node_name
-            raise not_allowed(
-                f"number of channels opened on node '{node}' has reached the maximum allowed limit of {limit}"
-            )
-
-    def connection_opened(self, connection: Connection) -> None:
-        """Count and list it."""
-        self.connections.add(connection)
-        self.connections_opened += 1
-        self.user_connections[connection.user.name] += 1
-        connection.vhost.connection_count += 1
-        if connection.heartbeat:
-            self._ticks.schedule(connection, self.now() + connection.heartbeat / 2)
-        self._note("connection_opened", connection)
-        log.info(
-            "connection %s: user '%s' authenticated and granted access to vhost '%s'",
-            connection.name,
-            connection.user.name,
-            connection.vhost.name,
-        )
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Uncount it."""
-        self.connections.discard(connection)
-        self.connections_closed += 1
-        self.turn.totals.connection_closed(connection.counts())
-        self.user_connections[connection.user.name] -= 1
-        connection.vhost.connection_count -= 1
-        reason = connection.close_reason or "client unexpectedly closed TCP connection"
-        self._note("connection_closed", connection, reason=reason)
-        log.info("closing connection %s: %s", connection.name, reason)
-
-    def _note(self, kind: str, connection: Connection, **detail: str) -> None:
-        if self.turn.events is not None:
-            detail |= {
-                "user": connection.user.name,
-                "peer": connection.peer[0],
-                "client": client_name(connection),
-            }
-            self.turn.note(kind, connection.vhost.name, connection.name, **detail)
-
-    def channel_opened(self, user: User) -> None:
-        """Count it."""
-        self.channel_count += 1
-        self.channels_opened += 1
-        self.user_channels[user.name] += 1
-
-    def channel_closed(self, user: User, channel: Any) -> None:
-        """Uncount it, keeping its totals."""
-        self.channel_count -= 1
-        self.channels_closed += 1
-        self.user_channels[user.name] -= 1
-        self.turn.totals.channel_closed(channel.counts())

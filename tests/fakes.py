@@ -15,6 +15,7 @@ from broker.amqp.errors import MalformedMethod
 from broker.amqp.fastpath import FRAME_OVERHEAD, content_frames, unpack_frame
 from broker.amqp.properties import Properties, build
 from broker.amqp.tables import Table
+from broker.clients import Clients
 from broker.commit_task import StorageHost
 from broker.config import Config, StorageConfig
 from broker.connection import Connection
@@ -149,6 +150,7 @@ class StoringNode(Node):
         ids = itertools.count((boot + 1) << 32)
         self.definitions = Definitions(self.journal, ids.__next__)
         self.users = StoredUsers(self.definitions, self.config.loopback_users)
+        self.clients = Clients(self.turn, self.users, self.vhosts, node_name=self.config.node_name)
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.vhosts.clear()
         self.restored = self.load_definitions(self.store.rows.items())

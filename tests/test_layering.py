@@ -70,7 +70,7 @@ STOREYS = (
     # what a client talks to
     ("broker.channel*", "broker.tx"),
     ("broker.methods*",),
-    ("broker.handshake",),
+    ("broker.clients", "broker.handshake"),
     ("broker.inbound",),
     ("broker.connection*",),
     ("broker.administration*",),

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from broker.alarms import DiskAlarm, MemoryAlarm
 from broker.auth import User, Users
-from broker.connection import Connection
+from broker.clients import Clients
 from broker.errors import AMQPError, ReplyCode
 from broker.parameters import GlobalParameters, Parameters, check_integer, check_keys
 from broker.turn import Turn
@@ -48,7 +48,7 @@ class Site(Protocol):
     vhosts: dict[str, VHost]
     parameters: Parameters
     vhost_max: int | None
-    connections: set[Connection]
+    clients: Clients
     alarm: str
 
     @property

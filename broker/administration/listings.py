@@ -78,7 +78,7 @@ class Listings:
         everybodys = actor is None or bool(actor.tags & {Right.MONITORING, Right.ADMINISTRATOR})
         return [
             each
-            for each in site.connections
+            for each in site.clients.connections
             if vhost in {None, each.vhost.name}
             and (everybodys or (actor is not None and each.user.name == actor.name))
         ]

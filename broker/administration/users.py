@@ -86,7 +86,7 @@ class UserAdministration:
         authorize(site.users, actor, Right.ADMINISTRATOR)
         found_user(site, name)
         site.users.remove(name)
-        for connection in [each for each in site.connections if each.user.name == name]:
+        for connection in [each for each in site.clients.connections if each.user.name == name]:
             connection.force_close(f"user '{name}' is deleted")
 
     # -- permissions ------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class VHostAdministration:
         site = self._site
         authorize(site.users, actor, Right.ADMINISTRATOR)
         vhost = found_vhost(site, name)
-        for connection in [each for each in site.connections if each.vhost is vhost]:
+        for connection in [each for each in site.clients.connections if each.vhost is vhost]:
             connection.force_close(f"vhost '{name}' is deleted")
         site.remove_vhost(vhost)
 

@@ -11,8 +11,7 @@ from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 from broker.administration.listings import connection_state
-from broker.amqp.errors import MalformedTable
-from broker.amqp.tables import decode_whole_table
+from broker.clients import Clients, client_name
 from broker.connection import Connection
 from broker.export.patterns import Patterns
 from broker.export.queues import facts, queue_row
@@ -59,14 +58,9 @@ class Site(Protocol):
 
     turn: Turn
     vhosts: dict[str, VHost]
-    connections: set[Connection]
+    clients: Clients
     watch: Any
     alarm: str
-    channel_count: int
-    connections_opened: int
-    connections_closed: int
-    channels_opened: int
-    channels_closed: int
 
     @property
     def disk(self) -> Stored | None:
@@ -139,8 +133,8 @@ class Rows:
         memory, disk = site.watch.memory, site.watch.disk
         yield NodeInterval(
             **self._common(ts),
-            connections=len(site.connections),
-            channels=site.channel_count,
+            connections=len(site.clients.connections),
+            channels=site.clients.channel_count,
             queues=sum([len(vhost.queues) for vhost in vhosts]),
             consumers=consumers,
             paused=paused,
@@ -161,10 +155,10 @@ class Rows:
             commit_bytes=0 if journal is None else journal.octets_written,
             commit_messages=0 if journal is None else journal.written,
             paged_out=0 if journal is None else journal.paged_out,
-            connections_opened=site.connections_opened,
-            connections_closed=site.connections_closed,
-            channels_opened=site.channels_opened,
-            channels_closed=site.channels_closed,
+            connections_opened=site.clients.connections_opened,
+            connections_closed=site.clients.connections_closed,
+            channels_opened=site.clients.channels_opened,
+            channels_closed=site.clients.channels_closed,
             queues_created=sum([vhost.queues_created for vhost in vhosts]),
             queues_deleted=sum([vhost.queues_deleted for vhost in vhosts]),
             loop_lag_max_us=lag.greatest,
@@ -311,7 +305,7 @@ class Rows:
         seen.begin()
         totals: Totals = site.turn.totals
         total = totals.channels
-        live = [(each, list(each.channels.values()), each.channels_gone) for each in site.connections]
+        live = [(each, list(each.channels.values()), each.channels_gone) for each in site.clients.connections]
         paused = consumers = 0
         for connection, channels, gone in live:
             last = seen.visit(connection, ts)
@@ -361,13 +355,3 @@ class Rows:
             delivered=counts.delivered_ack + counts.delivered_auto + counts.got_ack + counts.got_auto,
             acked=counts.acked,
         )
-
-
-def client_name(connection: Connection) -> str:
-    """What a client calls itself: product and version, as far as it says them."""
-    try:
-        properties = decode_whole_table(connection.client_properties)
-    except MalformedTable:
-        return ""
-    said = [properties.get(name, ("void", ""))[1] for name in ("product", "version")]
-    return " ".join([each for each in said if isinstance(each, str) and each])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from broker.administration.access import Alarms
 from broker.administration.listings import connection_state
 from broker.channel import Channel
+from broker.clients import Clients
 from broker.connection import Connection
 from broker.histogram import Histogram, Latency
 from broker.metrics.columns import CHANNEL_LABELS, CONNECTION_LABELS, QUEUE_LABELS
@@ -69,12 +70,7 @@ class Measured(Protocol):
 
     turn: Turn
     vhosts: dict[str, VHost]
-    connections: set[Connection]
-    connections_opened: int
-    connections_closed: int
-    channels_opened: int
-    channels_closed: int
-    channel_count: int
+    clients: Clients
     blocked: set[Connection]
     alarm: str
 
@@ -148,7 +144,7 @@ class Walk:
         vhosts = asked.vhosts_of(broker)
         self._queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
         self._replies = [queue for vhost in vhosts for queue in vhost.reply_queues.values()]
-        self._connections = list(broker.connections)
+        self._connections = list(broker.clients.connections)
         self._channels = [channel for each in self._connections for channel in each.channels.values()]
         self._paced = 0
         self.shown_queues: list[tuple[str, Queue]] = []
@@ -238,11 +234,11 @@ class Walk:
                 pauses_disk=totals.pauses_disk,
                 pauses_queue=totals.pauses_queue,
             ),
-            connections=len(broker.connections),
+            connections=len(broker.clients.connections),
             queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
             delayed=sum([line.count for vhost in broker.vhosts.values() for line in vhost.delay_lines()]),
             channel=self.channel,
-            channels=broker.channel_count,
+            channels=broker.clients.channel_count,
             connection=self.connection,
             queue=self.queue,
             by_type=self.by_type,
@@ -258,10 +254,10 @@ class Walk:
 def _churn(broker: Measured) -> Churn:
     totals, vhosts = broker.turn.totals, broker.vhosts.values()
     return Churn(
-        connections_opened=broker.connections_opened,
-        connections_closed=broker.connections_closed,
-        channels_opened=broker.channels_opened,
-        channels_closed=broker.channels_closed,
+        connections_opened=broker.clients.connections_opened,
+        connections_closed=broker.clients.connections_closed,
+        channels_opened=broker.clients.channels_opened,
+        channels_closed=broker.clients.channels_closed,
         queues_declared=totals.queues_declared + sum([vhost.queues_declared for vhost in vhosts]),
         queues_created=totals.queues_created + sum([vhost.queues_created for vhost in vhosts]),
         queues_deleted=totals.queues_deleted + sum([vhost.queues_deleted for vhost in vhosts]),

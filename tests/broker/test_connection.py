@@ -284,9 +284,13 @@ def test_a_lost_connection_releases_everything_once():
         client.connection.lost()
 
         assert_released(node, client.connection)
-        assert ({other.connection}, 1, 1) == (node.connections, node.channel_count, node.connections_closed)
+        assert ({other.connection}, 1, 1) == (
+            node.clients.connections,
+            node.clients.channel_count,
+            node.clients.connections_closed,
+        )
         assert 1 == node.vhosts["/"].connection_count
-        assert {"guest": 1} == dict(node.user_connections)
+        assert {"guest": 1} == dict(node.clients.of_users)
     assert "lost" == client.connection.state
     assert client.connection.tick(1e9) is None
     client.receive(publish_frames("q"))

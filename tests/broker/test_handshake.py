@@ -66,7 +66,7 @@ def test_the_way_in():
         connection.heartbeat,
     )
     assert connection.notifies_cancel
-    assert {connection} == client.node.connections
+    assert {connection} == client.node.clients.connections
 
 
 @settings(max_examples=40)
@@ -215,7 +215,7 @@ def refused(node: Node | None, user: str = "guest", vhost: str = "/") -> str:
     client, sent = talk(node, start_ok(user, user), tune_ok(), open_(vhost))
 
     assert "closing" == client.connection.state
-    assert client.connection not in client.node.connections
+    assert client.connection not in client.node.clients.connections
     return sent[-1]
 
 
@@ -286,4 +286,4 @@ def test_a_half_open_connection_leaves_nothing():
     client.connection.lost()
     client.connection.lost()
 
-    assert (0, 0) == (client.node.connections_opened, client.node.connections_closed)
+    assert (0, 0) == (client.node.clients.connections_opened, client.node.clients.connections_closed)

@@ -14,7 +14,7 @@ SIZES = st.one_of(st.integers(0, 300), st.sampled_from(SIZE_BOUNDS), st.integers
 
 def channels(node: Node) -> ChannelCounts:
     """What all channels have counted, gone or not."""
-    live = [channel.counts() for each in node.connections for channel in each.channels.values()]
+    live = [channel.counts() for each in node.clients.connections for channel in each.channels.values()]
     return ChannelCounts(*map(sum, zip(node.turn.totals.channels, *live, strict=True)))
 
 

@@ -18,7 +18,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.codec import SPECS  # noqa: E402
 
-from broker import channel, cli, connection, handshake, methods, server, transport  # noqa: E402
+from broker import channel, cli, clients, connection, handshake, methods, server, transport  # noqa: E402
 
 
 class Counts:
@@ -52,11 +52,11 @@ class Counts:
         """Count what is left; the canary has gone, too."""
         vhosts = list(broker.vhosts.values())
         left = {
-            "connections listed": len(broker.connections),
-            "connections of users": sum(map(abs, broker.user_connections.values())),
+            "connections listed": len(broker.clients.connections),
+            "connections of users": sum(map(abs, broker.clients.of_users.values())),
             "connections of virtual hosts": sum(abs(vhost.connection_count) for vhost in vhosts),
-            "channels": broker.channel_count,
-            "channels of users": sum(map(abs, broker.user_channels.values())),
+            "channels": broker.clients.channel_count,
+            "channels of users": sum(map(abs, broker.clients.channels_of_users.values())),
             "reply queues": sum(len(vhost.reply_queues) for vhost in vhosts),
             "consumers": sum(len(queue.consumers) for vhost in vhosts for queue in vhost.all_queues()),
             "exclusive queues": sum(
@@ -139,7 +139,7 @@ def instrument(counts: Counts, report: Path) -> None:
 
     handshake.Handshake._method = count_handshake
 
-    opened = server.Server.connection_opened
+    opened = clients.Clients.connection_opened
 
     def count_opened(self: Any, which: Any) -> None:
         for name in ("connection.start-ok", "connection.tune-ok", "connection.open"):
@@ -147,7 +147,7 @@ def instrument(counts: Counts, report: Path) -> None:
             counts.returned[f"{which.vhost.name} {name}"] += 1
         opened(self, which)
 
-    server.Server.connection_opened = count_opened
+    clients.Clients.connection_opened = count_opened
 
     find_route = channel.Channel.find_route
 
@@ -157,7 +157,7 @@ def instrument(counts: Counts, report: Path) -> None:
 
     channel.Channel.find_route = count_route
 
-    closed = server.Server.channel_closed
+    closed = clients.Clients.channel_closed
 
     def count_closed(self: Any, user: Any, which: Any) -> None:
         counts.returned[f"{which.vhost.name} basic.publish"] += which.published
@@ -165,7 +165,7 @@ def instrument(counts: Counts, report: Path) -> None:
         counts.returned[f"{which.vhost.name} basic.ack"] += which.acked
         closed(self, user, which)
 
-    server.Server.channel_closed = count_closed
+    clients.Clients.channel_closed = count_closed
 
     updated = transport.SocketDriver.buffer_updated
 

@@ -64,8 +64,8 @@ def _assert_nothing_left(client: Client) -> None:
     """Once its socket is gone, a connection holds nothing."""
     client.connection.lost()
     node = client.node
-    assert set() == node.connections
-    assert 0 == node.channel_count
+    assert set() == node.clients.connections
+    assert 0 == node.clients.channel_count
     for vhost in node.vhosts.values():
         assert 0 == vhost.connection_count
         assert {} == vhost.reply_queues

@@ -1,0 +1,144 @@
+"""Who is connected, and whether one more may be: limits and counts of connections and channels."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from broker.amqp.errors import MalformedTable
+from broker.amqp.tables import decode_whole_table
+from broker.auth import User, Users
+from broker.errors import not_allowed
+from broker.turn import Turn
+from broker.vhost import VHost
+
+log = logging.getLogger("leveret.connection")
+
+
+class Clients:
+    """The open connections of a node, and how many there have been.
+
+    Arguments:
+        turn: where the counts of those that go are left, and told of.
+        users, vhosts: who may connect to what.
+        node_name: for the texts of refusals.
+        connection_max, channel_max: limits of the node; None for none.
+
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        users: Users,
+        vhosts: Mapping[str, VHost],
+        *,
+        node_name: str,
+        connection_max: int | None = None,
+        channel_max: int | None = None,
+    ) -> None:
+        self._turn = turn
+        self._users = users
+        self._vhosts = vhosts
+        self._node_name = node_name
+        self._connection_max = connection_max
+        self._channel_max = channel_max
+        self.connections: set[Any] = set()
+        self.of_users: Counter[str] = Counter()
+        """Connections by user."""
+        self.channels_of_users: Counter[str] = Counter()
+        self.channel_count = 0
+        self.connections_opened = self.connections_closed = 0
+        self.channels_opened = self.channels_closed = 0
+
+    def admit(self, user: User, vhost: str) -> VHost:
+        """The vhost of that name, for one more connection of the user; 530 if it must not be (RabbitMQ's order)."""
+        limit = self._connection_max
+        if limit is not None and len(self.connections) >= limit:
+            raise not_allowed(f"connection refused: node connection limit ({limit}) is reached")
+        found = self._vhosts.get(vhost)
+        if found is None:
+            raise not_allowed(f"vhost {vhost} not found")
+        limit = self._users.vhost_limits(vhost).max_connections
+        refused = f"access to vhost '{vhost}' refused for user '{user.name}'"
+        if limit is not None and found.connection_count >= limit:
+            raise not_allowed(f"{refused}: connection limit ({limit}) is reached")
+        limit = self._users.user_limits(user.name).max_connections
+        if limit is not None and self.of_users[user.name] >= limit:
+            raise not_allowed(
+                f"connection refused for user '{user.name}': user connection limit ({limit}) is reached"
+            )
+        if not self._users.may_access(user.name, vhost):
+            raise not_allowed(refused)
+        return found
+
+    def check_channel_limits(self, user: User) -> None:
+        """530 if the user or the node has as many channels as it may."""
+        limit = self._users.user_limits(user.name).max_channels
+        if limit is not None and self.channels_of_users[user.name] >= limit:
+            raise not_allowed(
+                f"number of channels opened for user '{user.name}' has reached "
+                f"the maximum allowed user limit of {limit}"
+            )
+        limit = self._channel_max
+        if limit is not None and self.channel_count >= limit:
+            raise not_allowed(
+                f"number of channels opened on node '{self._node_name}' has reached "
+                f"the maximum allowed limit of {limit}"
+            )
+
+    def connection_opened(self, connection: Any) -> None:
+        """Count and list it."""
+        self.connections.add(connection)
+        self.connections_opened += 1
+        self.of_users[connection.user.name] += 1
+        connection.vhost.connection_count += 1
+        self._note("connection_opened", connection)
+        log.info(
+            "connection %s: user '%s' authenticated and granted access to vhost '%s'",
+            connection.name,
+            connection.user.name,
+            connection.vhost.name,
+        )
+
+    def connection_closed(self, connection: Any) -> None:
+        """Uncount it, keeping its totals; called once for each opened one."""
+        self.connections.discard(connection)
+        self.connections_closed += 1
+        self._turn.totals.connection_closed(connection.counts())
+        self.of_users[connection.user.name] -= 1
+        connection.vhost.connection_count -= 1
+        reason = connection.close_reason or "client unexpectedly closed TCP connection"
+        self._note("connection_closed", connection, reason=reason)
+        log.info("closing connection %s: %s", connection.name, reason)
+
+    def _note(self, kind: str, connection: Any, **detail: str) -> None:
+        if self._turn.events is not None:
+            detail |= {
+                "user": connection.user.name,
+                "peer": connection.peer[0],
+                "client": client_name(connection),
+            }
+            self._turn.note(kind, connection.vhost.name, connection.name, **detail)
+
+    def channel_opened(self, user: User) -> None:
+        """Count it."""
+        self.channel_count += 1
+        self.channels_opened += 1
+        self.channels_of_users[user.name] += 1
+
+    def channel_closed(self, user: User, channel: Any) -> None:
+        """Uncount it, keeping its totals."""
+        self.channel_count -= 1
+        self.channels_closed += 1
+        self.channels_of_users[user.name] -= 1
+        self._turn.totals.channel_closed(channel.counts())
+
+
+def client_name(connection: Any) -> str:
+    """What a client calls itself: product and version, as far as it says them."""
+    try:
+        properties = decode_whole_table(connection.client_properties)
+    except MalformedTable:
+        return ""
+    said = [properties.get(name, ("void", ""))[1] for name in ("product", "version")]
+    return " ".join([each for each in said if isinstance(each, str) and each])
