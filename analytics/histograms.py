@@ -1,8 +1,10 @@
 """Histograms of the scheme ll5, merged and asked for their quantiles.
 
-A bucket is a value below 64; above, one of 32 equal parts of a power of two: the greatest value of a bucket is at
-most 1/32 above any other in it. Adding up the counts of each bucket gives the histogram of all the samples together,
-in any order and of any number of nodes. Quantiles cannot be added up; those of the sum are exact to the bucket.
+The numbers of buckets are those of `broker/histogram.py`: a value below 32 is its own bucket, any other is put by its
+highest bit and the five below, so buckets 32 to 63 have no values and those from 64 on are one of 32 equal parts of a
+power of two: the greatest value of a bucket is at most 1/32 above any other in it. Adding up the counts of each bucket
+gives the histogram of all the samples together, in any order and of any number of nodes. Quantiles cannot be added up;
+those of the sum are exact to the bucket.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +15,12 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 SCHEME: Final = "ll5"
 QUANTILES: Final[Mapping[str, int]] = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
 """Names of quantiles, and what they are in thousandths."""
-_VALUES: Final = 64
 _PARTS: Final = 32
 
 
 def lowest(index: Column) -> Column:
     """Return the least value of a bucket, microseconds."""
-    return F.when(index < _VALUES, index.cast("long")).otherwise(
+    return F.when(index < _PARTS, index.cast("long")).otherwise(
         F.call_function("shiftleft", (index.bitwiseAND(_PARTS - 1) + _PARTS).cast("long"), _shift(index))
     )
 
@@ -30,7 +31,7 @@ def highest(index: Column) -> Column:
 
 
 def _shift(index: Column) -> Column:
-    return F.greatest(F.shiftright(index, 5) - 1, F.lit(0)).cast("int")
+    return F.greatest(F.shiftright(index, 5) - 2, F.lit(0)).cast("int")
 
 
 def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
