@@ -1,12 +1,14 @@
 """Job `health`: hot queues, and consumers that are slow, stuck or gone, judged without thresholds of numbers.
 
 The verdicts are those of LinkedIn's Burrow about consumers of a log, carried over to queues. They look at the last
-intervals only, and ask whether a queue's backlog and its acks move:
+intervals only, and ask whether a queue's backlog moves, and whether messages are settled. What consumers settled is
+what they were given, less what came back and what they have now: that counts consumers that need not ack as well.
 
-- a queue that was empty at some time in the window is `ok`: its consumers keep up;
-- nothing delivered and nothing acked in all of it: `stopped`;
-- deliveries, but no acks, and the backlog does not shrink: `stalled`;
-- acks, but the backlog grew in every step: `falling behind`;
+- a queue that was empty at some time in the window is `ok`: its consumers keep up. Not so if they settled nothing and
+  had more messages in every step: they swallow them, and are `stalled`;
+- nothing settled, the backlog does not shrink, and consumers have messages or were given some: `stalled`;
+- nothing settled and nothing given out: `stopped`;
+- messages settled, but the backlog grew in every step: `falling behind`;
 - anything else is `ok`.
 """
 
@@ -17,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from analytics.figures import bars
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input
-from analytics.series import last
+from analytics.series import FULL_US, clocks, last
 
 OK: Final = "ok"
 STOPPED: Final = "stopped"
@@ -25,98 +27,107 @@ STALLED: Final = "stalled"
 BEHIND: Final = "falling behind"
 INTERVALS: Final = 10
 """How many of them are looked at."""
-FULL_MS: Final = 60_000
-"""A queue in which nothing changes has a row so often."""
 HOT: Final = 3.0
-"""Times the median publish rate of a node's queues that make one hot."""
+"""Times the median publish rate of a node's queues that make one hot, if it is one of the `SHOWN` busiest."""
 IDLE_CAPACITY: Final = 0.5
 SHOWN: Final = 20
-_QUEUE: Final = ("node", "boot_id", "vhost", "queue", "since_ms")
+_QUEUE: Final = ("node", "vhost", "queue")
+_OBJECT: Final = (*_QUEUE, "boot_id", "since_ms")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, each with its verdict, and `totals`."""
     rows = data.table("queue_interval")
+    seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
     counters = ("pub", "delivered", "acked")
     return {
-        "queues": hot(verdicts(rows)).orderBy("node", "vhost", "queue"),
+        "queues": hot(verdicts(rows, clocks(*seen))).orderBy(*_QUEUE),
         "totals": last(rows, "queue_interval", ("node",), counters).orderBy("node"),
     }
 
 
-def interval_ms(rows: DataFrame) -> DataFrame:
-    """Return for each node and boot its last row's time `until`, and the usual distance `interval` of its rows."""
-    moments = rows.select("node", "boot_id", "ts").distinct()
-    order = Window.partitionBy("node", "boot_id").orderBy("ts")
-    return (
-        moments.withColumn("step", F.col("ts") - F.lag("ts").over(order))
-        .groupBy("node", "boot_id")
-        .agg(
-            F.max("ts").alias("until"),
-            F.coalesce(F.median("step"), F.lit(5000)).cast("bigint").alias("interval"),
-        )
-    )
-
-
-def verdicts(rows: DataFrame) -> DataFrame:
-    """Return a row for each queue that is still there at the end, with its `verdict`."""
-    placed = rows.join(F.broadcast(interval_ms(rows)), ["node", "boot_id"])
-    since = F.col("until") - INTERVALS * F.col("interval")
-    order = Window.partitionBy(*_QUEUE).orderBy("mono_us")
-    stepped = placed.withColumn("window_start", since).select(
+def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
+    """Return a row for each queue that is there at the end of its node's last boot, with its `verdict`."""
+    placed = rows.join(F.broadcast(clocks.filter("is_last").drop("is_last")), ["node", "boot_id"])
+    order = Window.partitionBy(*_OBJECT).orderBy("mono_us")
+    stepped = placed.withColumn("window_start", F.col("until_us") - INTERVALS * F.col("interval_us")).select(
         "*",
         (F.col("ready") - F.lag("ready").over(order)).alias("d_ready"),
-        F.lead("ts").over(order).alias("next_ts"),
+        (F.col("unacked") - F.lag("unacked").over(order)).alias("d_unacked"),
+        F.lead("mono_us").over(order).alias("next_us"),
     )
     # The row before the window counts for its beginning: where no row is written nothing has changed.
-    seen = stepped.filter(F.col("next_ts").isNull() | (F.col("next_ts") > F.col("window_start")))
-    inside = F.col("ts") > F.col("window_start")
+    seen = stepped.filter(F.col("next_us").isNull() | (F.col("next_us") > F.col("window_start")))
+    inside = F.col("mono_us") > F.col("window_start")
 
     def grown(name: str) -> Column:
         return F.max_by(name, "mono_us") - F.min_by(name, "mono_us")
 
-    judged = seen.groupBy(*_QUEUE).agg(
-        F.max("until").alias("until"),
-        F.max("interval").alias("interval"),
-        F.max("ts").alias("last_ts"),
+    def rising(name: str) -> Column:
+        """In every step; one without a row is one without a change. The ends of the window are not sharp."""
+        return (F.count_if(inside & (F.col(name) > 0)) == F.count_if(inside)) & (
+            F.count_if(inside) >= INTERVALS - 1
+        )
+
+    judged = seen.groupBy(*_OBJECT).agg(
+        (INTERVALS * F.max("interval_us") / 1e6).alias("window_s"),
+        (F.max("until_us") - F.max("mono_us") - 2 * F.max("interval_us")).alias("silent_us"),
         F.max_by("mode", "mono_us").alias("mode"),
         F.max_by("ready", "mono_us").alias("ready"),
         F.max_by("unacked", "mono_us").alias("unacked"),
         F.max_by("consumers", "mono_us").alias("consumers"),
         F.max_by("capacity", "mono_us").alias("capacity"),
         F.min("ready").alias("least"),
-        (F.max("ts") - F.min("ts")).alias("span_ms"),
+        ((F.max("mono_us") - F.min("mono_us")) / 1e6).alias("span_s"),
         grown("ready").alias("grown"),
-        grown("acked").alias("acked"),
         grown("delivered").alias("delivered"),
+        (grown("delivered") - grown("requeued") - grown("unacked")).alias("settled"),
         grown("pub").alias("pub"),
-        F.count_if(inside).alias("steps"),
-        F.coalesce(F.min(F.when(inside, F.col("d_ready") > 0).cast("int")) == 1, F.lit(False)).alias(
-            "rising"
-        ),
+        rising("d_ready").alias("rising"),
+        rising("d_unacked").alias("hoarding"),
     )
-    there = judged.filter(F.col("until") - F.col("last_ts") <= FULL_MS + 2 * F.col("interval"))
+    latest = F.max("since_ms").over(Window.partitionBy(*_QUEUE))
+    there = (
+        judged.filter(F.col("silent_us") <= FULL_US)
+        .withColumn("latest", latest)
+        .filter(F.col("since_ms") == F.col("latest"))
+    )
+    has_some = (F.col("delivered") > 0) | ((F.col("consumers") > 0) & (F.col("unacked") > 0))
+    nothing = F.col("settled") <= 0
     verdict = (
-        F.when(F.col("least") == 0, OK)
-        .when((F.col("acked") == 0) & (F.col("delivered") == 0), STOPPED)
-        .when((F.col("acked") == 0) & (F.col("grown") >= 0), STALLED)
-        .when((F.col("acked") > 0) & F.col("rising"), BEHIND)
+        F.when(nothing & F.col("hoarding"), STALLED)
+        .when(F.col("least") == 0, OK)
+        .when(nothing & has_some & (F.col("grown") >= 0), STALLED)
+        .when(nothing & (F.col("delivered") == 0), STOPPED)
+        .when(~nothing & F.col("rising"), BEHIND)
         .otherwise(OK)
     )
     busy = (F.col("ready") > 0) & (F.col("consumers") > 0) & (F.col("capacity") < IDLE_CAPACITY)
-    return there.withColumn("verdict", verdict).withColumn("consumers_busy", busy)
+    return there.select(
+        *_QUEUE,
+        "mode",
+        verdict.alias("verdict"),
+        busy.alias("consumers_busy"),
+        *("window_s", "span_s", "ready", "grown", "unacked", "pub", "delivered", "settled", "consumers"),
+        "capacity",
+    )
 
 
 def hot(queues: DataFrame) -> DataFrame:
-    """Add each queue's publish `rate` and its `share` of the node's, and whether it is `hot`."""
-    node = Window.partitionBy("node", "boot_id")
-    rated = queues.withColumn("rate", F.coalesce(F.try_divide(F.col("pub") * 1000, "span_ms"), F.lit(0.0)))
-    usual = rated.filter(F.col("rate") > 0).groupBy("node", "boot_id").agg(F.median("rate").alias("usual"))
+    """Add each queue's publish `rate` (messages a second) and its `share` of the node's, and whether it is `hot`."""
+    node = Window.partitionBy("node")
+    rated = queues.withColumn("rate", F.coalesce(F.try_divide("pub", "span_s"), F.lit(0.0)))
+    usual = rated.filter(F.col("rate") > 0).groupBy("node").agg(F.median("rate").alias("usual"))
+    place = F.row_number().over(node.orderBy(F.desc("rate"), *_QUEUE))
     return (
         rated.withColumn("share", F.try_divide("rate", F.sum("rate").over(node)))
-        .join(usual, ["node", "boot_id"], "left")
-        .withColumn("hot", F.coalesce(F.col("rate") > HOT * F.col("usual"), F.lit(False)))
-        .drop("usual", "until", "interval", "last_ts", "least", "rising")
+        .withColumn("place", place)
+        .join(usual, "node", "left")
+        .withColumn(
+            "hot",
+            (F.col("place") <= SHOWN) & F.coalesce(F.col("rate") > HOT * F.col("usual"), F.lit(False)),
+        )
+        .drop("usual", "span_s", "place")
     )
 
 
@@ -124,44 +135,58 @@ def describe(written: Written) -> Page:
     """Return the report."""
     totals = written.rows("totals", "node")
     number = written.table("queues").count()
-    wrong = written.rows("queues", "verdict", "node", "vhost", "queue", where=F.col("verdict") != OK)
-    busiest = written.rows("queues", F.desc("rate"), "node", "vhost", "queue")[:SHOWN]
-    columns = (
-        "node",
-        "vhost",
-        "queue",
-        "verdict",
-        "ready",
-        "grown",
-        "acked",
-        "delivered",
-        "consumers",
-        "capacity",
+    wrong = written.rows(
+        "queues", "verdict", *_QUEUE, where=(F.col("verdict") != OK) | F.col("consumers_busy")
     )
+    busiest = written.rows("queues", F.desc("rate"), *_QUEUE)[:SHOWN]
+    judged = written.table("queues").groupBy("verdict").count().collect()
+    counts = {row["verdict"]: row["count"] for row in judged}
+    alone = written.count("queues", (F.col("verdict") == STOPPED) & (F.col("consumers") == 0))
     facts = [
-        f"{written.count('queues', F.col('verdict') == verdict):,} of {number:,} queues: {verdict}."
+        f"{counts.get(verdict, 0):,} of {number:,} queues: {verdict}."
         for verdict in (STOPPED, STALLED, BEHIND)
     ]
-    facts.append(
-        f"{written.count('queues', F.col('hot')):,} queues are hot: more than {HOT:g} times the median rate."
-    )
+    busy = written.count("queues", F.col("consumers_busy"))
+    facts += [
+        f"{alone:,} of those that are {STOPPED} have no consumer.",
+        f"{busy:,} queues have a backlog before consumers busy more than {1 - IDLE_CAPACITY:.0%} of the time.",
+        f"{sum(row['hot'] for row in busiest):,} queues are hot: more than {HOT:g} times the median rate.",
+    ]
     return Page(
         title="Queues and their consumers",
-        lead=f"{number:,} queues at the end; since the start {sum(row['pub'] for row in totals):,} messages were "
-        f"published, {sum(row['delivered'] for row in totals):,} delivered, "
-        f"{sum(row['acked'] for row in totals):,} settled.",
+        lead=f"{number:,} queues at the end; since they were made, and those that are gone, "
+        f"{sum(row['pub'] for row in totals):,} messages were published into them, "
+        f"{sum(row['delivered'] for row in totals):,} delivered, {sum(row['acked'] for row in totals):,} acked.",
         facts=facts,
         sections=[
-            Section("Consumers that do not keep up", "Over the last intervals.", columns=columns, rows=wrong),
+            Section(
+                "Consumers that do not keep up",
+                "Messages. ready, unacked, consumers and capacity (the share of time with room for a message) are "
+                "those at the end; grown is by how many ready has grown, delivered and settled are how many were, in "
+                "the last window_s seconds.",
+                columns=(
+                    *_QUEUE,
+                    *("verdict", "consumers_busy", "ready", "grown", "unacked", "delivered", "settled"),
+                    *("consumers", "capacity", "window_s"),
+                ),
+                rows=wrong,
+            ),
             Section(
                 f"The {SHOWN} busiest queues",
-                "",
+                "rate: published, messages a second; share: of the node's.",
                 bars(
-                    "messages a second", [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest]
+                    "published, messages a second",
+                    [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest],
                 ),
                 "busiest",
-                columns=("node", "vhost", "queue", "rate", "share", "hot", "consumers_busy"),
+                columns=(*_QUEUE, "rate", "share", "hot"),
                 rows=busiest,
+            ),
+            Section(
+                "All that was counted",
+                "Messages, in all boots of the node that the tables have.",
+                columns=("node", "pub", "delivered", "acked"),
+                rows=totals,
             ),
         ],
     )
@@ -173,4 +198,5 @@ JOB: Final = Job(
     needs=("queue_interval",),
     compute=compute,
     describe=describe,
+    uses=("node_interval",),
 )

@@ -5,6 +5,7 @@ difference has it. Where the broker wrote no row nothing had changed.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
@@ -16,6 +17,10 @@ AREA_MODULUS: Final = 2**62
 BINS_S: Final = (5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
 """How long a point in a figure may stand for."""
 MOST_BINS: Final = 240
+FULL_US: Final = 60_000_000
+"""An object in which nothing changes has a row so often."""
+USUAL_MS: Final = 5000
+"""How often a broker looks at everything, where there is too little to see it from."""
 
 
 def bin_seconds(rows: DataFrame) -> int:
@@ -29,6 +34,35 @@ def start_of_bin(ts: Column, seconds: int) -> Column:
     return ts - F.pmod(ts, F.lit(seconds * 1000))
 
 
+def clocks(*tables: DataFrame) -> DataFrame:
+    """Return for each node and boot how often its tables have rows, and until when.
+
+    Args:
+        tables: with `node`, `boot_id`, `ts`, `mono_us`; `node_interval` has a row each time, others where something
+            changed.
+
+    Returns:
+        `node`, `boot_id`, `interval_us`, `until_us` (`mono_us` of the last row), `is_last` (the node's last boot).
+
+    """
+    boot, node = Window.partitionBy("node", "boot_id"), Window.partitionBy("node")
+    each = [table.select("node", "boot_id", "ts", "mono_us") for table in tables]
+    moments = (
+        reduce(DataFrame.unionByName, each).groupBy("node", "boot_id", "ts").agg(F.max("mono_us").alias("at"))
+    )
+    return (
+        moments.withColumn("step", F.col("ts") - F.lag("ts").over(boot.orderBy("ts")))
+        .groupBy("node", "boot_id")
+        .agg(
+            (F.coalesce(F.median("step"), F.lit(USUAL_MS)) * 1000).cast("bigint").alias("interval_us"),
+            F.max("at").alias("until_us"),
+            F.max("ts").alias("until"),
+        )
+        .withColumn("is_last", F.col("until") == F.max("until").over(node))
+        .drop("until")
+    )
+
+
 def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
     """Return a row for each two that follow each other: what the later says, and how much has been added since.
 
@@ -38,8 +72,9 @@ def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
         columns: counters and areas to take the difference of.
 
     Returns:
-        The columns of the table, `from_ts` (ms), `step_us` and a `d_...` for each of `columns`. An object's first
-        row has none: what was before it is not in the input.
+        The columns of the table, `step_us`, `from_ts` (ms: that long before `ts`, also where the clock on the wall was
+        set in between) and a `d_...` for each of `columns`. An object's first row has none: what was before it is
+        not in the input.
 
     """
     table = tables()[name]
@@ -50,12 +85,14 @@ def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
         difference = F.col(column) - F.lag(column).over(order)
         return F.pmod(difference, F.lit(AREA_MODULUS)) if column in areas else difference
 
-    return rows.select(
-        "*",
-        F.lag("ts").over(order).alias("from_ts"),
-        (F.col("mono_us") - F.lag("mono_us").over(order)).alias("step_us"),
-        *[added(column).alias(f"d_{column}") for column in columns],
-    ).filter(F.col("step_us") > 0)
+    step_us = F.col("mono_us") - F.lag("mono_us").over(order)
+    return (
+        rows.select(
+            "*", step_us.alias("step_us"), *[added(column).alias(f"d_{column}") for column in columns]
+        )
+        .filter(F.col("step_us") > 0)
+        .withColumn("from_ts", F.col("ts") - F.round(F.col("step_us") / 1000).cast("bigint"))
+    )
 
 
 def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) -> DataFrame:
@@ -64,10 +101,12 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
     Args:
         rows: of the table `name`.
         name: of the table.
-        by: columns that make a group; objects of a group are added up.
+        by: columns that make a group; objects of a group are added up. One that is no key of the table counts as it
+            was at last.
         columns: counters.
 
     """
-    keys = dict.fromkeys([*tables()[name].of_kind("key"), *by])
-    ends = rows.groupBy(*keys).agg(*[F.max_by(column, "mono_us").alias(column) for column in columns])
+    keys = tables()[name].of_kind("key")
+    taken = dict.fromkeys([*columns, *(column for column in by if column not in keys)])
+    ends = rows.groupBy(*keys).agg(*[F.max_by(column, "mono_us").alias(column) for column in taken])
     return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])

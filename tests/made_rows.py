@@ -1,7 +1,15 @@
 """Rows of the export's tables, made up for tests: whole ones, with what a test says and zeros otherwise."""
 
 import json
+import random
+from datetime import UTC, datetime
 from pathlib import Path
+
+from pyspark.testing import assertDataFrameEqual
+
+from analytics import report
+from analytics.job import run
+from analytics.schemas import tables
 
 TABLES = json.loads((Path(__file__).parent.parent / "analytics" / "tables.json").read_text(encoding="utf-8"))
 START = 1_795_245_600_000
@@ -32,8 +40,8 @@ def row(table, seconds=0.0, **values):
 
 def index(value):
     """The bucket of a value in the scheme ll5, as its definition says."""
-    shift = max(0, value.bit_length() - 6)
-    return (shift << 5) + (value >> shift)
+    bits = value.bit_length()
+    return value if value < 32 else ((bits - 5) << 5) + (value >> (bits - 6))
 
 
 def histogram(values):
@@ -49,3 +57,65 @@ def histogram(values):
         "max_us": max(values),
         "b": [{"i": bucket, "c": count} for bucket, count in sorted(counts.items())],
     }
+
+
+class Made:
+    """Stands in for an input: tables that were never written, so nothing is parsed, and any scope may have one.
+
+    Args:
+        spark: the session.
+        rows: lists of rows, by table.
+
+    """
+
+    directory = Path("nowhere")
+
+    def __init__(self, spark, rows):
+        self.spark = spark
+        self._tables = {
+            name: spark.createDataFrame(made, tables()[name].schema, verifySchema=False)
+            for name, made in rows.items()
+        }
+
+    def has(self, name):
+        """Say whether there is such a table."""
+        return name in self._tables
+
+    def table(self, name):
+        """Return a table."""
+        return self._tables[name]
+
+
+def quiet(_text):
+    """Nobody is told what a job does."""
+
+
+def run_twice(job, rows, data, folder):
+    """Run a job, and again on the same rows shuffled into several files; both must come to the same.
+
+    Args:
+        job: the job.
+        rows: lists of rows, by table.
+        data: the fixture that writes them.
+        folder: where results go, those of the second run in place of the first ones.
+
+    Returns:
+        The page.
+
+    """
+    chance = random.Random(1)
+    made = data({name: chance.sample(each, len(each)) for name, each in rows.items()}, files=3)
+    spark = made.spark
+
+    def drawn(page):
+        # sums of floats differ in digits that nobody sees
+        return report.page(page, source="", made=datetime.fromtimestamp(0, UTC), counted={})
+
+    page = run(job, Made(spark, rows), folder, quiet)
+    first = {path.name: spark.read.parquet(str(path)) for path in folder.iterdir()}
+    kept = {name: (table.collect(), table.schema) for name, table in first.items()}
+
+    assert drawn(page) == drawn(run(job, made, folder, quiet))
+    for name, (expected, schema) in kept.items():
+        assertDataFrameEqual(spark.read.parquet(str(folder / name)), spark.createDataFrame(expected, schema))
+    return page

@@ -1,47 +1,49 @@
 import random
+from collections import Counter
 
-from made_rows import row
+import pytest
+from made_rows import Made, row, run_twice
 
 from analytics.health import BEHIND, JOB, OK, STALLED, STOPPED, compute
-from analytics.job import run
 
-STEPS = 30
+STEPS = 20
 
 
 def lives(chance, kind):
-    """(ready, acked, delivered, pub, consumers) of a queue at each interval, of a kind whose verdict is known."""
-    ready, acked, delivered, pub = chance.randint(50, 500), 0, 0, 0
-    stop = chance.randint(5, STEPS - 13)
+    """What the rows of a queue say at each interval, of a kind whose verdict is known."""
+    ready, unacked, settled, given, back, pub = chance.randint(50, 500), 0, 0, 0, 0, 0
+    stop = chance.randint(2, STEPS - 13)
     for step in range(STEPS):
-        came = chance.randint(20, 100)
-        took = chance.randint(5, 15)
-        consumers = 2
+        came, took, again, consumers = chance.randint(20, 100), chance.randint(5, 15), 0, 2
         if kind == "empty":
-            ready, done = 0, came
+            ready, took = 0, came
         elif kind == "keeps up":  # backlog up and down
-            done = came + chance.choice([-5, 5]) if step % 2 else came + 6
-            ready = max(1, ready + came - done)
+            took = came + (6 if step % 2 else -chance.randint(1, 5))
         elif kind == "drains":
-            came, done = 0, took
-            ready = max(1, ready - took)
+            came, ready = 0, ready if step else 400
         elif kind == "behind":
-            done = came - chance.randint(1, 15)
-            ready += came - done
-        elif kind in {"stuck", "stuck without publishers"}:
-            came = 0 if kind == "stuck without publishers" and step > stop else came
-            done = took if step <= stop else 0
-            ready += came - done if step <= stop else came
-            delivered += chance.randint(1, 3)  # given out, given back, given out again
-        elif kind == "gone":
-            done = took if step <= stop else 0
-            consumers = 2 if step <= stop else 0
-            came = 0 if step > stop else came
-            ready += came - done
-        else:  # never had a consumer
-            done, consumers, came = 0, 0, came if step < 3 else 0
-            ready += came
-        pub, acked, delivered = pub + came, acked + done, delivered + done
-        yield ready, acked, delivered, pub, consumers
+            took = came - chance.randint(1, 15)
+        elif step > stop:  # the other kinds have consumers that stop
+            took = 0
+            again = chance.randint(1, 3) if kind == "gives back" else 0
+            consumers = 2 if kind in {"gives back", "holds"} else 0
+            unacked = 20 if kind == "holds" else 0
+            came = came if kind == "holds" else 0
+        if kind == "never":
+            took, consumers, came = 0, 0, came if step < 3 else 0
+        if kind != "empty":
+            ready = max(1, ready + came - took)
+        pub, settled, given, back = pub + came, settled + took, given + took + again, back + again
+        yield {
+            "ready": ready,
+            "unacked": unacked,
+            "acked": settled,
+            "delivered": given + unacked,
+            "requeued": back,
+            "pub": pub,
+            "consumers": consumers,
+            "capacity": 1.0,
+        }
 
 
 KINDS = {
@@ -49,8 +51,8 @@ KINDS = {
     "keeps up": OK,
     "drains": OK,
     "behind": BEHIND,
-    "stuck": STALLED,
-    "stuck without publishers": STALLED,
+    "gives back": STALLED,
+    "holds": STALLED,
     "gone": STOPPED,
     "never": STOPPED,
 }
@@ -64,9 +66,7 @@ def made(each=50, seed=1):
             before, written = None, 0
             for step, life in enumerate(lives(chance, kind)):
                 if life != before or step - written >= 12:
-                    names = ("ready", "acked", "delivered", "pub", "consumers")
-                    values = dict(zip(names, life, strict=True))
-                    rows.append(row("queue_interval", 5 * step, queue=f"{kind}/{number}", **values))
+                    rows.append(row("queue_interval", 5 * step, queue=f"{kind}/{number}", **life))
                     written = step
                 before = life
     rows += [row("queue_interval", 5 * step, queue="clock", pub=step) for step in range(STEPS)]
@@ -74,69 +74,124 @@ def made(each=50, seed=1):
     return rows
 
 
-def test_verdicts_of_eight_kinds_of_queues(data):
-    """Of fifty queues of each kind at least 95 % have the verdict of their kind, and no more than 5 % of a verdict are wrong."""
-    found = compute(data({"queue_interval": made()}))["queues"].collect()
-    judged = [(KINDS[each["queue"].split("/")[0]], each["verdict"]) for each in found if "/" in each["queue"]]
+def judged(spark, rows, **tables):
+    """What the job says of each queue that rows are of."""
+    queues = compute(Made(spark, {"queue_interval": rows, **tables}))["queues"]
+    return {each["queue"]: each for each in queues.collect()}
 
-    assert 400 == len(judged)
+
+def test_verdicts_of_eight_kinds_of_queues(spark):
+    """Of fifty queues of each of eight kinds 95 % have its verdict, and of each verdict 95 % are right."""
+    found = Counter((name.split("/")[0], each["verdict"]) for name, each in judged(spark, made()).items())
+    del found["clock", OK]
+
+    assert 400 == found.total()
+    for kind, verdict in KINDS.items():
+        assert found[kind, verdict] >= 0.95 * 50, kind
     for verdict in (OK, BEHIND, STALLED, STOPPED):
-        right = sum(true == told == verdict for true, told in judged)
-        assert right >= 0.95 * sum(true == verdict for true, _ in judged), verdict
-        assert right >= 0.95 * sum(told == verdict for _, told in judged), verdict
+        told = sum(number for (_, said), number in found.items() if said == verdict)
+        right = sum(number for (kind, said), number in found.items() if KINDS[kind] == said == verdict)
+        assert right >= 0.95 * told, verdict
 
 
-def test_a_queue_that_is_gone_is_not_judged(data):
-    """A queue without a row for longer than a minute was deleted; it has no verdict."""
-    rows = [row("queue_interval", 5 * step, queue="stays", pub=step) for step in range(40)]
-    rows += [row("queue_interval", 5 * step, queue="went", pub=step) for step in range(10)]
+def constant(name, steps, **values):
+    """Rows of a queue, one each interval; a value may be a function of the number of the interval."""
+    for step in steps:
+        told = {key: value(step) if callable(value) else value for key, value in values.items()}
+        yield row("queue_interval", 5 * step, queue=name, **told)
 
-    assert ["stays"] == [
-        each["queue"] for each in compute(data({"queue_interval": rows}))["queues"].collect()
+
+@pytest.fixture(scope="module")
+def various(spark):
+    """Queues that are alone in something, judged together."""
+    rows = [
+        # a hot one among others, some of them with consumers that are busy
+        *(
+            each
+            for number in range(5)
+            for each in constant(f"q{number}", range(20), pub=lambda n, q=number: n * (100 if q else 1000))
+        ),
+        *constant("busy", range(20), ready=10, consumers=1, delivered=int, acked=int, capacity=0.1),
+        *constant("free", range(20), ready=10, consumers=1, delivered=int, acked=int, capacity=0.9),
+        # consumers that need not ack: nothing is acked, everything is settled
+        *constant("automatic", range(20), ready=10, consumers=1, delivered=lambda n: 5 * n),
+        *constant("automatic, late", range(20), ready=lambda n: 10 + n, delivered=lambda n: 5 * n),
+        # no limit to what consumers may have: nothing is ready, and nothing is settled
+        *constant("swallowed", range(20), unacked=lambda n: 3 * n, delivered=lambda n: 3 * n, consumers=1),
+        # one step in which both rose is not every step
+        row("queue_interval", 0, queue="once", ready=5),
+        row("queue_interval", 90, queue="once", ready=6, delivered=1, acked=1),
+        # deleted and declared again, and deleted for good
+        *constant("again", range(12), ready=100),
+        *constant("again", range(12, 20), since_ms=60_000, delivered=int, acked=int),
+        *constant("went", range(5), ready=100),
+        # of another boot
+        *constant("before", range(-60, -40), ready=100, boot_id="before"),
+        *constant("q1", range(-60, -40), ready=100, boot_id="before"),
     ]
+    return judged(spark, rows)
 
 
-def test_a_hot_queue_gets_many_times_what_others_get(data):
+def test_a_queue_that_is_gone_is_not_judged(various):
+    """A queue without a row for longer than a minute was deleted; one of an earlier boot only is not there either."""
+    assert not {"went", "before"} & various.keys()
+    assert OK == various["q1"]["verdict"]
+
+
+def test_a_queue_declared_again_is_the_new_one(various):
+    """What a queue was before it was deleted says nothing of the one that has its name now."""
+    assert (OK, 0) == (various["again"]["verdict"], various["again"]["ready"])
+
+
+def test_a_hot_queue_gets_many_times_what_others_get(various):
     """One of five queues with ten times the rate of the others is hot, and its share is told."""
-    rows = [
-        row("queue_interval", 5 * step, queue=f"q{queue}", pub=step * (1000 if queue == 0 else 100))
-        for queue in range(5)
-        for step in range(20)
-    ]
-    found = {each["queue"]: each for each in compute(data({"queue_interval": rows}))["queues"].collect()}
-
-    assert ["q0"] == [name for name, each in found.items() if each["hot"]]
-    assert abs(found["q0"]["share"] - 10 / 14) < 1e-9
-    assert abs(found["q1"]["rate"] - 20) < 1e-9
+    assert ["q0"] == [name for name, each in various.items() if each["hot"]]
+    assert pytest.approx(10 / 14) == various["q0"]["share"]
+    assert pytest.approx(20) == various["q1"]["rate"]
 
 
-def test_slow_consumers_are_told_by_their_capacity(data):
+def test_slow_consumers_are_told_by_their_capacity(various):
     """A backlog before consumers that are busy most of the time says so, whatever the verdict."""
-    rows = [
-        row(
-            "queue_interval",
-            5 * step,
-            queue=name,
-            ready=10,
-            consumers=1,
-            acked=step,
-            delivered=step,
-            capacity=capacity,
-        )
-        for name, capacity in (("slow", 0.1), ("fast", 0.9))
-        for step in range(20)
-    ]
-    found = {
-        each["queue"]: each["consumers_busy"]
-        for each in compute(data({"queue_interval": rows}))["queues"].collect()
+    assert {"busy": True, "free": False} == {
+        name: various[name]["consumers_busy"] for name in ("busy", "free")
     }
 
-    assert {"slow": True, "fast": False} == found
+
+def test_consumers_that_need_not_ack_settle_by_getting(various):
+    """Nothing is acked by such consumers; they are neither stalled nor stopped for that, but may fall behind."""
+    assert (OK, BEHIND) == (various["automatic"]["verdict"], various["automatic, late"]["verdict"])
+    assert 50 == various["automatic"]["settled"]
 
 
-def test_the_report_counts_the_verdicts(data, tmp_path):
-    """The page says how many queues have which fault, and lists them."""
-    page = run(JOB, data({"queue_interval": made(each=2)}), tmp_path / "out" / "health", lambda _text: None)
+def test_consumers_that_swallow_messages_are_stalled(various):
+    """An empty queue whose consumers have more in every interval and settle nothing is not well."""
+    assert STALLED == various["swallowed"]["verdict"]
+
+
+def test_one_interval_is_not_every_interval(various):
+    """A queue in which something happened once has not grown in every step."""
+    assert OK == various["once"]["verdict"]
+
+
+def test_rows_of_the_node_say_how_long_an_interval_is(spark):
+    """Where hardly a queue changes, the node's rows tell the interval, and when the tables end."""
+    rows = [
+        row("queue_interval", 0, queue="still", ready=5),
+        row("queue_interval", 60, queue="still", ready=5),
+        row("queue_interval", 0, queue="went"),
+    ]
+    nodes = [row("node_interval", 5 * step) for step in range(20)]
+
+    found = judged(spark, rows, node_interval=nodes)
+
+    assert ["still"] == list(found)
+    assert (STOPPED, 50.0) == (found["still"]["verdict"], found["still"]["window_s"])
+
+
+def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(data, tmp_path):
+    """The page counts the verdicts and lists the queues, and is the same for the same rows in any order."""
+    page = run_twice(JOB, {"queue_interval": made(each=2)}, data, tmp_path / "health")
 
     assert "4 of 17 queues: stopped." == page.facts[0]
+    assert "4 of those that are stopped have no consumer." == page.facts[3]
     assert {STOPPED, STALLED, BEHIND} == {each["verdict"] for each in page.sections[0].rows}

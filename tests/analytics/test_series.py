@@ -1,60 +1,68 @@
-from made_rows import row
+import pytest
+from made_rows import START, Made, row
 from pyspark.sql import functions
 
-from analytics.series import AREA_MODULUS, last, start_of_bin, steps
+from analytics.series import AREA_MODULUS, clocks, last, start_of_bin, steps
 
 
-def test_steps_are_differences_of_the_same_object(data):
-    """Differences are taken between rows of one queue in one boot; another boot or another making starts anew."""
-    rows = [
-        row("queue_interval", 0, queue="a", pub=5),
-        row("queue_interval", 60, queue="a", pub=25),
+@pytest.fixture(scope="module")
+def rows(spark):
+    """Rows of queues through a change of mode, a deletion, a clock that is set back, and a restart."""
+    made = [
+        row("queue_interval", 0, queue="a", mode="standard", pub=5, area_ready=AREA_MODULUS - 10),
         row("queue_interval", 5, queue="b", pub=1),
-        row("queue_interval", 10, queue="a", pub=7),
+        row("queue_interval", 10, queue="a", mode="standard", pub=7, area_ready=7),
+        row("queue_interval", 60, queue="a", mode="consumer-ack", pub=25) | {"ts": START},
         row("queue_interval", 70, queue="a", since_ms=1, pub=2),
         row("queue_interval", 80, queue="a", boot_id="later", pub=3),
     ]
-    taken = steps(data({"queue_interval": rows}).table("queue_interval"), "queue_interval", ["pub"])
-
-    assert [("a", 10_000_000, 2), ("a", 50_000_000, 18)] == sorted(
-        (found["queue"], found["step_us"], found["d_pub"]) for found in taken.collect()
-    )
+    # twice, as if a file had been copied
+    return Made(spark, {"queue_interval": made[::-1] + made}).table("queue_interval")
 
 
-def test_an_area_may_begin_again_at_its_modulus(data):
-    """An area that went over its modulus has grown by what is left of it and what came after."""
-    rows = [
-        row("queue_interval", 0, area_ready=AREA_MODULUS - 10),
-        row("queue_interval", 5, area_ready=7),
+def test_steps_are_differences_of_the_same_object(rows):
+    """Differences are taken between rows of one queue in one boot; another boot or another making starts anew."""
+    taken = steps(rows, "queue_interval", ["pub", "area_ready"]).orderBy("mono_us").collect()
+
+    assert [("a", 10_000_000, 2), ("a", 50_000_000, 18)] == [
+        (found["queue"], found["step_us"], found["d_pub"]) for found in taken
     ]
-    (found,) = steps(
-        data({"queue_interval": rows}).table("queue_interval"), "queue_interval", ["area_ready"]
-    ).collect()
-
-    assert 17 == found["d_area_ready"]
+    assert 17 == taken[0]["d_area_ready"]  # it went over its modulus
 
 
-def test_all_that_happened_is_the_last_of_each_object(data):
-    """Totals add up the last values of each boot and making, whatever was before."""
-    rows = [
-        row("queue_interval", 0, queue="a", pub=5),
-        row("queue_interval", 5, queue="a", pub=9),
-        row("queue_interval", 9, queue="a", since_ms=1, pub=2),
-        row("queue_interval", 9, queue="a", boot_id="later", pub=100),
-    ]
-    (found,) = last(
-        data({"queue_interval": rows}).table("queue_interval"), "queue_interval", ["node"], ["pub"]
-    ).collect()
+def test_a_step_is_as_long_as_the_clock_says_that_is_never_set(rows):
+    """Where the clock on the wall was set back, a step ends where it says and began that long before."""
+    taken = steps(rows, "queue_interval", ["pub"]).orderBy("mono_us").collect()
 
-    assert ("here", 111) == (found["node"], found["pub"])
+    assert [10_000, 50_000] == [found["ts"] - found["from_ts"] for found in taken]
+    assert START == taken[1]["ts"]
+
+
+def test_all_that_happened_is_the_last_of_each_object(rows):
+    """Totals add up the last values of each boot and making, once, under what the object was at last."""
+    whole = last(rows, "queue_interval", ["node"], ["pub"]).collect()
+    modes = last(rows, "queue_interval", ["mode"], ["pub"]).collect()
+
+    assert [("here", 25 + 1 + 2 + 3)] == [(found["node"], found["pub"]) for found in whole]
+    assert {"consumer-ack": 25, "": 6} == {found["mode"]: found["pub"] for found in modes}
+
+
+def test_the_clock_of_a_boot_is_the_usual_distance_of_its_rows(spark):
+    """Each boot has its interval and its end; one with a single row has the broker's own interval; one is the last."""
+    made = [row("node_interval", second) for second in (0, 10, 20, 35)]
+    made.append(row("node_interval", 900, boot_id="later") | {"mono_us": 7})
+    changed = [row("queue_interval", 21), row("queue_interval", 20)]
+    tables = Made(spark, {"node_interval": made, "queue_interval": changed})
+
+    found = clocks(tables.table("node_interval"), tables.table("queue_interval")).collect()
+
+    assert {("boot", 10_000_000, 35_000_000, False), ("later", 5_000_000, 7, True)} == {
+        (each["boot_id"], each["interval_us"], each["until_us"], each["is_last"]) for each in found
+    }
 
 
 def test_bins_begin_at_whole_multiples(spark):
     """A time belongs to the bin that began last before it."""
-    (found,) = (
-        spark.createDataFrame([(1_000_123_456,)], "ts long")
-        .select(start_of_bin(functions.col("ts"), 60))
-        .collect()
-    )
+    (found,) = spark.range(1).select(start_of_bin(functions.lit(1_000_123_456), 60)).collect()
 
     assert 1_000_080_000 == found[0]
