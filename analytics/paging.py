@@ -3,11 +3,14 @@
 By Little's law the mean number of waiting messages is their rate times their mean wait. The number comes from areas,
 which the broker keeps exactly; the wait from samples. The law is exact for a time that begins and ends with an empty
 queue; what waits at the ends is told beside it (`boundary`).
+
+A message is an alpha (in memory), a beta (transient, its body paged out), a gamma (persistent, its body only on disk)
+or in the delta (on disk altogether). `BROKEN` are the conditions under which rows contradict that.
 """
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, Row, functions as F
 
 from analytics.figures import Panel, Series, at, bars, panels
 from analytics.job import Job, Page, Section, Written
@@ -18,14 +21,33 @@ STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
 COUNTERS: Final = ("pub", "delivered", "acked", "requeued", "expired", "dropped", "dead_lettered", "purged")
 AREAS: Final = ("area_ready", "area_unacked", *(f"area_{state}" for state in STATES))
+_SUMMED: Final = (*COUNTERS, *MOVES, *AREAS)
 _QUEUE: Final = ("node", "vhost", "queue")
+_OBJECT: Final = (*_QUEUE, "boot_id", "since_ms")
 SHOWN: Final = 20
+SETTLED: Final = 0.01
+"""Messages at the ends, of those that left: of a queue with more, Little's law is not asked."""
+NEAR: Final = 0.1
+_PAGED: Final = "t_unacked_out = 0"
+BROKEN: Final = {
+    "alpha + beta + gamma + delta is not ready": "alpha + beta + gamma + delta != ready",
+    "the areas of the states are not that of ready": (
+        f"abs({' + '.join(f'd_area_{state}' for state in STATES)} - d_area_ready) > 8"
+    ),
+    "the delta has grown by more than went there": "d_delta > d_t_to_delta - d_t_from_delta",
+    "a gamma in a queue that is not durable": "not durable and gamma > 0",
+    "a beta, and no transient message was paged out": f"beta > 0 and t_ab = 0 and {_PAGED}",
+    "a gamma, and no persistent message was paged out": (
+        f"gamma > 0 and t_ag = 0 and t_from_delta = 0 and {_PAGED}"
+    ),
+}
+"""What no row may be: a name for it, and the condition. Areas are cut to microseconds one by one."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
-    """Return `queues`, `residence`, `moves` and `totals`."""
+    """Return `queues`, `residence`, `moves`, `totals` and `broken`."""
     rows = data.table("queue_interval")
-    taken = steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready"))
+    taken = steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
     queues = by_queue(taken)
     if data.has("latency_hist"):
         queues = with_measured(queues, data.table("latency_hist"))
@@ -35,21 +57,31 @@ def compute(data: Input) -> dict[str, DataFrame]:
         "residence": residence(taken, seconds).orderBy("node", "time"),
         "moves": moves(taken, seconds).orderBy("node", "time"),
         "totals": last(rows, "queue_interval", ("node", "mode"), COUNTERS).orderBy("node", "mode"),
+        "broken": broken(taken).orderBy("what"),
     }
 
 
 def by_queue(taken: DataFrame) -> DataFrame:
     """Return a row for each queue, however often it was made anew: means over time, shares, rates, Little's wait."""
+    # What is there at the beginning and at the end of each making is at an end of what is looked at.
+    lives = taken.groupBy(*_OBJECT).agg(
+        F.max_by("mode", "mono_us").alias("mode"),
+        F.max("ts").alias("ts"),
+        *[F.sum(name).alias(name) for name in ("step_us", "d_ready", *(f"d_{name}" for name in _SUMMED))],
+        (F.min_by(F.col("ready") - F.col("d_ready"), "mono_us") + F.max_by("ready", "mono_us")).alias(
+            "at_ends"
+        ),
+    )
     seconds = F.sum("step_us") / 1e6
+    # What left the ready messages for good: what came in less by how much they grew. The broker's samples are of the
+    # same, by number: a message that is given back is counted with all of its waits.
+    left = F.sum("d_pub") - F.sum("d_ready")
 
     def share(state: str) -> Column:
         return F.try_divide(F.sum(f"d_area_{state}"), F.sum("d_area_ready"))
 
-    # what left the ready messages: what came in less by how much they grew
-    left = F.sum("d_pub") + F.sum("d_requeued") - F.sum("d_ready")
-    at_ends = F.min_by(F.col("ready") - F.col("d_ready"), "ts") + F.max_by("ready", "ts")
-    return taken.groupBy(*_QUEUE).agg(
-        F.max_by("mode", "ts").alias("mode"),
+    return lives.groupBy(*_QUEUE).agg(
+        F.max_by("mode", F.struct("ts", "since_ms")).alias("mode"),
         seconds.alias("seconds"),
         *[F.sum(f"d_{name}").alias(name) for name in COUNTERS],
         (F.sum("d_area_ready") / F.sum("step_us")).alias("mean_ready"),
@@ -58,7 +90,18 @@ def by_queue(taken: DataFrame) -> DataFrame:
         *[(F.sum(f"d_{name}") / seconds).alias(f"{name}_per_s") for name in MOVES],
         F.try_divide(F.sum("d_t_from_delta"), F.sum("d_pub")).alias("thrash"),
         F.when(left > 0, F.sum("d_area_ready") / left / 1000).alias("little_ms"),
-        F.when(left > 0, at_ends / left).alias("boundary"),
+        F.when(left > 0, F.sum("at_ends") / left).alias("boundary"),
+    )
+
+
+def broken(taken: DataFrame) -> DataFrame:
+    """Return how many rows are what no row may be, for each of `BROKEN`; zeros included."""
+    counts = [
+        F.struct(F.lit(what).alias("what"), F.count_if(F.expr(condition)).alias("rows"))
+        for what, condition in BROKEN.items()
+    ]
+    return (
+        taken.agg(F.array(*counts).alias("counts")).select(F.explode("counts").alias("one")).select("one.*")
     )
 
 
@@ -141,7 +184,7 @@ def describe(written: Written) -> Page:
     sections.append(
         Section(
             f"The {SHOWN} fullest queues",
-            "",
+            "By how many were ready on average.",
             bars(
                 "ready messages, mean",
                 [(f"{row['vhost']} {row['queue']}", row["mean_ready"]) for row in fullest],
@@ -155,20 +198,54 @@ def describe(written: Written) -> Page:
         columns += ["measured_ms", "samples", "gap"]
     sections += [
         Section(
-            "Queues", "thrash: read back from disk, per publish.", columns=[*columns, "boundary"], rows=queues
+            "Queues",
+            "Messages in the seconds that the tables cover, and how many waited on average. share: of the ready ones' "
+            "time, by state; thrash: read back from disk, of those published; little_ms: milliseconds that a message "
+            "was ready, by Little's law; measured_ms: the mean of samples; gap: by how much the two differ, of the "
+            "measured; boundary: messages that waited at the ends, of those that left: about as much as Little's law "
+            "may be wrong.",
+            columns=[*columns, "boundary"],
+            rows=queues,
         ),
-        Section("Since the start", "", columns=("node", "mode", *COUNTERS), rows=totals),
+        Section(
+            "All that was counted",
+            "Messages, since the queues were made.",
+            columns=("node", "mode", *COUNTERS),
+            rows=totals,
+        ),
     ]
+    wrong = written.rows("broken", "what", where=F.col("rows") > 0)
+    if wrong:
+        sections.append(
+            Section(
+                "Rows that cannot be",
+                "The broker's or ours: please report it.",
+                columns=("what", "rows"),
+                rows=wrong,
+            )
+        )
     number = written.table("queues").count()
     return Page(
         title="Paging",
         lead=f"{number:,} queues; {sum(row['pub'] for row in totals):,} messages were published into them and "
-        f"{sum(row['acked'] for row in totals):,} settled since the start.",
+        f"{sum(row['acked'] for row in totals):,} acked since the start.",
         facts=[
-            f"{written.count('queues', F.col('thrash') > 0):,} of {number:,} queues had messages read back from disk."
+            f"{written.count('queues', F.col('thrash') > 0):,} of {number:,} queues had messages read back from disk.",
+            f"{sum(row['rows'] for row in wrong):,} rows contradict what states a message can be in.",
+            *_agreement(queues),
         ],
         sections=sections,
     )
+
+
+def _agreement(queues: list[Row]) -> list[str]:
+    known = [row for row in queues if "gap" in row and row["gap"] is not None and row["boundary"] <= SETTLED]
+    if not known:
+        return []
+    near = sum(row["gap"] <= NEAR for row in known)
+    return [
+        f"Little's law and the samples agree to {NEAR:.0%} in {near:,} of {len(known):,} queues that can be asked."
+    ]
 
 
 JOB: Final = Job(
