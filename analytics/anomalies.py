@@ -6,12 +6,12 @@ are. Median and median distance, unlike mean and deviation, are not moved by wha
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
 from analytics.figures import Panel, Series, at, panels
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input
-from analytics.series import steps
+from analytics.series import FULL_US, clocks, steps
 
 RATES: Final = ("pub", "delivered", "acked")
 FAR: Final = 6.0
@@ -22,8 +22,10 @@ NORMAL: Final = 1.4826
 LEAST_SHARE: Final = 0.05
 """Of the median: rates are not taken to be more even than this."""
 ENOUGH: Final = 12
-"""Rates of an hour of the day below which nothing is usual yet."""
-TREND_MS: Final = 3_600_000
+"""Intervals of an hour of the day below which nothing is usual yet."""
+TREND_US: Final = 3_600_000_000
+LEAST_TREND_US: Final = 600_000_000
+"""A trend of less than this is none."""
 SOON_HOURS: Final = 24
 SHOWN: Final = 5
 LIMITS: Final = ("node", "what", "room", "per_hour", "hours_left")
@@ -32,45 +34,63 @@ _SERIES: Final = ("node", "vhost", "queue", "what")
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `unusual` and `shown`, and `limits` where the node has rows."""
-    rates = judged(data.table("queue_interval"))
+    rows = data.table("queue_interval")
+    nodes = data.table("node_interval") if data.has("node_interval") else None
+    rates = judged(rows, clocks(rows) if nodes is None else clocks(rows, nodes))
     unusual = runs(rates)
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
         "shown": shown(rates, unusual).orderBy(*_SERIES, "time"),
     }
-    if data.has("node_interval"):
-        made["limits"] = limits(data.table("node_interval")).orderBy("node", "what")
+    if nodes is not None:
+        made["limits"] = limits(nodes).orderBy("node", "what")
     return made
 
 
-def judged(rows: DataFrame) -> DataFrame:
-    """Return each rate of each queue with its distance `z` from the usual of its hour of the day."""
-    taken = steps(rows, "queue_interval", RATES)
-    each = F.explode(
-        F.array(
-            *[
-                F.struct(
-                    F.lit(name).alias("what"), (F.col(f"d_{name}") * 1e6 / F.col("step_us")).alias("rate")
-                )
-                for name in RATES
-            ]
+def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
+    """Return the rates of each queue: `rate`, for how many `intervals` up to `ts`.
+
+    As a queue has a row whenever something changes, what a step over several intervals counts was in the last of
+    them. It is spread over all of them only where a row is missing that should be there.
+    """
+    taken = steps(rows, "queue_interval", RATES).join(F.broadcast(clocks), ["node", "boot_id"])
+    interval = F.col("interval_us")
+    quiet = (F.round(F.col("step_us") / interval) - 1).cast("int")
+    is_whole = F.col("step_us") <= FULL_US + 2 * interval
+
+    def part(name: str, ts: Column, rate: Column, intervals: Column) -> Column:
+        return F.struct(
+            F.lit(name).alias("what"), ts.alias("ts"), rate.alias("rate"), intervals.alias("intervals")
         )
-    )
-    rates = taken.select(
-        "node", "vhost", "queue", "ts", F.hour(F.timestamp_millis("ts")).alias("hour"), each.alias("one")
-    ).select("node", "vhost", "queue", "ts", "hour", "one.*")
+
+    def parts(name: str) -> Column:
+        added, one = F.col(f"d_{name}") * 1e6, F.lit(1)
+        last = part(name, F.col("ts"), added / interval, one)
+        before = part(name, F.col("ts") - F.round(interval / 1000).cast("bigint"), F.lit(0.0), quiet)
+        even = part(name, F.col("ts"), added / F.col("step_us"), one)
+        return F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
+
+    each = F.explode(F.flatten(F.array(*map(parts, RATES))))
+    return taken.select("node", "vhost", "queue", each.alias("one")).select("node", "vhost", "queue", "one.*")
+
+
+def judged(rows: DataFrame, clocks: DataFrame) -> DataFrame:
+    """Return each rate of each queue with its distance `z` from the usual of its hour of the day."""
+    rates = rated(rows, clocks).withColumn("hour", F.hour(F.timestamp_millis("ts")))
     group = [*_SERIES, "hour"]
-    middle = rates.groupBy(*group).agg(F.median("rate").alias("median"), F.count("rate").alias("known"))
+    middle = rates.groupBy(*group).agg(
+        F.percentile("rate", 0.5, F.col("intervals")).alias("median"), F.sum("intervals").alias("known")
+    )
     placed = rates.join(middle, group)
     distance = F.abs(F.col("rate") - F.col("median"))
-    usual = placed.groupBy(*group).agg(F.median(distance).alias("distance"))
+    usual = placed.groupBy(*group).agg(F.percentile(distance, 0.5, F.col("intervals")).alias("distance"))
     spread = F.greatest(NORMAL * F.col("distance"), LEAST_SHARE * F.col("median"), F.lit(1.0))
     z = F.when(F.col("known") >= ENOUGH, (F.col("rate") - F.col("median")) / spread)
     return placed.join(usual, group).withColumn("z", z)
 
 
 def runs(rates: DataFrame) -> DataFrame:
-    """Return each time that a rate was unusual in `IN_A_ROW` rows or more that follow each other."""
+    """Return each time that a rate was unusual in `IN_A_ROW` intervals or more that follow each other."""
     order = Window.partitionBy(*_SERIES).orderBy("ts")
     far = F.coalesce(F.abs("z") > FAR, F.lit(False))
     side = F.when(far, F.signum("z")).otherwise(0)
@@ -86,7 +106,7 @@ def runs(rates: DataFrame) -> DataFrame:
         .agg(
             F.timestamp_millis(F.min("ts")).alias("start"),
             F.timestamp_millis(F.max("ts")).alias("end"),
-            F.count("*").alias("intervals"),
+            F.sum("intervals").alias("intervals"),
             F.max_by("rate", F.abs("z")).alias("rate"),
             F.max_by("median", F.abs("z")).alias("usual"),
             F.max_by("z", F.abs("z")).alias("z"),
@@ -107,34 +127,40 @@ def shown(rates: DataFrame, unusual: DataFrame) -> DataFrame:
 def limits(nodes: DataFrame) -> DataFrame:
     """Return how far memory and disk are from their limits, and in how many hours they are there as things go.
 
-    `hours_left` is null where the distance does not shrink.
+    Only a node's last boot counts, and of it the last hour. `hours_left` is 0 where the limit is reached, and null
+    where the distance does not shrink or there are not yet `LEAST_TREND_US` to go by.
     """
-    node = Window.partitionBy("node")
     recent = (
-        nodes.withColumn("until", F.max("ts").over(node))
-        .filter(F.col("ts") > F.col("until") - TREND_MS)
-        .withColumn("hours", (F.col("ts") - F.col("until")) / 3_600_000)
+        nodes.join(F.broadcast(clocks(nodes).filter("is_last")), ["node", "boot_id"])
+        .filter(F.col("mono_us") > F.col("until_us") - TREND_US)
+        .withColumn("hours", (F.col("mono_us") - F.col("until_us")) / 3.6e9)
     )
     left: dict[str, Column] = {
         "memory": F.col("mem_limit") - F.col("mem_used"),
-        "disk": F.col("disk_free") - F.col("disk_limit"),
+        # a broker without a disk says -1
+        "disk": F.when(F.col("disk_free") >= 0, F.col("disk_free") - F.col("disk_limit")),
     }
     each = recent.select(
         "node",
-        "ts",
         "hours",
         F.explode(
             F.array(*[F.struct(F.lit(what).alias("what"), room.alias("room")) for what, room in left.items()])
         ).alias("one"),
-    ).select("node", "ts", "hours", "one.*")
-    found = each.groupBy("node", "what").agg(
-        F.max_by("room", "ts").alias("room"),
-        F.when(F.count("room") >= IN_A_ROW, F.regr_slope("room", "hours")).alias("per_hour"),
+    ).select("node", "hours", "one.*")
+    found = (
+        each.filter(F.col("room").isNotNull())
+        .groupBy("node", "what")
+        .agg(
+            F.max_by("room", "hours").alias("room"),
+            F.when(
+                F.max("hours") - F.min("hours") >= LEAST_TREND_US / 3.6e9, F.regr_slope("room", "hours")
+            ).alias("per_hour"),
+        )
     )
-    return found.withColumn(
-        "hours_left",
-        F.when(F.col("per_hour") < 0, F.greatest(F.col("room"), F.lit(0)) / -F.col("per_hour")),
+    hours_left = F.when(F.col("room") <= 0, F.lit(0.0)).when(
+        F.col("per_hour") < 0, F.col("room") / -F.col("per_hour")
     )
+    return found.withColumn("hours_left", hours_left)
 
 
 def describe(written: Written) -> Page:
@@ -153,27 +179,51 @@ def describe(written: Written) -> Page:
         sections.append(
             Section(
                 title,
-                "UTC.",
+                "Messages a second, UTC.",
                 panels(Panel("", "messages a second", lines, zero=True)),
                 f"rate-{len(sections)}",
             )
         )
     columns = (*_SERIES, "start", "end", "intervals", "rate", "usual", "z")
     sections += [
-        Section("Unusual rates", "", columns=columns, rows=unusual),
-        Section("Room left", "Bytes; at the pace of the last hour.", columns=LIMITS, rows=near),
+        Section(
+            "Unusual rates",
+            "Messages a second: the rate that was farthest from the usual (median) of its hour of the day, and by "
+            f"how many robust deviations (z). Unusual is more than {FAR:g} of them, {IN_A_ROW} intervals in a row; "
+            f"an hour of the day with fewer than {ENOUGH} intervals has nothing usual yet. UTC.",
+            columns=columns,
+            rows=unusual,
+        ),
+        Section(
+            "Room left",
+            "Bytes until publishers are blocked, how they change in an hour by a line through the last one, and in how "
+            "many hours nothing is left; empty where room does not shrink, or there are less than "
+            f"{LEAST_TREND_US // 60_000_000} minutes to go by.",
+            columns=LIMITS,
+            rows=near,
+        ),
     ]
-    full = [row for row in near if row["hours_left"] is not None and row["hours_left"] < SOON_HOURS]
     return Page(
         title="What is unusual, and what is running out",
-        lead=f"{len(unusual):,} times a queue's rate was unusual for the hour of the day.",
-        facts=[
-            f"{row['node']}: {row['what']} reaches its limit in {row['hours_left']:.3g} hours."
-            for row in full
-        ]
-        or [f"Neither memory nor disk reaches its limit within {SOON_HOURS} hours."],
+        lead=f"{written.table('unusual').count():,} times a queue's rate was unusual for the hour of the day.",
+        facts=_warnings(near),
         sections=sections,
     )
+
+
+def _warnings(near: list[Row]) -> list[str]:
+    if not near:
+        return ["Of memory and disk nothing is known: there are no rows of nodes."]
+    told = [
+        f"{row['node']}: {row['what']} is at its limit."
+        if row["hours_left"] == 0
+        else f"{row['node']}: {row['what']} reaches its limit in {row['hours_left']:.3g} hours."
+        for row in near
+        if row["hours_left"] is not None and row["hours_left"] < SOON_HOURS
+    ]
+    if told or all(row["per_hour"] is None for row in near):
+        return told or ["It is too early to say when memory or disk reach their limits."]
+    return [f"Neither memory nor disk reaches its limit within {SOON_HOURS} hours, as things go."]
 
 
 JOB: Final = Job(

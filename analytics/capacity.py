@@ -7,18 +7,20 @@ loop is late by no more than `LATE_US`.
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window, functions as F
+from pyspark.sql import DataFrame, Row, Window, functions as F
 
 from analytics.figures import Panel, Series, panels
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input
 from analytics.series import steps
 
-COUNTERS: Final = ("published", "delivered", "cpu_user_us", "cpu_sys_us")
+COUNTERS: Final = ("published", "cpu_user_us", "cpu_sys_us")
 LATE_US: Final = 10_000
 GROUPS: Final = 20
 FEW: Final = 3
 """Intervals below which a line is not drawn through them."""
+EXPLAINED: Final = 0.5
+"""Share of the ups and downs that the line has to explain to be believed."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -31,11 +33,14 @@ def compute(data: Input) -> dict[str, DataFrame]:
 def loads(rows: DataFrame) -> DataFrame:
     """Return for each interval of a node: messages published a second, busy share of a processor, lateness."""
     taken = steps(rows, "node_interval", COUNTERS)
+    cpu_us = F.col("d_cpu_user_us") + F.col("d_cpu_sys_us")
     return taken.select(
         "node",
         "ts",
+        F.col("d_published").alias("published"),
+        cpu_us.alias("cpu_us"),
         (F.col("d_published") * 1e6 / F.col("step_us")).alias("rate"),
-        ((F.col("d_cpu_user_us") + F.col("d_cpu_sys_us")) / F.col("step_us")).alias("busy"),
+        (cpu_us / F.col("step_us")).alias("busy"),
         F.col("loop_lag_p99_us").alias("late_us"),
     )
 
@@ -60,14 +65,19 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
     """Return what a message costs each node, and how many a second it bears.
 
     `cpu_us` is the processor time of a message, `rest` the busy share without any, `saturated_at` the rate at which
-    one processor is busy all the time; `borne` the rate of the last group before the first that is late.
+    one processor is busy all the time; null where the line explains too little, because the load hardly changed.
+    `at_most_us` is all processor time over all messages. `borne` is the rate of the last group before the first that
+    is late.
     """
+    enough = (F.count("rate") >= FEW) & (F.regr_slope("busy", "rate") > 0)
+    believed = enough & (F.regr_r2("busy", "rate") >= EXPLAINED)
     cost = taken.groupBy("node").agg(
         F.count("rate").alias("intervals"),
         F.max("rate").alias("greatest"),
-        F.when(F.count("rate") >= FEW, F.regr_slope("busy", "rate")).alias("slope"),
-        F.when(F.count("rate") >= FEW, F.regr_intercept("busy", "rate")).alias("rest"),
+        F.when(believed, F.regr_slope("busy", "rate")).alias("slope"),
+        F.when(believed, F.regr_intercept("busy", "rate")).alias("rest"),
         F.when(F.count("rate") >= FEW, F.regr_r2("busy", "rate")).alias("r2"),
+        F.try_divide(F.sum("cpu_us"), F.sum("published")).alias("at_most_us"),
     )
     late = grouped.groupBy("node").agg(
         F.min(F.when(F.col("late_us") > LATE_US, F.col("rate"))).alias("late_from")
@@ -83,9 +93,10 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
         "node",
         "intervals",
         (F.col("slope") * 1e6).alias("cpu_us"),
+        "at_most_us",
         "rest",
         "r2",
-        F.when(F.col("slope") > 0, (1 - F.col("rest")) / F.col("slope")).alias("saturated_at"),
+        ((1 - F.col("rest")) / F.col("slope")).alias("saturated_at"),
         "borne",
         "late_from",
         "greatest",
@@ -121,18 +132,41 @@ def describe(written: Written) -> Page:
                 f"load-{len(sections)}",
             )
         )
-    columns = ("node", "intervals", "cpu_us", "rest", "r2", "saturated_at", "borne", "late_from", "greatest")
-    sections.append(Section("Nodes", "", columns=columns, rows=found))
+    columns = (
+        *("node", "intervals", "cpu_us", "at_most_us", "rest", "r2", "saturated_at", "borne", "late_from"),
+        "greatest",
+    )
+    sections.append(
+        Section(
+            "Nodes",
+            "cpu_us: processor time of a message published and delivered, microseconds, the slope of busy over rate; "
+            "at_most_us: all processor time over all messages; rest: busy share without messages; r2: how much of the "
+            f"ups and downs the line explains, below {EXPLAINED:g} it says nothing; saturated_at, borne (the event "
+            f"loop is not late by more than {LATE_US / 1000:g} ms), late_from and greatest (that was seen): messages "
+            "published a second.",
+            columns=columns,
+            rows=found,
+        )
+    )
     return Page(
         title="Capacity",
         lead=f"{len(found)} nodes, {sum(row['intervals'] for row in found):,} intervals.",
-        facts=[
+        facts=[_fact(row) for row in found],
+        sections=sections,
+    )
+
+
+def _fact(row: Row) -> str:
+    if row["saturated_at"] is not None:
+        return (
             f"{row['node']}: {row['cpu_us']:.4g} us of processor a message; busy all the time at "
             f"{row['saturated_at']:,.0f} messages a second."
-            for row in found
-            if row["saturated_at"] is not None
-        ],
-        sections=sections,
+        )
+    if row["at_most_us"] is None:
+        return f"{row['node']}: nothing was published, so nothing can be said."
+    return (
+        f"{row['node']}: {row['at_most_us']:.4g} us of processor a message at most; the load did not change enough to "
+        "tell what is for messages and what for the rest."
     )
 
 

@@ -1,5 +1,6 @@
 """Job `churn`: who comes and goes, who fails to log in, and how long alarms lasted."""
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
@@ -16,77 +17,108 @@ SHOWN: Final = 50
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `over_time`, `failures`, `clients` and `alarms`."""
     rows = data.table("event")
+    seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
+    seconds = bin_seconds(rows)
     return {
-        "over_time": over_time(rows, bin_seconds(rows)).orderBy("node", "time"),
+        "over_time": over_time(rows, seconds).orderBy("node", "time"),
         "failures": failures(rows).orderBy(F.desc("failed"), "peer", "user"),
         "clients": clients(rows).orderBy(F.desc("opened"), "peer", "user"),
-        "alarms": alarms(rows).orderBy("node", "alarm", "start"),
+        "alarms": alarms(rows, ends(*seen)).orderBy("node", "start", "alarm"),
     }
 
 
+def ends(*seen: DataFrame) -> DataFrame:
+    """Return when each boot of each node was seen last: `until` (ms), and whether it `is_last`."""
+    each = [table.select("node", "boot_id", "ts") for table in seen]
+    boots = reduce(DataFrame.unionByName, each).groupBy("node", "boot_id").agg(F.max("ts").alias("until"))
+    latest = F.max("until").over(Window.partitionBy("node"))
+    return boots.withColumn("is_last", F.col("until") == latest)
+
+
 def over_time(rows: DataFrame, seconds: int) -> DataFrame:
-    """Return how often each of `COMING` happened, by node and time."""
+    """Return how often each of `COMING` happened, by node and time, in so many `seconds`; nothing is 0."""
+    placed = rows.select("node", "kind", start_of_bin(F.col("ts"), seconds).alias("bin"))
+    bins = placed.groupBy("node").agg(
+        F.explode(F.sequence(F.min("bin"), F.max("bin"), F.lit(seconds * 1000).cast("bigint"))).alias("bin")
+    )
+    counts = placed.groupBy("node", "bin").agg(
+        *[F.count_if(F.col("kind") == kind).alias(kind) for kind in COMING]
+    )
     return (
-        rows.groupBy("node", start_of_bin(F.col("ts"), seconds).alias("bin"))
-        .agg(*[F.count_if(F.col("kind") == kind).alias(kind) for kind in COMING])
-        .select("node", F.timestamp_millis("bin").alias("time"), *COMING)
+        bins.join(counts, ["node", "bin"], "left")
+        .fillna(0, list(COMING))
+        .select("node", F.timestamp_millis("bin").alias("time"), F.lit(seconds).alias("seconds"), *COMING)
     )
 
 
 def failures(rows: DataFrame) -> DataFrame:
-    """Return how often an address failed to log in, as which user; the port is not part of the address."""
+    """Return how often an address failed to log in, as which user."""
     return (
         rows.filter(F.col("kind") == "auth_failed")
-        .groupBy(_address().alias("peer"), F.col("name").alias("user"))
+        .groupBy(_detail("peer").alias("peer"), F.col("name").alias("user"))
         .agg(F.count("*").alias("failed"), *_span())
     )
 
 
 def clients(rows: DataFrame) -> DataFrame:
-    """Return how often an address and user opened and closed connections."""
-    user = F.try_element_at("detail", F.lit("user"))
+    """Return how often an address and user opened and closed connections, and how long half of those lasted at most."""
+    # A connection is called by both its ports: another of the same name is after the first is gone.
+    order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
+    known = rows.filter(F.col("kind").isin("connection_opened", "connection_closed"))
+    lasted = F.when(
+        (F.col("kind") == "connection_closed") & (F.lag("kind").over(order) == "connection_opened"),
+        (F.col("mono_us") - F.lag("mono_us").over(order)) / 1e6,
+    )
     return (
-        rows.filter(F.col("kind").isin("connection_opened", "connection_closed"))
-        .groupBy(_address().alias("peer"), user.alias("user"))
+        known.withColumn("lasted", lasted)
+        .groupBy(_detail("peer").alias("peer"), _detail("user").alias("user"))
         .agg(
             F.count_if(F.col("kind") == "connection_opened").alias("opened"),
             F.count_if(F.col("kind") == "connection_closed").alias("closed"),
+            F.median("lasted").alias("median_s"),
             *_span(),
         )
     )
 
 
-def _address() -> Column:
-    return F.regexp_replace(F.try_element_at("detail", F.lit("peer")), r":\d+$", "")
+def _detail(name: str) -> Column:
+    return F.try_element_at("detail", F.lit(name))
 
 
 def _span() -> tuple[Column, Column]:
     return F.timestamp_millis(F.min("ts")).alias("first"), F.timestamp_millis(F.max("ts")).alias("last")
 
 
-def alarms(rows: DataFrame) -> DataFrame:
+def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
     """Return each alarm with its end and its minutes; one that is on at the end of the input has no end.
 
-    An alarm that was on when the broker stopped ends there.
+    An alarm that was on when the broker stopped, or when it was last heard of before another boot, ends there.
+
+    Args:
+        rows: events.
+        ends: what `ends` made.
+
     """
-    order = Window.partitionBy("node", "boot_id", "name").orderBy("ts", F.desc("kind"))
+    order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
     boot = Window.partitionBy("node", "boot_id")
-    stopped = F.max(F.when(F.col("kind") == "stop", F.col("ts"))).over(boot)
+    stopped = F.max(F.when(F.col("kind") == "stop", F.struct("ts", "mono_us"))).over(boot)
     paired = (
         rows.withColumn("stopped", stopped)
         .filter(F.col("kind").isin("alarm_raised", "alarm_cleared"))
-        .withColumn("next_kind", F.lead("kind").over(order))
-        .withColumn("next_ts", F.lead("ts").over(order))
+        .withColumn("next", F.lead(F.struct("ts", "mono_us")).over(order))
         .filter(F.col("kind") == "alarm_raised")
+        .join(F.broadcast(ends), ["node", "boot_id"])
     )
-    cleared = F.when(F.col("next_kind") == "alarm_cleared", F.col("next_ts"))
-    end = F.coalesce(cleared, F.col("stopped"))
+    end = F.coalesce("next", "stopped")
+    gone = F.when(~F.col("is_last"), F.col("until"))
     return paired.select(
         "node",
         F.col("name").alias("alarm"),
         F.timestamp_millis("ts").alias("start"),
-        F.timestamp_millis(end).alias("end"),
-        ((end - F.col("ts")) / 60_000).alias("minutes"),
+        F.timestamp_millis(F.coalesce(end["ts"], gone)).alias("end"),
+        F.coalesce((end["mono_us"] - F.col("mono_us")) / 60_000_000, (gone - F.col("ts")) / 60_000).alias(
+            "minutes"
+        ),
     )
 
 
@@ -109,21 +141,36 @@ def describe(written: Written) -> Page:
             for kind in COMING
         ]
         sections.append(
-            Section(node, "UTC.", panels(Panel("", "events", drawn, zero=True)), f"events-{len(sections)}")
+            Section(
+                f"{node}: events",
+                f"How many in {mine[0]['seconds']:,} seconds. UTC.",
+                panels(Panel("", "events", drawn, zero=True)),
+                f"events-{len(sections)}",
+            )
         )
     addresses = len({row["peer"] for row in failed})
     minutes = sum(row["minutes"] or 0 for row in alarmed)
+    still = sum(row["end"] is None for row in alarmed)
     sections += [
         Section(
-            "Failed logins", "", columns=("peer", "user", "failed", "first", "last"), rows=failed[:SHOWN]
+            "Failed logins",
+            f"By address and the user that was tried, the {SHOWN} most frequent; first and last, UTC.",
+            columns=("peer", "user", "failed", "first", "last"),
+            rows=failed[:SHOWN],
         ),
         Section(
             "Connections",
-            "",
-            columns=("peer", "user", "opened", "closed", "first", "last"),
+            f"By address and user, the {SHOWN} that opened most. median_s: seconds that half of those that were opened "
+            "and closed lasted at most; many short ones cost a broker more than their messages.",
+            columns=("peer", "user", "opened", "closed", "median_s", "first", "last"),
             rows=came[:SHOWN],
         ),
-        Section("Alarms", "", columns=("node", "alarm", "start", "end", "minutes"), rows=alarmed),
+        Section(
+            "Alarms",
+            "While one is on, publishers are blocked. UTC; one without an end is on.",
+            columns=("node", "alarm", "start", "end", "minutes"),
+            rows=alarmed,
+        ),
     ]
     return Page(
         title="Coming and going",
@@ -131,7 +178,8 @@ def describe(written: Written) -> Page:
         f"{sum(row['closed'] for row in came):,} closed.",
         facts=[
             f"{sum(row['failed'] for row in failed):,} logins failed, from {addresses:,} addresses.",
-            f"{len(alarmed):,} alarms, {minutes:,.1f} minutes together.",
+            f"{len(alarmed):,} alarms, {minutes:,.1f} minutes together"
+            + (f"; {still:,} of them on at the end." if still else "."),
         ],
         sections=sections,
     )
@@ -143,4 +191,5 @@ JOB: Final = Job(
     needs=("event",),
     compute=compute,
     describe=describe,
+    uses=("node_interval",),
 )

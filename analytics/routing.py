@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from analytics.figures import bars
 from analytics.job import Job, Page, Section, Written
@@ -27,18 +27,21 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def exchanges(rows: DataFrame) -> DataFrame:
-    """Return a row for each exchange: its counters, and what follows from them.
+    """Return a row for each exchange, however often it was made anew: its counters, and what follows from them.
 
     `fanout` is copies per routed message, `unroutable` the share that reached no queue, `remembered` the share whose
     route did not have to be worked out.
     """
-    totals = last(rows, "exchange_interval", (*_EXCHANGE, "type"), COUNTERS)
-    bindings = rows.groupBy(*_EXCHANGE, "type").agg(F.max_by("bindings", "ts").alias("bindings"))
+    totals = last(rows, "exchange_interval", _EXCHANGE, COUNTERS)
+    when = F.struct("ts", "since_ms", "mono_us")
+    now = rows.groupBy(*_EXCHANGE).agg(
+        F.max_by("type", when).alias("type"), F.max_by("bindings", when).alias("bindings")
+    )
 
     def per(part: Column, whole: str) -> Column:
         return F.try_divide(part, F.col(whole))
 
-    return totals.join(bindings, [*_EXCHANGE, "type"]).select(
+    return totals.join(now, list(_EXCHANGE)).select(
         *_EXCHANGE,
         "type",
         "bindings",
@@ -50,15 +53,34 @@ def exchanges(rows: DataFrame) -> DataFrame:
 
 
 def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
-    """Return a row for each pattern: its matches, by how many they may be too low, its share of what came in."""
+    """Return a row for each pattern: its matches, by how many they may be too low, its share of what came in.
+
+    `hours` is for how long it was looked at; `dead` is one that is bound still, and has matched nothing all the time.
+    """
     key = (*_EXCHANGE, "pattern")
     totals = last(rows, "topic_pattern", key, ("matches", "error"))
-    return totals.join(exchanges.select(*_EXCHANGE, "pub_in"), list(_EXCHANGE), "left").select(
-        *key,
-        "matches",
-        "error",
-        F.try_divide("matches", "pub_in").alias("share"),
-        (F.col("matches") + F.col("error") == 0).alias("dead"),
+    making = rows.groupBy(*key, "boot_id", "since_ms").agg(F.max("ts").alias("until"))
+    # All patterns of an exchange are written together: one that is not among the last is gone.
+    latest = F.max("until").over(Window.partitionBy(*_EXCHANGE))
+    seen = (
+        making.withColumn("bound", F.col("until") == latest)
+        .groupBy(*key)
+        .agg(
+            F.max("bound").alias("bound"),
+            (F.sum(F.col("until") - F.col("since_ms")) / 3_600_000).alias("hours"),
+        )
+    )
+    return (
+        totals.join(seen, list(key))
+        .join(exchanges.select(*_EXCHANGE, "pub_in"), list(_EXCHANGE), "left")
+        .select(
+            *key,
+            "matches",
+            "error",
+            F.try_divide("matches", "pub_in").alias("share"),
+            "hours",
+            ((F.col("matches") + F.col("error") == 0) & F.col("bound")).alias("dead"),
+        )
     )
 
 
@@ -69,16 +91,18 @@ def describe(written: Written) -> Page:
         written.rows("patterns", F.desc("matches"), *_EXCHANGE, "pattern") if written.has("patterns") else []
     )
     busiest = found[:SHOWN]
-    lost = sum(row["unroutable_returned"] + row["unroutable_dropped"] for row in found)
+    dropped = sum(row["unroutable_dropped"] for row in found)
+    lost = dropped + sum(row["unroutable_returned"] for row in found)
     published = sum(row["pub_in"] for row in found)
     dead = [row for row in matched if row["dead"]]
     heavy = matched[:SHOWN]
     sections = [
         Section(
-            f"The {SHOWN} busiest exchanges",
-            "",
+            "Exchanges",
+            f"Messages; the figure has the {SHOWN} busiest. fanout: copies of a message that was routed; unroutable: "
+            "the share that reached no queue; remembered: the share whose route did not have to be worked out.",
             bars(
-                "messages",
+                "messages that came in",
                 [(f"{row['vhost']} {row['exchange'] or '(default)'}", row["pub_in"]) for row in busiest],
             ),
             "busiest",
@@ -96,22 +120,31 @@ def describe(written: Written) -> Page:
         )
     ]
     if matched:
-        columns = (*_EXCHANGE, "pattern", "matches", "error", "share")
+        columns = (*_EXCHANGE, "pattern", "matches", "error", "share", "hours")
         sections += [
             Section(
                 f"The {SHOWN} heaviest patterns",
-                "`error` is by how many the matches may be too low.",
+                "matches: messages; error: by how many they may be too low; share: of what came to the exchange; "
+                "hours: how long it was looked at. Of an exchange the broker tells the 64 patterns that match most.",
                 bars("matches", [(f"{row['exchange']} {row['pattern']}", row["matches"]) for row in heavy]),
                 "patterns",
                 columns=columns,
                 rows=heavy,
             ),
-            Section("Bindings that matched nothing", "", columns=(*_EXCHANGE, "pattern"), rows=dead),
+            Section(
+                "Bindings that matched nothing",
+                "For so many hours; they are bound still.",
+                columns=(*_EXCHANGE, "pattern", "hours"),
+                rows=dead,
+            ),
         ]
     return Page(
         title="Routing",
         lead=f"{len(found):,} exchanges; {published:,} messages came in, and {lost:,} reached no queue.",
-        facts=[f"{len(dead):,} binding patterns matched nothing."] if matched else [],
+        facts=[
+            f"{dropped:,} messages were dropped without a word to their publishers, who had not set `mandatory`.",
+            *([f"{len(dead):,} binding patterns matched nothing."] if matched else []),
+        ],
         sections=sections,
     )
 

@@ -1,200 +1,321 @@
+import math
 import random
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
-from made_rows import row
+from made_rows import START, Made, row, run_twice
 
 from analytics import anomalies, capacity, churn, routing
-from analytics.job import run
+from analytics.series import clocks
+
+# -- routing ------------------------------------------------------------------------------------------------------------
 
 
-def quiet(_text):
-    """Nobody is told."""
+def routed(chance, truth, exchange, **names):
+    """Rows of an exchange through which messages come, counted one by one."""
+    counts = dict.fromkeys(routing.COUNTERS, 0)
+    for second in range(0, 50, 5):
+        for _ in range(chance.randint(0, 30)):
+            copies = chance.choice([0, 1, 1, 2, 5])
+            lost = chance.choice(["unroutable_returned", "unroutable_dropped"])
+            counts["pub_in"] += 1
+            counts["fanout_sum"] += copies
+            counts["route_lookups"] += chance.random() < 0.1
+            counts["routed" if copies else lost] += 1
+        yield row("exchange_interval", second, exchange=exchange, bindings=3, **names, **counts)
+    for name, value in counts.items():
+        truth[exchange, name] = truth.get((exchange, name), 0) + value
 
 
-def test_routing_is_what_a_recount_says(data, tmp_path):
-    """Copies, messages in vain and remembered routes of each exchange are those of a simulation, over two boots."""
+def test_routing_is_what_a_recount_says(data, tmp_path, spark):
+    """Copies, messages in vain and remembered routes of each exchange are those of a recount, over boots and makings."""
     chance, rows, truth = random.Random(1), [], {}
     for exchange in ("", "events", "logs"):
-        for boot in ("one", "two"):
-            counts = dict.fromkeys(
-                (
-                    "pub_in",
-                    "routed",
-                    "unroutable_returned",
-                    "unroutable_dropped",
-                    "fanout_sum",
-                    "route_lookups",
-                ),
-                0,
+        rows += routed(chance, truth, exchange, type="topic", boot_id="one")
+        rows += routed(chance, truth, exchange, type="topic")
+    rows += routed(chance, truth, "events", type="fanout", since_ms=START + 1)
+    half = truth["logs", "pub_in"] // 2
+    patterns = [
+        row("topic_pattern", 5, exchange="logs", pattern="gone", since_ms=START),
+        *(
+            row(
+                "topic_pattern",
+                3600,
+                exchange="logs",
+                pattern=name,
+                since_ms=START,
+                matches=count,
+                error=error,
             )
-            for second in range(0, 50, 5):
-                for _ in range(chance.randint(0, 30)):
-                    copies = chance.choice([0, 1, 1, 2, 5])
-                    counts["pub_in"] += 1
-                    counts["fanout_sum"] += copies
-                    counts["route_lookups"] += chance.random() < 0.1
-                    counts[
-                        "routed" if copies else chance.choice(["unroutable_returned", "unroutable_dropped"])
-                    ] += 1
-                rows.append(
-                    row(
-                        "exchange_interval",
-                        second,
-                        exchange=exchange,
-                        type="topic",
-                        boot_id=boot,
-                        bindings=3,
-                        **counts,
-                    )
-                )
-            for name, value in counts.items():
-                truth[exchange, name] = truth.get((exchange, name), 0) + value
-    rows.append(
-        row("topic_pattern", 5, exchange="logs", pattern="a.#", matches=truth["logs", "pub_in"] // 2, error=1)
-    )
-    rows.append(row("topic_pattern", 5, exchange="logs", pattern="b.*"))
-    chance.shuffle(rows)
-    made = data({name: [each for each in rows if ("pattern" in each) == (name == "topic_pattern")]
-                 for name in ("exchange_interval", "topic_pattern")})  # fmt: skip
+            for name, count, error in (("a.#", half, 1), ("b.*", 0, 0), ("c.*", 0, 1))
+        ),
+    ]
+    tables = {"exchange_interval": rows, "topic_pattern": patterns}
 
-    page = run(routing.JOB, made, tmp_path / "out" / "routing", quiet)
-    found = {each["exchange"]: each for each in routing.compute(made)["exchanges"].collect()}
+    page = run_twice(routing.JOB, tables, data, tmp_path / "routing")
+    found = {
+        each["exchange"]: each
+        for each in spark.read.parquet(str(tmp_path / "routing" / "exchanges")).collect()
+    }
 
+    assert {"", "events", "logs"} == found.keys()
     for exchange, each in found.items():
-        published = truth[exchange, "pub_in"]
-        lost = truth[exchange, "unroutable_returned"] + truth[exchange, "unroutable_dropped"]
-        assert {name: each[name] for name in routing.COUNTERS} == {
-            name: truth[exchange, name] for name in routing.COUNTERS
-        }
+        true = {name: truth[exchange, name] for name in routing.COUNTERS}
+        lost = true["unroutable_returned"] + true["unroutable_dropped"]
+        assert true == {name: each[name] for name in routing.COUNTERS}
         assert pytest.approx(
-            (truth[exchange, "fanout_sum"] / truth[exchange, "routed"], lost / published,
-             1 - truth[exchange, "route_lookups"] / published)
+            (true["fanout_sum"] / true["routed"], lost / true["pub_in"],
+             1 - true["route_lookups"] / true["pub_in"])
         ) == (each["fanout"], each["unroutable"], each["remembered"])  # fmt: skip
-    assert ["1 binding patterns matched nothing."] == page.facts
-    assert ["b.*"] == [each["pattern"] for each in page.sections[-1].rows]
+    dropped = sum(truth[exchange, "unroutable_dropped"] for exchange in found)
+    assert page.facts[0].startswith(f"{dropped:,} messages were dropped without a word")
+    assert "1 binding patterns matched nothing." == page.facts[1]
+    assert [("b.*", 1.0)] == [(each["pattern"], each["hours"]) for each in page.sections[-1].rows]
+    assert ("a.#", pytest.approx(half / truth["logs", "pub_in"])) == (
+        page.sections[1].rows[0]["pattern"],
+        page.sections[1].rows[0]["share"],
+    )
 
 
-def node_rows(chance, cost_us, *, late_above=None):
-    """Rows of a node under changing load, whose messages cost so much, and which is late above a rate."""
-    published = cpu = 0
-    for step in range(300):
-        rate = chance.uniform(100, 20_000)
+# -- capacity -----------------------------------------------------------------------------------------------------------
+
+
+def node_rows(rates, cost_us, node, *, late_above=math.inf):
+    """Rows of a node under these loads, whose messages cost so much, and which is late above a rate."""
+    chance, published, cpu = random.Random(2), 0, 0
+    for step, rate in enumerate(rates):
         published += round(5 * rate)
-        cpu += round(5 * rate * cost_us * chance.uniform(0.95, 1.05)) + 5 * 20_000
-        late = 30_000 if late_above and rate > late_above else 2_000
+        cpu += round(5 * rate * cost_us * chance.uniform(0.95, 1.05)) + round(
+            5 * 20_000 * chance.uniform(0.8, 1.2)
+        )
         yield row(
             "node_interval",
             5 * step,
+            node=node,
             published=published,
             cpu_user_us=cpu,
             cpu_sys_us=cpu // 4,
-            loop_lag_p99_us=late,
+            loop_lag_p99_us=30_000 if rate > late_above else 2_000,
         )
 
 
-def test_the_cost_of_a_message_is_found_again(data, tmp_path):
-    """Processor time that was put into made-up intervals comes out within 5 %, and so does the rate that is borne."""
-    made = data({"node_interval": list(node_rows(random.Random(2), 20, late_above=12_000))})
+def test_the_cost_of_a_message_is_found_again(data, tmp_path, spark):
+    """Processor time that was put into made-up intervals comes out within 5 %, and so does the rate that is borne.
 
-    (found,) = capacity.compute(made)["nodes"].collect()
-    page = run(capacity.JOB, made, tmp_path / "out" / "capacity", quiet)
-
-    assert pytest.approx(25, rel=0.05) == found["cpu_us"]
-    assert pytest.approx((1 - 0.025) / 25e-6, rel=0.05) == found["saturated_at"]
-    assert 10_500 < found["borne"] < 12_000 < found["late_from"] < 13_500
-    assert "us of processor a message" in page.facts[0]
-
-
-def test_a_node_with_one_row_has_no_line(data):
-    """Of one interval nothing is concluded."""
-    made = data(
-        {"node_interval": [row("node_interval", 0), row("node_interval", 5, published=10, cpu_user_us=5)]}
-    )
-
-    (found,) = capacity.compute(made)["nodes"].collect()
-
-    assert (1, None, None) == (found["intervals"], found["cpu_us"], found["saturated_at"])
-
-
-def test_logins_alarms_and_connections_are_counted(data, tmp_path):
-    """Failed logins by address, alarms with their minutes (also those that the end of the broker ended), connections."""
-    peers = ("10.0.0.1:5001", "10.0.0.1:5002", "[::1]:80")
+    Where the load does not change, or there is none, no line is drawn, and that is said.
+    """
+    chance = random.Random(3)
     rows = [
-        row("event", n, kind="auth_failed", name="root", detail={"peer": peer})
-        for n, peer in enumerate(peers)
+        *node_rows([chance.uniform(100, 20_000) for _ in range(300)], 20, "varied", late_above=12_000),
+        *node_rows([5000 * chance.uniform(0.999, 1.001) for _ in range(50)], 20, "steady"),
+        *node_rows([0, 0, 0], 20, "idle"),
+        row("node_interval", node="one"),
+    ]
+
+    page = run_twice(capacity.JOB, {"node_interval": rows}, data, tmp_path / "capacity")
+    found = {
+        each["node"]: each for each in spark.read.parquet(str(tmp_path / "capacity" / "nodes")).collect()
+    }
+
+    varied, steady = found["varied"], found["steady"]
+    assert pytest.approx(25, rel=0.05) == varied["cpu_us"]
+    assert pytest.approx((1 - 0.025) / 25e-6, rel=0.05) == varied["saturated_at"]
+    assert 10_500 < varied["borne"] < 12_000 < varied["late_from"] < 13_500
+    assert (None, None) == (steady["cpu_us"], steady["saturated_at"])
+    assert pytest.approx(25 + 0.025e6 / 5000, rel=0.05) == steady["at_most_us"]
+    assert "one" not in found
+    said = {fact.split(":")[0]: fact for fact in page.facts}
+    assert "us of processor a message; busy all the time at" in said["varied"]
+    assert "the load did not change enough" in said["steady"]
+    assert "nothing was published" in said["idle"]
+
+
+# -- churn --------------------------------------------------------------------------------------------------------------
+
+
+def test_logins_alarms_and_connections_are_counted(data, tmp_path, spark):
+    """Failed logins by address, alarms with their minutes (whatever ended them), and connections with their length."""
+    rows = [
+        row("event", number, kind="auth_failed", name="root", detail={"peer": peer})
+        for number, peer in enumerate(["10.0.0.1", "10.0.0.1", "fe80::1"])
     ]
     rows += [
+        # cleared; ended by the stop of the broker; by a crash, after a last sign of life; still on
         row("event", 10, kind="alarm_raised", name="memory"),
         row("event", 70, kind="alarm_cleared", name="memory"),
         row("event", 80, kind="alarm_raised", name="disk"),
         row("event", 200, kind="stop"),
-        row("event", 300, kind="alarm_raised", name="disk", boot_id="later"),
+        row("event", 300, kind="alarm_raised", name="disk", boot_id="crashed"),
+        row("event", 900, kind="alarm_raised", name="disk", boot_id="last"),
     ]
-    for number in range(4):
-        detail = {"peer": f"10.0.0.2:{number}", "user": "guest"}
-        rows.append(row("event", number, kind="connection_opened", name=str(number), detail=detail))
-    rows.append(row("event", 9, kind="connection_closed", name="1", detail=detail))
-    made = data({"event": rows})
+    for number, seconds in enumerate((1, 3, 8)):
+        names = {"name": str(number), "detail": {"peer": "10.0.0.2", "user": "guest"}}
+        rows.append(row("event", number, kind="connection_opened", **names))
+        rows.append(row("event", number + seconds, kind="connection_closed", **names))
+    rows.append(row("event", 0, kind="connection_opened", name="3", detail=names["detail"]))
+    nodes = [row("node_interval", 600, boot_id="crashed")]
 
-    page = run(churn.JOB, made, tmp_path / "out" / "churn", quiet)
-    tables = churn.compute(made)
+    page = run_twice(churn.JOB, {"event": rows, "node_interval": nodes}, data, tmp_path / "churn")
+    tables = {
+        name: spark.read.parquet(str(tmp_path / "churn" / name)).collect()
+        for name in ("failures", "clients", "alarms", "over_time")
+    }
 
-    assert [("10.0.0.1", 2), ("[::1]", 1)] == [
-        (each["peer"], each["failed"]) for each in tables["failures"].collect()
+    assert [("10.0.0.1", 2), ("fe80::1", 1)] == [
+        (each["peer"], each["failed"]) for each in tables["failures"]
     ]
-    assert [("10.0.0.2", "guest", 4, 1)] == [
-        (each["peer"], each["user"], each["opened"], each["closed"]) for each in tables["clients"].collect()
+    assert [("10.0.0.2", "guest", 4, 3, 3.0)] == [
+        tuple(each[name] for name in ("peer", "user", "opened", "closed", "median_s"))
+        for each in tables["clients"]
     ]
-    assert [("disk", 2.0), ("disk", None), ("memory", 1.0)] == [
-        (each["alarm"], each["minutes"]) for each in tables["alarms"].collect()
+    assert [("memory", 1.0), ("disk", 2.0), ("disk", 5.0), ("disk", None)] == [
+        (each["alarm"], each["minutes"]) for each in tables["alarms"]
     ]
-    assert ["3 logins failed, from 2 addresses.", "3 alarms, 3.0 minutes together."] == list(page.facts)
-    assert 4 == sum(each["connection_opened"] for each in tables["over_time"].collect())
+    assert [
+        "3 logins failed, from 2 addresses.",
+        "4 alarms, 8.0 minutes together; 1 of them on at the end.",
+    ] == list(page.facts)
+    assert (181, 4) == (
+        len(tables["over_time"]),
+        sum(each["connection_opened"] for each in tables["over_time"]),
+    )
 
 
-def rate_rows(chance, shifts=(), seconds=7200, queues=3):
-    """Rows of queues with a noisy steady rate, but from some seconds on, for some intervals, times a factor."""
-    for queue in range(queues):
-        published = 0
-        for second in range(0, seconds, 5):
-            rate = max(0.0, chance.gauss(200, 10))
-            for which, start, intervals, factor in shifts:
-                if which == queue and start <= second < start + 5 * intervals:
-                    rate *= factor
-            published += round(5 * rate)
-            yield row("queue_interval", second, queue=f"q{queue}", pub=published)
+# -- anomalies ----------------------------------------------------------------------------------------------------------
+
+MINUTE = 60
+DAYS = 7
+SHIFTS = [
+    (6 * 1440 + hour * 60 + 13, 10 if factor > 1 else 5, factor)
+    for hour in range(2, 22, 5)
+    for factor in (2, 0.2)
+]
+"""Of the last day: the minute that each shift begins at, how many it lasts, and what the rate is multiplied by."""
+NAMES = "node string, boot_id string, vhost string, queue string, since_ms long, ts long, mono_us long, pub long, delivered long, acked long"
 
 
-def test_a_shift_of_the_rate_is_found_and_noise_is_not(data, tmp_path):
-    """Three shifts that were put in are found where they are, and nothing else."""
-    shifts = [(0, 1000, 10, 3.0), (1, 4000, 5, 0.2), (2, 6000, 2, 5.0)]
-    rows = list(rate_rows(random.Random(3), shifts))
-    random.Random(4).shuffle(rows)
-    made = data({"queue_interval": rows})
-
-    page = run(anomalies.JOB, made, tmp_path / "out" / "anomalies", quiet)
-    found = [each for each in anomalies.compute(made)["unusual"].collect() if each["what"] == "pub"]
-
-    assert [("q0", 10), ("q1", 5)] == sorted((each["queue"], each["intervals"]) for each in found)
-    assert all(isinstance(each["start"], datetime) for each in found)
-    assert any(section.figure for section in page.sections)
+def days(queue, shifts):
+    """A week of a queue whose rate follows the hour of the day, with noise, and with shifts."""
+    chance, published = random.Random(queue), 0
+    for minute in range(DAYS * 1440):
+        rate = 200 * (1 + 0.3 * math.sin(2 * math.pi * minute / 1440)) * chance.gauss(1, 0.04)
+        for start, length, factor in shifts:
+            if start <= minute < start + length:
+                rate *= factor
+        published += round(MINUTE * rate)
+        mono = (minute + 1) * MINUTE
+        yield "here", "boot", "/", queue, 0, START + mono * 1000, mono * 10**6, published, published, 0
 
 
-def test_what_runs_out_is_told_beforehand(data, tmp_path):
-    """A disk that loses a tenth of its room every hour is full in ten; memory that does not grow never is."""
-    rows = [
-        row(
-            "node_interval", 60 * minute, disk_free=10**12 + 10**9 - minute * 10**9 // 600, disk_limit=10**12,
-            mem_limit=10**9, mem_used=10**8,
+def test_level_shifts_are_found_and_noise_is_not(spark):
+    """Each shift in a week of noise is found within three intervals; less than one other thing a day is called unusual."""
+    shifts = sorted({start: (start, length, factor) for start, length, factor in SHIFTS}.values())
+    rows = spark.createDataFrame([*days("shifted", shifts), *days("steady", [])], NAMES)
+
+    found = anomalies.runs(anomalies.judged(rows, clocks(rows))).filter("what = 'pub'").collect()
+
+    times = {"shifted": [], "steady": []}
+    for each in found:
+        times[each["queue"]].append(
+            (each["start"].replace(tzinfo=UTC).timestamp() * 1000 - START) / 60_000 - 1
         )
-        for minute in range(61)
-    ]  # fmt: skip
-    made = data({"queue_interval": [row("queue_interval")], "node_interval": rows})
+    for start, length, _ in shifts:
+        assert any(start <= minute <= min(start + 3, start + length) for minute in times["shifted"]), start
+    false = [minute for minute in times["shifted"] if not any(s <= minute <= s + n for s, n, _ in shifts)]
+    assert len(false) < DAYS
+    assert len(times["steady"]) < DAYS
 
-    page = run(anomalies.JOB, made, tmp_path / "out" / "anomalies", quiet)
-    found = {each["what"]: each for each in anomalies.compute(made)["limits"].collect()}
 
-    assert pytest.approx(9.0, rel=0.01) == found["disk"]["hours_left"]
-    assert found["memory"]["hours_left"] is None
-    assert "disk reaches its limit in 9 hours" in page.facts[0]
+def test_a_rate_is_of_the_interval_in_which_things_happened(spark):
+    """A queue without a row did nothing; only where a row is missing that had to be there is what it did spread out."""
+    rows = Made(
+        spark,
+        {
+            "queue_interval": [
+                row("queue_interval", second, pub=published)
+                for second, published in (
+                    (0, 0),
+                    (5, 10),
+                    (10, 20),
+                    (40, 25),
+                    (300, 285),
+                    (305, 290),
+                    (310, 290),
+                )
+            ]
+        },
+    ).table("queue_interval")
+
+    found = anomalies.rated(rows, clocks(rows)).filter("what = 'pub'").orderBy("ts").collect()
+
+    assert [
+        (5, 2.0, 1),
+        (10, 2.0, 1),
+        (35, 0.0, 5),
+        (40, 1.0, 1),
+        (300, 1.0, 1),
+        (305, 1.0, 1),
+        (310, 0.0, 1),
+    ] == [((each["ts"] - START) / 1000, each["rate"], each["intervals"]) for each in found]
+
+
+def test_what_runs_out_is_told_beforehand(data, tmp_path, spark):
+    """Disk and memory that shrink say when they are used up; those that do not, or are not limited, say nothing."""
+    rows = []
+    for minute in range(61):
+        gone = minute * 10**9 // 600
+        usual = {"disk_limit": 10**9, "mem_limit": 10**9, "mem_used": 10**8}
+        rows += [
+            row("node_interval", 60 * minute, node="filling", **usual | {"disk_free": 2 * 10**9 - gone}),
+            row("node_interval", 60 * minute, node="no disk", **usual | {"disk_free": -1}),
+            row(
+                "node_interval",
+                60 * minute,
+                node="full",
+                **usual | {"disk_free": 5, "mem_used": 10**8 + gone},
+            ),
+            # grew until it was started again
+            row(
+                "node_interval",
+                60 * minute,
+                node="again",
+                boot_id="one" if minute < 40 else "two",
+                **usual | {"disk_free": 10**10, "mem_used": 10**8 + (gone if minute < 40 else 0)},
+            ),
+        ]
+    rows += [
+        row("node_interval", 60 * n, node="new", disk_free=-1, mem_limit=10**9, mem_used=n * 10**8)
+        for n in range(4)
+    ]
+    published = [
+        row("queue_interval", 5 * n, queue="$q_1$", pub=50 * n + 1000 * (n > 80) * (n - 80))
+        for n in range(90)
+    ]
+    tables = {"queue_interval": published, "node_interval": rows}
+
+    page = run_twice(anomalies.JOB, tables, data, tmp_path / "anomalies")
+    limits = spark.read.parquet(str(tmp_path / "anomalies" / "limits")).collect()
+    found = {(each["node"], each["what"]): each["hours_left"] for each in limits}
+
+    assert pytest.approx(9.0, rel=0.01) == found["filling", "disk"]
+    assert 0.0 == found["full", "disk"]
+    assert pytest.approx(8.0, rel=0.01) == found["full", "memory"]
+    assert {None} == {
+        found[key]
+        for key in (
+            ("filling", "memory"),
+            ("no disk", "memory"),
+            ("again", "memory"),
+            ("again", "disk"),
+            ("new", "memory"),
+        )
+    }
+    assert ("no disk", "disk") not in found
+    assert [
+        "filling: disk reaches its limit in 9 hours.",
+        "full: disk is at its limit.",
+        "full: memory reaches its limit in 8 hours.",
+    ] == list(page.facts)
+    assert "1 times" in page.lead
+    assert ["here  $q_1$ pub"] == [section.title for section in page.sections if section.figure]
+    assert all(isinstance(datetime.fromisoformat(each["start"]), datetime) for each in page.sections[-2].rows)
