@@ -7,6 +7,7 @@ disturbs the machine disturbs both, and each speed-up has its 95 % interval.
 
 import json
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ UNSYNCED: Final = 4
 """The version since which RabbitMQ's classic queues confirm without waiting for the disk."""
 NACKED: Final = "messages were nacked in the seconds that count"
 NOTHING: Final = "nothing came through in the seconds that count"
+NO_COST: Final = "bench_cost has no row of it"
 TOO_SHORT: Final = "no interval lies in the seconds that count"
 CUTS: Final = (15.0, 5.0)
 """Seconds at the start and at the end of a run that do not count, where no plan says so."""
@@ -87,13 +89,14 @@ def measured(
     )
     rate = F.least("published", "confirmed", "received")
     joined = (
-        runs.join(costs.drop("v"), "run_id")
+        runs.join(costs.drop("v"), "run_id", "left")
         .join(steady, "run_id", "left")
         .join(autocorrelations(counted), "run_id", "left")
         .withColumn("rate", rate)
     )
     refused = (
-        F.when(F.col("seconds").isNull(), TOO_SHORT)
+        F.when(F.col("line").isNull(), NO_COST)
+        .when(F.col("seconds").isNull(), TOO_SHORT)
         .when(F.col("nacked") > 0, NACKED)
         .when(F.col("rate") <= 0, NOTHING)
     )
@@ -253,23 +256,10 @@ def _figure(line: str, window: int, rates: list[Row], gains: list[Row]) -> Secti
     number = FIGURES[line]
     there = {row["line"] for row in rates}
     shown = [name for name in (*BASELINES, line) if name in there]
-    left = [
-        Series(
-            name,
-            *_columns([row for row in rates if row["line"] == name], "queues", "mean_rate", "low", "high"),
-        )
-        for name in shown
-    ]
+    left = [_series(name, [row for row in rates if row["line"] == name], "mean_rate") for name in shown]
     right = [
-        Series(
-            f"over {baseline}",
-            *_columns(
-                [r for r in gains if (r["line"], r["baseline"]) == (line, baseline)],
-                "queues",
-                "ratio",
-                "low",
-                "high",
-            ),
+        _series(
+            f"over {baseline}", [r for r in gains if (r["line"], r["baseline"]) == (line, baseline)], "ratio"
         )
         for baseline in BASELINES
         if any((r["line"], r["baseline"]) == (line, baseline) for r in gains)
@@ -290,9 +280,12 @@ def _figure(line: str, window: int, rates: list[Row], gains: list[Row]) -> Secti
     )
 
 
-def _columns(rows: list[Row], *names: str) -> list[list[Any]]:
-    ordered = sorted(rows, key=lambda row: row[names[0]])
-    return [[row[name] for row in ordered] for name in names]
+def _series(label: str, rows: list[Row], value: str) -> Series:
+    x, y, low, high = (
+        [row[name] for row in sorted(rows, key=itemgetter("queues"))]
+        for name in ("queues", value, "low", "high")
+    )
+    return Series(label, x, y, low, high)
 
 
 JOB: Final = Job(

@@ -92,10 +92,8 @@ def describe(written: Written) -> Page:
             metric, *([row for row in rows if row["metric"] == metric] for rows in (curves, timed, burnt))
         )
         cells = [
-            # 0 has no place on a logarithmic axis
-            (row["time"], max(row["low_us"], 0.5) / 1000, row["end_us"] / 1000, row["count"])
-            for row in written.rows("heat", "time", "low_us")
-            if row["metric"] == metric
+            (row["time"], _ms(row["low_us"]), _ms(row["end_us"]), row["count"])
+            for row in written.rows("heat", "time", "low_us", where=F.col("metric") == metric)
         ]
         sections.append(
             Section(
@@ -104,10 +102,12 @@ def describe(written: Written) -> Page:
         )
     slowest = written.rows("by_queue", F.desc("p99_us"), "vhost", "name", *_WHAT)[:SLOWEST]
     sections += [
-        Section("By mode", "Microseconds.", columns=(*_WHAT, *_COLUMNS), rows=whole),
+        Section(
+            "By metric and mode", "Microseconds; count: samples.", columns=(*_WHAT, *_COLUMNS), rows=whole
+        ),
         Section(
             f"The {SLOWEST} slowest queues",
-            "By their 99th percentile, microseconds.",
+            "By their 99th percentile, microseconds; count: samples. A queue on several nodes is one.",
             columns=("vhost", "name", *_WHAT, *_COLUMNS),
             rows=slowest,
         ),
@@ -119,7 +119,8 @@ def describe(written: Written) -> Page:
         "to its bucket, 1/32 of its value at most.",
         facts=[
             f"{_label(row)}: half within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} ms, "
-            f"99.9 % within {row['p999_us'] / 1000:,.4g} ms"
+            f"99.9 % within {row['p999_us'] / 1000:,.4g} ms "
+            f"({row['count']:,} samples)."
             for row in whole
         ],
         sections=sections,
@@ -130,23 +131,24 @@ def _label(row: Row) -> str:
     return f"{row['metric']} ({row['mode']})" if row["mode"] else str(row["metric"])
 
 
+def _ms(us: int) -> float:
+    return max(us, 0.5) / 1000  # 0 has no place on a logarithmic axis
+
+
 def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) -> list[Section]:
     modes = sorted({row["mode"] for row in timed})
     shares = []
     over = []
     burns = []
     for mode in modes:
-        mine = [row for row in curves if row["mode"] == mode and row["share"] < 1]
+        mine = [row for row in curves if row["mode"] == mode]
         label = mode or metric
-        shares.append(
-            Series(
-                label, [1 / (1 - row["share"]) for row in mine], [row["us"] / 1000 for row in mine], marker=""
-            )
-        )
+        beyond = [1.0, *(1 / (1 - row["share"]) for row in mine if row["share"] < 1)]
+        shares.append(Series(label, beyond, [_ms(row["us"]) for row in (mine[0], *mine[:-1])], marker=""))
         points = [row for row in timed if row["mode"] == mode]
         times = [at(row["time"]) for row in points]
         over += [
-            Series(f"{label} {name}", times, [row[f"{name}_us"] / 1000 for row in points], marker=".")
+            Series(f"{label} {name}", times, [_ms(row[f"{name}_us"]) for row in points], marker=".")
             for name in ("p50", "p99")
         ]
         here = [row for row in burnt if row["mode"] == mode]
