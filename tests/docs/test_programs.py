@@ -11,11 +11,13 @@ from typing import NamedTuple
 import click
 import pika
 import pytest
+import yaml
 from running import ROOT, Running, environment
 
 from analytics.command import main as analyze
 from broker.cli import main
 from broker.config import load
+from broker.config_sections import METRICS_PORT
 from broker.export.layout import Layout
 from broker.export.schema import TABLES
 
@@ -227,3 +229,18 @@ def test_settings_in_pages_can_be_loaded(tmp_path, page, settings):
     file.write_text(settings)
 
     assert load([file]) is not None
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [(page.name, text) for page in PAGES for language, text in blocks(page) if language == "yaml"],
+)
+def test_yaml_in_pages_can_be_read(page, text):
+    """Each block of YAML in a page is a mapping, and asks only for paths and the port that the broker answers on."""
+    del page
+    told = yaml.safe_load(text)
+    probes = [value["httpGet"] for value in told.values() if "httpGet" in value]
+
+    assert told
+    assert all(probe["port"] == METRICS_PORT for probe in probes)
+    assert {probe["path"] for probe in probes} <= {"/healthz", "/readyz"}
