@@ -231,6 +231,12 @@ class QueueMeter:
         self._unacked_now = backing.unacked_count
         self._paged_now = paged(queue.store) if ready else _NOT_PAGED
 
+    def ended(self, queue: MeteredQueue, now: int) -> None:
+        """The queue is deleted: nothing is in it from now on, whatever it still knows."""
+        self.look(queue, now)
+        self._ready_now = self._unacked_now = 0
+        self._paged_now = _NOT_PAGED
+
     def turn_ended(self, now: int) -> None:
         """The octets of the turn that the queue ran in are written: what has left it was there until now."""
         elapsed = now - self._began

@@ -82,6 +82,7 @@ class VHost:
         self.record: VHostRecord | None = None
         self.policies = Policies(name, self.reconfigure)
         self.router = router = Router()
+        router.on_deleted = lambda exchange: turn.note("exchange_deleted", name, exchange.name)
         router.make_line = lambda exchange: DelayLine(exchange, router, turn, delay_disk)
         router.predeclare()
         self.queues: dict[str, Queue] = {}
@@ -135,7 +136,6 @@ class VHost:
         if if_unused and exchange.in_use:
             raise precondition_failed(f"{resource('exchange', name, self.name)} in use")
         self.router.remove(name)
-        self._turn.note("exchange_deleted", self.name, name)
 
     def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
         """The queues that a message goes to, each once, those of direct reply-to included; see `Router.route`."""
@@ -244,6 +244,8 @@ class VHost:
     def _keep_counts(self, queue: Queue) -> None:
         """Add what a deleted queue has counted to the totals."""
         queue.final = counts = queue.counts()
+        if queue.meter is not None:
+            queue.meter.ended(queue, self._turn.now)
         self._turn.totals.queue_deleted(queue.type, counts, transitions_of(queue.store))
 
     def consumer_left(self, queue: Queue) -> None:

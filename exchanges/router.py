@@ -54,6 +54,10 @@ class Listener(Protocol):
         """A binding is gone, or is about to be; of an exchange bound to itself this may come twice."""
 
 
+def _ignored(_exchange: Exchange) -> None:
+    """Nobody wants to know."""
+
+
 class Router:
     """The exchanges and bindings of one vhost, and the names of its queues for the default exchange.
 
@@ -64,6 +68,7 @@ class Router:
             caches routes drops them when it has changed.
         listener: is told of changes to durable exchanges and to bindings from them, None for nobody.
         make_line: makes what keeps the messages of an exchange that delays; None: none does.
+        on_deleted: called with each exchange that has gone, for whatever reason.
 
     """
 
@@ -76,6 +81,7 @@ class Router:
         "generation",
         "listener",
         "make_line",
+        "on_deleted",
         "queues",
     )
 
@@ -85,6 +91,7 @@ class Router:
         self.generation = 0
         self.listener: Listener | None = None
         self.make_line: Callable[[DelayedExchange], Line] | None = None
+        self.on_deleted: Callable[[Exchange], object] = _ignored
         # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
         self._sources: dict[object, Exchange | dict[Exchange, None]] = {}
         # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
@@ -286,6 +293,7 @@ class Router:
                 listener.removed(exchange)
             if exchange.line is not None:
                 exchange.line.delete()
+            self.on_deleted(exchange)
         return list(gone)
 
     def _tell_unbound(self, source: Exchange, bindings: Iterator[Binding]) -> None:

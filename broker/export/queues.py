@@ -71,9 +71,12 @@ def queue_row(
 ) -> QueueInterval:
     """The row of a queue; `ts` and `first_seen` are epoch ms, `now` is of the clock that is never set, in ns."""
     backing, store, awaiting, meter = queue.backing, queue.store, queue.awaiting, queue.meter
-    ready, unacked = backing.ready_count, backing.unacked_count
-    if meter is not None:
-        meter.look(queue, now)
+    if queue.deleted:  # what it held when it was is in its areas
+        ready, unacked = 0, 0
+    else:
+        ready, unacked = backing.ready_count, backing.unacked_count
+        if meter is not None:
+            meter.look(queue, now)
     levels = _in_levels(store)
     unacked_ram, bytes_ram, bytes_disk, target, ingress, egress, *moved = levels
     beta, gamma, delta = paged(store) if ready else (0, 0, 0)
@@ -92,7 +95,7 @@ def queue_row(
         unacked=unacked,
         consumers=len(queue.consumers),
         capacity=round(queue.consumer_capacity, 4),
-        promised=0 if awaiting is None else awaiting.open_count,
+        promised=0 if awaiting is None or queue.deleted else awaiting.open_count,
         alpha=ready - beta - gamma - delta,
         beta=beta,
         gamma=gamma,

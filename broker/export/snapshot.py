@@ -120,8 +120,8 @@ class Rows:
             yield from map(self._event, site.turn.events.take())
         ready, unacked = yield from self._queue_rows(ts)
         yield from self._exchange_rows(ts)
-        totals, paused, consumers = yield from self._connection_rows(ts)
-        latencies = site.turn.latencies
+        counted, paused, consumers = yield from self._connection_rows(ts)
+        totals, latencies = site.turn.totals, site.turn.latencies
         for mode, latency in latencies.confirm.items():
             yield from self._histogram(ts, "confirm", mode, latency.take())
         if site.disk is not None:
@@ -145,12 +145,12 @@ class Rows:
             disk_free=-1 if disk.free is None else disk.free,
             disk_limit=disk.limit,
             alarms=[name for name, alarm in (("memory", memory), ("disk", disk)) if alarm.raised],
-            published=totals.published,
-            returned=totals.returned,
-            confirmed=totals.confirmed,
-            nacked=totals.nacked,
-            delivered=totals.delivered_ack + totals.delivered_auto + totals.got_ack + totals.got_auto,
-            acked=totals.acked,
+            published=counted.published,
+            returned=counted.returned,
+            confirmed=counted.confirmed,
+            nacked=counted.nacked,
+            delivered=counted.delivered_ack + counted.delivered_auto + counted.got_ack + counted.got_auto,
+            acked=counted.acked,
             commits=0 if journal is None else journal.commits,
             commit_bytes=0 if journal is None else journal.octets_written,
             commit_messages=0 if journal is None else journal.written,
@@ -159,8 +159,8 @@ class Rows:
             connections_closed=site.clients.connections_closed,
             channels_opened=site.clients.channels_opened,
             channels_closed=site.clients.channels_closed,
-            queues_created=sum([vhost.queues_created for vhost in vhosts]),
-            queues_deleted=sum([vhost.queues_deleted for vhost in vhosts]),
+            queues_created=totals.queues_created + sum([vhost.queues_created for vhost in vhosts]),
+            queues_deleted=totals.queues_deleted + sum([vhost.queues_deleted for vhost in vhosts]),
             loop_lag_max_us=lag.greatest,
             loop_lag_p99_us=lag.percentile(0.99),
             export_lost=lost,

@@ -400,3 +400,37 @@ def test_looking_can_pause_anywhere(node, looking):
     seen |= {row["queue"] for row in found.get("queue_interval", [])}
     assert {f"r{number}" for number in range(20)} <= seen
     assert 20 == found["node_interval"][0]["published"]
+
+
+def test_the_areas_of_a_queue_end_with_it(node, looking):
+    """What a queue held when it was deleted is in its areas until then, and in no level of its last row."""
+    client = Client(node)
+    client.declare("q")
+    for _ in range(5):
+        client.publish("q")
+    client.ask(make(Basic.Get, 0, "q", False))
+    looking.queue()
+    node.pass_time(1000)
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+    node.pass_time(4000)
+    row = looking.queue()
+
+    assert (0, 0) == (row["ready"], row["unacked"])
+    assert (4_000_000, 1_000_000) == (row["area_ready"], row["area_unacked"])
+
+
+def test_queues_and_exchanges_of_a_deleted_vhost_are_still_counted(node, looking):
+    """Counters of a vhost outlive it, and its exchanges are told of as any others."""
+    node.add_vhost("v")
+    node.administration.users.set_permissions(None, "v", "guest", configure=".*", write=".*", read=".*")
+    client = Client(node, vhost="v")
+    client.declare("q")
+    client.ask(make(Exchange.Declare, 0, "x", "direct", False, False, False, False, False, {}))
+    before = looking.look()["node_interval"][0]
+    node.administration.vhosts.delete(None, "v")
+    found = looking.look()
+    after = found["node_interval"][0]
+
+    assert (1, 0) == (before["queues_created"], before["queues_deleted"])
+    assert (1, 1) == (after["queues_created"], after["queues_deleted"])
+    assert "x" in {row["name"] for row in found["event"] if "exchange_deleted" == row["kind"]}
