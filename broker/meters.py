@@ -258,7 +258,7 @@ class QueueMeter:
         self._leaving_unacked += unacked - self._unacked_now
         if not self._told and (self._leaving_ready or self._leaving_unacked):
             self._told = True
-            self._began = now
+            self._began = self._at  # not `now`: somebody may have looked with a clock that is further
             latencies.tell(self)
         if not self._unacked_now:
             self._probe = None

@@ -543,7 +543,8 @@ class Server:
 
     def _tick(self) -> None:
         now = self._ticked = self.now()
-        self.turn.latencies.loop_lag.record((self.monotonic() - self._tick_due) // 1000)
+        self.turn.now = self.monotonic()
+        self.turn.latencies.loop_lag.record((self.turn.now - self._tick_due) // 1000)
         self._look_again()
         self._ticks.run(now)
         self._overdue.run(now)

@@ -164,6 +164,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         del exc
         if self._abort_timer is not None:
             self._abort_timer.cancel()
+        self._server.turn.now = monotonic_ns()
         try:
             self.connection.lost()
         finally:

@@ -434,3 +434,23 @@ def test_queues_and_exchanges_of_a_deleted_vhost_are_still_counted(node, looking
     assert (1, 0) == (before["queues_created"], before["queues_deleted"])
     assert (1, 1) == (after["queues_created"], after["queues_deleted"])
     assert "x" in {row["name"] for row in found["event"] if "exchange_deleted" == row["kind"]}
+
+
+def test_areas_never_fall(node, looking):
+    """A turn that was begun before somebody looked takes nothing from what was seen."""
+    publisher, one, other = Client(node), Client(node, port=50001), Client(node, port=50002)
+    publisher.declare("q")
+    one.consume("q")
+    for _ in range(100):
+        publisher.publish("q")
+    node.pass_time(1)
+    node.clock.now += 0.9
+    before = looking.queue()
+    node.clock.now += 0.01
+    one.connection.lost()
+    node.finish_turn()
+    other.consume("q")
+    after = looking.queue()
+
+    assert before["area_ready"] <= after["area_ready"] < before["area_ready"] + 100 * 20_000
+    assert before["area_unacked"] <= after["area_unacked"]
