@@ -28,8 +28,11 @@ tries again every minute.
   `export.rotate_interval` or `export.rotate_size`, at a new hour, when the broker stops. What a crash has left behind is
   finished at the next start, up to its last whole row.
 - Days that are older than `export.retention` are removed, those of this node only: several brokers may write into one
-  directory.
+  directory. Their names have to differ (`node_name`): one that finds another of its name at work there, by the lock of
+  `.node=<node>.lock`, says so and waits until that is gone.
 - `node=` has the node's name percent-encoded; `@`, letters, digits and `_.-~` are themselves.
+- A line ends with `\\n`, and with nothing else that Unicode takes for the end of a line. Octets of a client's own
+  description that are not UTF-8 are written like `\\udcff`.
 - Rows have all columns, in the order below. Columns may be added at the end; `v` changes if the meaning of one does.
 
 ## How to read it
@@ -44,15 +47,16 @@ tries again every minute.
   exact average over that time, whatever happened in between. Divided by the number of messages that left it is the time
   each of them took on average (Little's law): of `area_ready` that for which they were ready, of `area_ready` and
   `area_unacked` together that for which they were in the queue. Areas of a queue at rest grow by its last row's number.
-  They are counted modulo 2^{AREA_MODULUS.bit_length() - 1}, so take their difference modulo that. `area_ready` and `area_unacked` are exact to a
-  turn of the event loop; for the states a change that happens while nothing else does in the queue counts from
-  its next row on.
+  They are counted modulo 2^{AREA_MODULUS.bit_length() - 1}, so take their difference modulo that. A message counts from when it is read to when
+  what becomes of it has been given to the sockets; for the states a change that happens while nothing else does in the
+  queue counts from its next row on.
 - **Histograms** are of their interval alone. Add up the counts of equal buckets, over time, queues or nodes, and look for
   the bucket in which a percentile lies; do not average percentiles. Bucket `i` is the value `i` below 32; above, with
   `s = (i >> 5) - 2`, it begins at `((i & 31) + 32) << s` and has `1 << s` values, so it is at most 3.2 % wide.
   Buckets 32 to 63 do not occur.
-- **Messages are sampled**: of a queue's or a channel's messages one in 16 at most and one of a turn, and no more than a few
-  at a time, so a histogram's `count` is that of measurements. `commit` and `loop_lag` are complete.
+- **Messages are sampled**: of a queue's or a channel's messages one in 16 at most is measured, and one of a turn, and fewer in
+  long queues. Each counts for all that came since the one measured before, so that `count` is about the number of messages
+  and a percentile is that of messages. `commit` and `loop_lag` are complete.
 
 What the metrics of `latency_hist` measure:
 
@@ -64,6 +68,10 @@ What the metrics of `latency_hist` measure:
 | `ack` | a message is delivered | that message is acked or rejected |
 | `commit` | the journal is cut | the commit is on disk, and what waited for it has been told |
 | `loop_lag` | a timer is due | the event loop gets to it |
+
+A topic exchange tells 1,024 routing keys apart at a time. Where it meets more, those that were used least between two
+looks make room for others, so that keys in steady use are counted one by one in the end; how many messages were not is
+`error` in `topic_pattern`.
 
 Where consumers take messages out of order, as from priority queues or after requeues, `deliver` follows the order of
 arrival, too: it is right on average.

@@ -10,6 +10,8 @@ rows make good what was not written, but for the events and times of that look. 
 
 import asyncio
 import contextlib
+import errno
+import fcntl
 import logging
 import os
 import resource
@@ -54,13 +56,14 @@ class ExportedSite(Site, Protocol):
 class _File:
     """A file that is being written, in the folders of an hour, since a time in epoch ms."""
 
-    __slots__ = ("file", "hour", "names", "since", "size")
+    __slots__ = ("file", "hour", "names", "rows", "since", "size")
 
     def __init__(self, names: Names, file: Any, hour: str, since: int) -> None:
         self.names = names
         self.file = file
         self.hour = hour
         self.since = since
+        self.rows = 0
         self.size = 0
         """Octets of whole rows."""
 
@@ -101,13 +104,20 @@ class Export:
         self._files: dict[str, _File] = {}
         self._number = 0
         self._again = self._tidy_at = float("-inf")
+        self._claim: int | None = None
+        """Descriptor of the file by whose lock the folders of this node are ours; None as long as they are not."""
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None]
         self.failed = False
         """The last try to write has failed."""
-        self.lost = 0
+        self._lost = 0
         """Rows that could not be written."""
-        site.turn.events = Events()
+        site.turn.events = self._events = Events()
+
+    @property
+    def lost(self) -> int:
+        """Rows that could not be written, and events for which there was no room."""
+        return self._lost + self._events.lost
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin; clients may connect from now on."""
@@ -123,7 +133,7 @@ class Export:
 
     async def _run(self) -> None:
         try:
-            await self._try(asyncio.to_thread(recover, self._layout))
+            await self._try(self._prepare())
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), self._interval)
@@ -131,6 +141,7 @@ class Export:
                     await self._try(self._look())
             await self._try(self._look())
             await self._try(self._finish(list(self._files)))
+            self._let_go()
         except Exception:
             log.exception("internal error in the export, which ends here")
             self._site.turn.events = None
@@ -147,10 +158,23 @@ class Export:
                 log.warning("export stopped, the broker goes on without it: %s", error)
             await self._give_up()
 
+    async def _prepare(self) -> None:
+        """Have the folders of this node for us alone, and finish what an earlier run has left there."""
+        if self._claim is None:
+            self._claim = await asyncio.to_thread(claim, self._layout)
+            await asyncio.to_thread(recover, self._layout)
+
+    def _let_go(self) -> None:
+        """Leave the folders to others."""
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
+
     # -- rows -------------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
         """Look at everything once, and write what is due."""
+        await self._prepare()
         process = await asyncio.to_thread(look_at_process)
         ts = self._site.wall_clock()
         buffers: dict[tuple[str, str], bytearray] = {}
@@ -163,7 +187,12 @@ class Export:
                 buffer = buffers.get(key)
                 if buffer is None:
                     buffer = buffers[key] = bytearray()
-                encode(row, buffer, -1)
+                end = len(buffer)
+                try:
+                    encode(row, buffer, -1)
+                except UnicodeEncodeError:
+                    del buffer[end:]
+                    encode(_readable(msgspec.to_builtins(row)), buffer, -1)
                 buffer += b"\n"
             if time.monotonic() >= until:
                 await asyncio.sleep(0)
@@ -173,7 +202,7 @@ class Export:
                 await self._append(table, hour, ts, buffer)
                 del buffers[table, hour]
         except OSError:
-            self.lost += sum([buffer.count(b"\n") for buffer in buffers.values()])
+            self._lost += sum([buffer.count(b"\n") for buffer in buffers.values()])
             raise
         if self.failed:
             self.failed = False
@@ -201,6 +230,7 @@ class Export:
         while left:
             left = left[await file.file.write(left) :]
         file.size += len(rows)
+        file.rows += rows.count(b"\n")
 
     def _is_full(self, file: _File, ts: int) -> bool:
         """Whether a file is old or large enough to be finished; at once where the clock was set back."""
@@ -210,17 +240,33 @@ class Export:
         """Finish files, so that readers see them."""
         for table in tables:
             file = self._files.pop(table)
-            await file.file.close()
-            await aiofiles.os.rename(*file.names)
+            try:
+                await file.file.close()
+                await aiofiles.os.rename(*file.names)
+            except OSError:
+                self._lost += file.rows
+                raise
 
     async def _give_up(self) -> None:
         """Finish what can be finished, without the row that may have been written in part."""
         files, self._files = self._files, {}
         for file in files.values():
-            with contextlib.suppress(OSError):
+            try:
                 await file.file.truncate(file.size)
                 await file.file.close()
                 await aiofiles.os.rename(*file.names)
+            except OSError:
+                self._lost += file.rows
+        self._let_go()
+
+
+def _readable(value: Any) -> Any:
+    """What a client said of itself may be no text: without octets that are none."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_readable(name): _readable(each) for name, each in value.items()}
+    return value
 
 
 # -- in threads ------------------------------------------------------------------------------------------------------
@@ -236,6 +282,30 @@ def look_at_process() -> Process:
         cpu_user_us=int(usage.ru_utime * 1e6),
         cpu_sys_us=int(usage.ru_stime * 1e6),
     )
+
+
+def claim(layout: Layout) -> int:
+    """Make sure that nobody else writes as this node, as long as the descriptor that is returned is open.
+
+    Raises:
+        OSError: somebody does, or nothing can be written there.
+
+    """
+    layout.directory.mkdir(parents=True, exist_ok=True)
+    name = layout.directory / f".{layout.node_folder}.lock"
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise BlockingIOError(
+            errno.EWOULDBLOCK, "another broker of this name writes there", str(name)
+        ) from None
+    except OSError as error:
+        if error.errno not in {errno.ENOLCK, errno.ENOTSUP}:  # a file system without locks
+            os.close(file)
+            raise
+    return file
 
 
 def recover(layout: Layout) -> None:

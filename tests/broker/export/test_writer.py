@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import logging
+import shutil
 import signal
 import time
 from collections import Counter
@@ -11,15 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conformance.wire import Client as WireClient
 from fakes import Client, Node
 from running import Running
 
+from broker.amqp.tables import encode_table
 from broker.config import ExportConfig
 from broker.export import writer
 from broker.export.layout import Layout
 from broker.export.schema import TABLES, columns
 from broker.export.writer import Export, look_at_process, recover, remove_old
+from broker.meters import MOST_EVENTS
 
 HOUR = 3_600_000
 NODE = "rabbit@test"
@@ -31,8 +35,8 @@ def finished(directory: Path) -> list[Path]:
 
 
 def hidden(directory: Path) -> list[Path]:
-    """Those they overlook."""
-    return sorted(path for path in directory.rglob("*") if path.is_file() and path.name.startswith("."))
+    """Those that are being written, or were when a broker ended."""
+    return sorted(directory.rglob(".*.tmp"))
 
 
 def read(directory: Path) -> dict[str, list[dict[str, Any]]]:
@@ -40,7 +44,7 @@ def read(directory: Path) -> dict[str, list[dict[str, Any]]]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for path in finished(directory):
         table, day, hour = path.relative_to(directory).parts[:3]
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n"):
             row = json.loads(line)
             assert list(row) == [column.name for column in columns(table)]
             assert f"{day}/{hour}" == Layout.hour(row["ts"])
@@ -51,9 +55,9 @@ def read(directory: Path) -> dict[str, list[dict[str, Any]]]:
 class Exporting:
     """A broker without sockets that is looked at when a test says so."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(self, directory: Path, node: str = NODE, **settings: Any) -> None:
         self.directory = directory
-        self.node = Node(export=ExportConfig(dir=directory, **settings), node_name=NODE)
+        self.node = Node(export=ExportConfig(dir=directory, **settings), node_name=node)
         self.export: Export = self.node.export
         self.client = Client(self.node)
         self.client.declare("q")
@@ -187,7 +191,7 @@ async def test_it_is_not_tried_all_the_time(tmp_path, monkeypatch, caplog):
     await asyncio.sleep(0.05)
     await exporting.export.stop("shutdown")
 
-    assert 2 == len(tried)  # and once more at the end
+    assert 1 == len(tried)  # at the end
     assert 1 == len([record for record in caplog.records if record.name == "leveret.export"])
 
 
@@ -288,6 +292,103 @@ def test_the_process_is_looked_at():
     assert process.rss > 1_000_000
     assert process.fds >= 3
     assert process.cpu_user_us > 0
+
+
+@pytest.mark.parametrize("where", ["file", "file/below"])
+async def test_a_directory_that_is_none_is_told_at_the_start(tmp_path, where, caplog):
+    """Before the first look there is one warning that names it, and it is tried again later."""
+    (tmp_path / "file").write_text("in the way")
+    exporting = Exporting(tmp_path / where)
+    exporting.export.start(asyncio.get_running_loop())
+    while not exporting.export.failed:
+        await asyncio.sleep(0.01)
+    (tmp_path / "file").unlink()
+    await exporting.look()
+    await exporting.export.stop("shutdown")
+
+    (warning,) = [record.message for record in caplog.records if "WARNING" == record.levelname]
+    assert "export stopped, the broker goes on without it: " in warning
+    assert str(tmp_path / "file") in warning
+    assert [1] == [row["pub"] for row in read(tmp_path / where)["queue_interval"]]
+
+
+async def test_a_directory_that_is_removed_is_made_again(tmp_path, caplog):
+    """Rows of files that went with it are counted as lost; later everything is written anew, and the gap is told."""
+    directory = tmp_path / "export"
+    exporting = Exporting(directory)
+    await exporting.look()
+    shutil.rmtree(directory)
+    await exporting.look(5)
+    await exporting.look(60)
+
+    assert exporting.export.failed
+    assert exporting.export.lost >= 3  # rows of the queue alone
+    await exporting.look(60)
+    await exporting.look(1)
+    rows = await exporting.finish()
+    assert [4, 5] == [row["pub"] for row in rows["queue_interval"]]
+    assert ["export_gap"] == [row["kind"] for row in rows["event"]]
+    assert exporting.export.lost == rows["node_interval"][-1]["export_lost"]
+    assert 1 == len([record for record in caplog.records if "WARNING" == record.levelname])
+
+
+async def test_two_brokers_write_into_one_directory(tmp_path):
+    """With names of their own they do not see each other."""
+    one, other = Exporting(tmp_path), Exporting(tmp_path, node="other/é")
+    for exporting in (one, other, other):
+        await exporting.look()
+    await one.finish()
+    rows = await other.finish()
+
+    assert {NODE: 1, "other/é": 2} == Counter(row["node"] for row in rows["queue_interval"])
+    assert {f"node={NODE}", "node=other%2F%C3%A9"} == {path.parent.name for path in finished(tmp_path)}
+
+
+async def test_two_brokers_of_one_name_do_not_write_into_one_directory(tmp_path, caplog):
+    """The second says so and leaves the files of the first alone; it takes over when the first is gone."""
+    first, second = Exporting(tmp_path), Exporting(tmp_path)
+    await first.look()
+    being_written = hidden(tmp_path)
+    await second.look()
+
+    assert second.export.failed
+    assert "another broker of this name writes there" in caplog.text
+    assert being_written == hidden(tmp_path)
+    first.export.start(asyncio.get_running_loop())
+    await first.export.stop("shutdown")
+    await second.look(60)
+    assert not second.export.failed
+    assert Counter({2: 1, 1: 1}) == Counter(row["pub"] for row in (await second.finish())["queue_interval"])
+
+
+async def test_names_that_are_no_text_are_written_so_that_they_can_be_read(tmp_path):
+    """Octets of a client that are not UTF-8 spoil neither the row nor the export; other names are kept as they are."""
+    exporting = Exporting(tmp_path)
+    properties = {"product": ("longstr", "caf\udce9"), "version": ("longstr", "1")}
+    exporting.client.connection.client_properties = encode_table(properties)
+    exporting.node.turn.note("auth_failed", "", "\udcffx", peer="\udcfe")
+    names = ['a"b\\c', "\u2028", "é𝄞", " ", "../..", "a=b/c%2F"]
+    for name in names:
+        exporting.client.declare(name)
+    await exporting.look()
+    rows = await exporting.finish()
+
+    assert {"q", *names} == {row["queue"] for row in rows["queue_interval"]}
+    assert ["caf\\udce9 1"] == [row["client"] for row in rows["conn_interval"]]
+    assert [("\\udcffx", {"peer": "\\udcfe"})] == [
+        (row["name"], row["detail"]) for row in rows["event"] if row["kind"] == "auth_failed"
+    ]
+
+
+async def test_events_that_nobody_kept_are_counted_as_lost(tmp_path):
+    """Where more happens between two looks than is kept, the rest is in `export_lost`."""
+    exporting = Exporting(tmp_path)
+    exporting.node.turn.events.take()
+    for _ in range(MOST_EVENTS + 5):
+        exporting.node.turn.note("trap", "/", "q")
+    await exporting.look()
+
+    assert [5] == [row["export_lost"] for row in (await exporting.finish())["node_interval"]]
 
 
 def test_a_broker_writes_down_what_clients_do(tmp_path):
