@@ -254,7 +254,10 @@ class Export:
             try:
                 await file.file.truncate(file.size)
                 await file.file.close()
-                await aiofiles.os.rename(*file.names)
+                if file.rows:
+                    await aiofiles.os.rename(*file.names)
+                else:
+                    await aiofiles.os.unlink(file.names.unfinished)
             except OSError:
                 self._lost += file.rows
         self._let_go()
