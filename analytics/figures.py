@@ -10,10 +10,12 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LogNorm
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Okabe and Ito's, which people who see colours differently can tell apart."""
@@ -32,6 +34,7 @@ STYLE: Final[dict[Any, Any]] = {
 }
 _WIDTH: Final = 5.6
 _HEIGHT: Final = 3.8
+_DAY: Final = len("2026-01-01")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,12 +118,16 @@ def heat(y_label: str, cells: Sequence[tuple[str, float, float, float]]) -> str:
             rasterized=True,  # thousands of rectangles are a small picture and large SVG
         )
         axes.set_yscale("log")
+        _powers(axes.yaxis)
         step = math.ceil(len(times) / 8)
+        days = {time[:_DAY] for time in times}
+        shown = slice(_DAY + 1 if len(days) == 1 else 5, None)
         axes.set_xticks(
-            [number + 0.5 for number in range(0, len(times), step)], [time[5:] for time in times[::step]]
+            [number + 0.5 for number in range(0, len(times), step)], [time[shown] for time in times[::step]]
         )
+        axes.set_xlabel(f"{min(days)}, UTC" if len(days) == 1 else "UTC")
         axes.set_ylabel(y_label)
-        figure.colorbar(drawn, ax=axes, label="samples")
+        _powers(figure.colorbar(drawn, ax=axes, label="samples").ax.yaxis)
         return _svg(figure)
 
 
@@ -148,8 +155,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     if panel.log_x:
         axes.set_xscale("log")
+        _powers(axes.xaxis)
     if panel.log_y:
         axes.set_yscale("log")
+        _powers(axes.yaxis)
     if panel.rule is not None:
         axes.axhline(panel.rule, color="#666666", linewidth=1, linestyle="--")
     if panel.zero:
@@ -158,6 +167,16 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel(panel.y_label)
     if panel.series:
         axes.legend()
+
+
+def _powers(axis: Axis) -> None:
+    """Write a logarithmic axis in plain numbers: the powers of ten, and steps between if it has few of them."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low > 0 else (1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(
+        FuncFormatter(lambda number, _: f"{number:,.0f}" if number >= 1 else f"{number:g}")
+    )
 
 
 def _whiskers(axes: Axes, xs: Sequence[Any], series: Series, colour: str) -> None:

@@ -1,0 +1,27 @@
+from analytics.figures import Panel, Series, heat, panels
+
+
+def test_logarithmic_axes_are_written_in_plain_numbers():
+    """Powers of ten are numbers, not the markup that would set them as formulas, which is off because of names."""
+    drawn = panels(
+        Panel("one in", "ms", [Series("a", [1, 10, 10_000], [0.02, 3, 500])], log_x=True, log_y=True)
+    ) + heat("ms", [("2026-11-21 20:39:10", 0.1, 1.0, 1.0), ("2026-11-21 20:39:15", 1.0, 10.0, 1000.0)])
+
+    assert "mathdefault" not in drawn
+    assert [] == [text for text in (">10,000<", ">0.1<", ">1,000<") if text not in drawn]
+
+
+def test_an_axis_within_a_power_of_ten_has_steps():
+    """Where there is at most one power of ten to be seen there are other numbers beside it."""
+    drawn = panels(Panel("x", "ms", [Series("a", [1, 2], [11, 90])], log_y=True))
+
+    assert ">20<" in drawn
+    assert ">50<" in drawn
+
+
+def test_the_day_of_a_heat_map_is_told_once():
+    """Columns of one day show the time alone."""
+    drawn = heat("ms", [("2026-11-21 20:39:10", 1.0, 2.0, 1.0), ("2026-11-21 20:39:15", 1.0, 2.0, 3.0)])
+
+    assert ">20:39:15<" in drawn
+    assert ">2026-11-21, UTC<" in drawn
