@@ -62,12 +62,17 @@ TOPIC_PERMISSIONS = (  # user, vhost, exchange, write, read
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """Settings of one broker process: keys of rabbitmq.conf for ours, an Erlang term list for RabbitMQ 3.10."""
+    """Settings of one broker process: keys of rabbitmq.conf for ours, an Erlang term list for RabbitMQ 3.10.
+
+    RabbitMQ may have plugins besides, their names with commas between them, and lines of rabbitmq.conf for these.
+    """
 
     name: str
     ours: tuple[str, ...] = ()
     rabbitmq: str = ""
     logged: str = "Server startup complete"
+    plugins: str = ""
+    lines: tuple[str, ...] = ()
 
 
 SET_UPS = {
@@ -202,6 +207,14 @@ class Broker:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(STOP_SECONDS)
         self.last_log = self.log()
+        if "ERL_EPMD_PORT" in self.environment:  # where nodes find each other; outlives them
+            subprocess.run(
+                ["epmd", "-kill"],
+                env=self.environment,
+                capture_output=True,
+                check=False,
+                timeout=STOP_SECONDS,
+            )
         shutil.rmtree(self.home, ignore_errors=True)
 
 
@@ -330,7 +343,7 @@ def rabbitmq_server() -> str | None:
     return str(plain) if plain.exists() else shutil.which("rabbitmq-server")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -343,11 +356,18 @@ def start_rabbitmq(setup: SetUp) -> Broker:
         message = "no rabbitmq-server on this machine"
         raise StartError(message)
     home = Path(tempfile.mkdtemp(prefix="conformance-rabbitmq-"))
-    port = _free_port()
-    (home / "plugins").write_text("[].\n")
+    port = free_port()
+    (home / "plugins").write_text(f"[{setup.plugins}].\n")
     (home / "definitions.json").write_text(json.dumps(_definitions(setup)))
     (home / "rabbitmq.conf").write_text(
-        f"listeners.tcp.1 = 127.0.0.1:{port}\nload_definitions = {home}/definitions.json\n"
+        "\n".join(
+            [
+                f"listeners.tcp.1 = 127.0.0.1:{port}",
+                f"load_definitions = {home}/definitions.json",
+                *setup.lines,
+                "",
+            ]
+        )
     )
     (home / "advanced.config").write_text(f"[{{rabbit,[{setup.rabbitmq}]}}].\n")
     environment = {
@@ -355,7 +375,8 @@ def start_rabbitmq(setup: SetUp) -> Broker:
         "HOME": str(home),
         "RABBITMQ_NODENAME": f"conformance{port}@localhost",
         "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "ERL_EPMD_PORT": str(free_port()),
         "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
         "RABBITMQ_LOG_BASE": str(home / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
