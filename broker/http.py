@@ -3,6 +3,9 @@
 `GET /metrics`, `/metrics/per-object` and `/metrics/detailed?family=&vhost=&queue=` are RabbitMQ's; `/healthz` says
 whether the process lives, `/readyz` whether clients may connect. Answers are written piece by piece, and the loop has
 a round between two pieces, so that a scrape of ten thousand queues is not felt by clients.
+
+There is no login, so whoever reaches the address may try to do harm: connections and scrapes are few, lines of requests
+and patterns short, and none of it may take the file descriptors or the time that clients need.
 """
 
 import asyncio
@@ -11,10 +14,13 @@ import hashlib
 import logging
 import os
 import resource
+import time
 from collections.abc import Iterator
-from typing import Protocol
+from functools import partial
+from typing import Protocol, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
 from broker.metrics.node import Identity, Process
@@ -23,11 +29,20 @@ from broker.metrics.text import CONTENT_TYPE
 from broker.metrics.walk import Asked, Measured
 
 log = logging.getLogger("leveret")
+requests_log = logging.getLogger("leveret.http")
 
 SCRAPES = 4
 """Scrapes that are answered at once; each keeps what it has seen in memory."""
-SCRAPE_SECONDS = 60.0
-"""How long one may take, with a client that reads slowly."""
+SCRAPE_SECONDS = 30.0
+"""How long one may take, with a client that reads slowly; Prometheus gives up after 10 by default."""
+CONNECTIONS = 32
+"""Connections at once; the oldest one goes for the next, which is no loss to who asks now and then.
+
+They and the backlog are fewer than the descriptors that `broker.server.RESERVED_FILES` leaves.
+"""
+BACKLOG = 16
+IDLE_SECONDS = 180.0
+"""How long a connection may wait for its next request."""
 STOP_SECONDS = 1.0
 """How long the end of the broker waits for answers that are being written."""
 STALL_SECONDS = 5.0
@@ -69,7 +84,9 @@ class Monitor:
         self._runtime = CollectorRegistry()
         GCCollector(self._runtime)
         PlatformCollector(self._runtime)
+        self._began = time.time()
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self.address = ("", 0)
         """Where it listens."""
 
@@ -81,30 +98,41 @@ class Monitor:
         app.router.add_get("/metrics/detailed", self._detailed)
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
-        runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=STOP_SECONDS)
+        requests_log.addFilter(_is_ours)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=requests_log,
+            shutdown_timeout=STOP_SECONDS,
+            keepalive_timeout=IDLE_SECONDS,
+        )
         await runner.setup()
+        accept = partial(_accept, cast("web.Server", runner.server))
         try:
-            await web.TCPSite(runner, host, port).start()
+            self._listener = await asyncio.get_running_loop().create_server(
+                accept, host, port, backlog=BACKLOG
+            )
         except BaseException:
             await runner.cleanup()
             raise
         self._runner = runner
-        self.address = runner.addresses[0][:2]
+        self.address = self._listener.sockets[0].getsockname()[:2]
 
     async def stop(self) -> None:
         """Listen no more; what is being answered is cut."""
-        if self._runner is not None:
+        if self._listener is not None and self._runner is not None:
+            self._listener.close()
             await self._runner.cleanup()
-            self._runner = None
+            self._listener = self._runner = None
 
     # -- metrics ----------------------------------------------------------------------------------------------------
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
-        process = await _process()
+        process = await self._process()
         return await self._send(request, self._scraper.metrics(process), generate_latest(self._runtime))
 
     async def _per_object(self, request: web.Request) -> web.StreamResponse:
-        process = await _process()
+        process = await self._process()
         return await self._send(request, self._scraper.per_object(process), generate_latest(self._runtime))
 
     async def _detailed(self, request: web.Request) -> web.StreamResponse:
@@ -118,7 +146,7 @@ class Monitor:
             return web.Response(status=400, text=str(error))
         vhosts = frozenset(query.getall("vhost", [])) & frozenset(self._broker.vhosts)
         asked = Asked(frozenset(query.getall("family", [])), vhosts if "vhost" in query else None, matches)
-        return await self._send(request, self._scraper.detailed(asked, await _process()))
+        return await self._send(request, self._scraper.detailed(asked, await self._process()))
 
     async def _send(
         self, request: web.Request, pieces: Iterator[str], last: bytes = b""
@@ -147,9 +175,18 @@ class Monitor:
             )
             if request.transport is not None:
                 request.transport.abort()
+        except ConnectionError:
+            pass  # who asked is gone
         finally:
             self._scrapes -= 1
         return response
+
+    async def _process(self) -> Process:
+        """What the system says of this process; a long list of files is read in a thread."""
+        open_files = await asyncio.get_running_loop().run_in_executor(None, _open_files)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return Process(open_files, limit, usage.ru_utime, usage.ru_stime, self._began)
 
     # -- health -----------------------------------------------------------------------------------------------------
 
@@ -158,7 +195,9 @@ class Monitor:
         return _verdict("" if lag < STALL_SECONDS else f"the event loop is {lag:.1f} s late")
 
     async def _ready(self, _request: web.Request) -> web.StreamResponse:
-        return _verdict(self._broker.obstacle)
+        broker = self._broker
+        short = "no file descriptors are left for connections" if broker.out_of_files else ""
+        return _verdict(broker.obstacle or short)
 
 
 def _verdict(obstacle: str) -> web.Response:
@@ -168,12 +207,18 @@ def _verdict(obstacle: str) -> web.Response:
     return web.json_response({"status": "failed", "reason": obstacle}, status=503)
 
 
-async def _process() -> Process:
-    """What the system says of this process; a long list of files is read in a thread."""
-    open_files = await asyncio.get_running_loop().run_in_executor(None, _open_files)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return Process(open_files, limit, usage.ru_utime, usage.ru_stime)
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether somebody should read it: not if a request was none, which whoever sent it is told."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def _accept(server: web.Server) -> asyncio.Protocol:
+    """What speaks with a connection that has come; the oldest ones go where there are too many."""
+    transports = [each.transport for each in server.connections]
+    living = [each for each in transports if each is not None and not each.is_closing()]
+    for transport in living[: max(0, len(living) + 1 - CONNECTIONS)]:
+        transport.abort()
+    return server()
 
 
 def _open_files() -> int:

@@ -236,6 +236,11 @@ class Queue:
             acked=self.acked,
             discarded=self.discarded,
             lost=0 if self.awaiting is None else self.awaiting.lost,
+            expired=self.expired,
+            dropped=self.dropped,
+            rejected=self.rejected,
+            dead_lettered=self.dead_lettered,
+            purged=self.purged,
         )
 
     # -- the turn -----------------------------------------------------------------------------------------------

@@ -503,6 +503,11 @@ class Server:
         return "" if self._is_open else "the broker is starting"
 
     @property
+    def most_sockets(self) -> int:
+        """How many clients file descriptors suffice for."""
+        return self._file_limit
+
+    @property
     def out_of_files(self) -> bool:
         """Whether connections are refused for want of file descriptors."""
         return len(self._drivers) >= self._file_limit

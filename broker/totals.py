@@ -76,6 +76,13 @@ class QueueCounts(NamedTuple):
     """Those of the acked that were rejected instead."""
     lost: int = 0
     """Light deliveries that came back: their publishers were told to send them again."""
+    expired: int = 0
+    dropped: int = 0
+    """Because the queue was too long."""
+    rejected: int = 0
+    dead_lettered: int = 0
+    """Those of the expired, dropped and rejected that went to a dead letter exchange, should there be one."""
+    purged: int = 0
 
 
 class Sizes:

@@ -24,8 +24,9 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
         _declare_reply_queue(channel, method)
         return
     vhost = channel.vhost
-    vhost.queues_declared += 1
     name = strip_cr_lf(method.queue)
+    if not method.passive:
+        vhost.queues_declared += 1
     queue = vhost.queue(name, channel.host) if method.passive else _declare(channel, method, name)
     queue.used()
     channel.last_queue = queue.name

@@ -1,7 +1,8 @@
 """The metrics of single queues, channels, connections and exchanges: RabbitMQ's names, types and groups.
 
 A group is what `/metrics/detailed?family=` names. Where a label says `channel` for a connection, that is how RabbitMQ
-has it. Channels count by themselves, not by exchange and queue, so the series of a channel have no such label.
+has it. Channels count by themselves, not by exchange and queue, and queues not by channel and exchange, so their series
+have fewer labels than RabbitMQ's, and none that RabbitMQ's have not (`broker.metrics.differences`).
 
 Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detailed.md.
 """
@@ -20,6 +21,7 @@ class Group(NamedTuple, Generic[T]):
     """Columns that are asked for together."""
 
     name: str
+    labels: tuple[str, ...]
     columns: Sequence[Column[T]]
     prefix: str = "rabbitmq_"
     always: bool = True
@@ -33,18 +35,20 @@ def _delivered_ack(queue: QueueRow) -> int:
 
 
 QUEUE_LABELS = ("vhost", "queue")
+TARGET_LABELS = ("queue_vhost", "queue")
+"""How RabbitMQ calls them where exchanges have a vhost as well."""
 QUEUES: tuple[Group[QueueRow], ...] = (
-    Group("queue_coarse_metrics", (
+    Group("queue_coarse_metrics", QUEUE_LABELS, (
         Column("queue_messages_ready", GAUGE, "Messages that wait for a consumer", lambda q: q.levels.ready),
         Column("queue_messages_unacked", GAUGE, "Messages that were delivered and not acknowledged yet",
                lambda q: q.levels.unacked),
         Column("queue_messages", GAUGE, "Ready and unacknowledged messages",
                lambda q: q.levels.ready + q.levels.unacked),
     )),
-    Group("queue_consumer_count", (
+    Group("queue_consumer_count", QUEUE_LABELS, (
         Column("queue_consumers", GAUGE, "Consumers of a queue", lambda q: q.levels.consumers),
     )),
-    Group("queue_metrics", (
+    Group("queue_metrics", QUEUE_LABELS, (
         Column("queue_consumer_capacity", GAUGE,
                "Share of the last seconds, 0 to 1, in which an arrival would have been delivered at once",
                lambda q: q.capacity, adds_up=False),
@@ -58,10 +62,12 @@ QUEUES: tuple[Group[QueueRow], ...] = (
                lambda q: q.levels.ready_ram),
         Column("queue_messages_unacked_ram", GAUGE, "Unacknowledged messages whose bodies are in memory",
                lambda q: q.levels.unacked_ram),
+        Column("queue_messages_paged_out", GAUGE, "Ready and unacknowledged messages whose bodies are on disk only",
+               lambda q: q.levels.ready + q.levels.unacked - q.levels.ready_ram - q.levels.unacked_ram),
         Column("queue_disk_reads_total", COUNTER, "Messages whose positions were read back from disk",
                lambda q: q.transitions.get("from_delta", 0)),
     )),
-    Group("queue_delivery_metrics", (
+    Group("queue_delivery_metrics", QUEUE_LABELS, (
         Column("queue_get_ack_total", COUNTER, "Messages got with basic.get that have to be acknowledged",
                lambda q: q.counts.got_ack),
         Column("queue_get_total", COUNTER, "Messages got with basic.get that need no acknowledgement",
@@ -77,11 +83,24 @@ QUEUES: tuple[Group[QueueRow], ...] = (
         Column("queue_get_empty_total", COUNTER, "How often basic.get found no message",
                lambda q: q.counts.get_empty),
     )),
-    Group("channel_queue_exchange_metrics", (
+    Group("channel_queue_exchange_metrics", TARGET_LABELS, (
         Column("queue_messages_published_total", COUNTER, "Messages that came to a queue, dead letters as well",
                lambda q: q.counts.published),
     )),
-    Group("queue_states", (
+    Group("queue_discards", QUEUE_LABELS, (
+        Column("queue_messages_expired_total", COUNTER, "Messages that were not consumed in time",
+               lambda q: q.counts.expired),
+        Column("queue_messages_dropped_total", COUNTER, "Messages that were discarded because the queue was too long",
+               lambda q: q.counts.dropped),
+        Column("queue_messages_rejected_total", COUNTER, "Messages that consumers rejected, not to be delivered again",
+               lambda q: q.counts.rejected),
+        Column("queue_messages_dead_lettered_total", COUNTER,
+               "Those of the expired, dropped and rejected that went to a dead letter exchange",
+               lambda q: q.counts.dead_lettered),
+        Column("queue_messages_purged_total", COUNTER, "Messages that were removed by purging",
+               lambda q: q.counts.purged),
+    ), prefix="leveret_"),
+    Group("queue_states", QUEUE_LABELS, (
         Column("queue_messages_alpha", GAUGE, "Ready messages that are in memory", lambda q: q.levels.alpha),
         Column("queue_messages_beta", GAUGE,
                "Ready transient messages of which only the position is in memory", lambda q: q.levels.beta),
@@ -89,7 +108,7 @@ QUEUES: tuple[Group[QueueRow], ...] = (
                "Ready persistent messages of which only the position is in memory", lambda q: q.levels.gamma),
         Column("queue_messages_delta", GAUGE, "Ready messages that are on disk only", lambda q: q.levels.delta),
     ), prefix="leveret_"),
-    Group("queue_promises", (
+    Group("queue_promises", QUEUE_LABELS, (
         Column("queue_promises_open", GAUGE, "Publishes whose confirms wait for consumers of this queue",
                lambda q: q.levels.promises),
         Column("queue_light_rejects_total", COUNTER,
@@ -99,8 +118,9 @@ QUEUES: tuple[Group[QueueRow], ...] = (
 )  # fmt: skip
 
 CHANNEL_LABELS = ("channel",)
+VHOST_CHANNEL_LABELS = ("channel", "vhost")
 CHANNELS: tuple[Group[ChannelRow], ...] = (
-    Group("channel_metrics", (
+    Group("channel_metrics", CHANNEL_LABELS, (
         Column("channel_consumers", GAUGE, "Consumers on a channel", lambda c: c.levels.consumers),
         Column("channel_messages_unacked", GAUGE, "Messages that were delivered and not acknowledged yet",
                lambda c: c.levels.unacked),
@@ -115,7 +135,7 @@ CHANNELS: tuple[Group[ChannelRow], ...] = (
         Column("channel_prefetch", GAUGE, "Limit of unacknowledged messages for all consumers of a channel",
                lambda c: c.levels.global_prefetch),
     )),
-    Group("channel_exchange_metrics", (
+    Group("channel_exchange_metrics", VHOST_CHANNEL_LABELS, (
         Column("channel_messages_published_total", COUNTER, "Messages published", lambda c: c.counts.published),
         Column("channel_messages_confirmed_total", COUNTER, "Messages published and confirmed",
                lambda c: c.counts.confirmed),
@@ -124,7 +144,7 @@ CHANNELS: tuple[Group[ChannelRow], ...] = (
         Column("channel_messages_unroutable_dropped_total", COUNTER,
                "Messages that no queue was found for, and that were dropped", lambda c: c.counts.dropped),
     )),
-    Group("channel_queue_metrics", (
+    Group("channel_queue_metrics", VHOST_CHANNEL_LABELS, (
         Column("channel_get_ack_total", COUNTER, "Messages got with basic.get that have to be acknowledged",
                lambda c: c.counts.got_ack),
         Column("channel_get_total", COUNTER, "Messages got with basic.get that need no acknowledgement",
@@ -140,18 +160,18 @@ CHANNELS: tuple[Group[ChannelRow], ...] = (
         Column("channel_get_empty_total", COUNTER, "How often basic.get found no message",
                lambda c: c.counts.get_empty),
     )),
-    Group("channel_confirm_metrics", (
+    Group("channel_confirm_metrics", CHANNEL_LABELS, (
         Column("channel_messages_nacked_total", COUNTER, "Messages published and nacked", lambda c: c.counts.nacked),
     ), prefix="leveret_"),
 )  # fmt: skip
 
 CONNECTION_LABELS = ("channel",)
 CONNECTIONS: tuple[Group[ConnectionRow], ...] = (
-    Group("connection_coarse_metrics", (
+    Group("connection_coarse_metrics", CONNECTION_LABELS, (
         Column("connection_incoming_bytes_total", COUNTER, "Octets received", lambda c: c.counts.octets_in),
         Column("connection_outgoing_bytes_total", COUNTER, "Octets sent", lambda c: c.counts.octets_out),
     )),
-    Group("connection_metrics", (
+    Group("connection_metrics", CONNECTION_LABELS, (
         Column("connection_incoming_packets_total", COUNTER, "Reads from the socket", lambda c: c.counts.reads),
         Column("connection_outgoing_packets_total", COUNTER, "Writes to the socket", lambda c: c.counts.writes),
         Column("connection_pending_packets", GAUGE, "Frames that wait to be written", lambda c: c.levels.pending),
@@ -160,8 +180,9 @@ CONNECTIONS: tuple[Group[ConnectionRow], ...] = (
 )  # fmt: skip
 
 EXCHANGE_LABELS = ("vhost", "exchange")
+TYPED_EXCHANGE_LABELS = ("vhost", "exchange", "type")
 EXCHANGES: tuple[Group[Exchange], ...] = (
-    Group("exchange_metrics", (
+    Group("exchange_metrics", EXCHANGE_LABELS, (
         Column("exchange_messages_published_total", COUNTER, "Messages published to an exchange",
                lambda x: x.published_in),
         Column("exchange_messages_unroutable_returned_total", COUNTER,
@@ -169,7 +190,10 @@ EXCHANGES: tuple[Group[Exchange], ...] = (
         Column("exchange_messages_unroutable_dropped_total", COUNTER,
                "Messages that no queue was found for, and that were dropped", lambda x: x.unroutable - x.returned),
     )),
-    Group("exchange_names", (
-        Column("exchange_name", GAUGE, "1 for each exchange", lambda _: 1),
+    Group("exchange_names", TYPED_EXCHANGE_LABELS, (
+        Column("exchange_name", GAUGE, "1 for each exchange that publishers may name", lambda _: 1),
+    ), prefix="rabbitmq_cluster_", always=False),
+    Group("exchange_bindings", TYPED_EXCHANGE_LABELS, (
+        Column("exchange_bindings", GAUGE, "Bindings of which an exchange is the source", lambda x: x.binding_count),
     ), prefix="rabbitmq_cluster_", always=False),
 )  # fmt: skip

@@ -1,32 +1,11 @@
-"""The metrics of the broker as a whole: RabbitMQ's names, types and labels, and our own under `leveret_`.
+"""What is known of the broker as a whole at the time of a scrape."""
 
-Every series is there from the start, with 0 where nothing has happened: who subtracts two of them needs both.
-
-Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md; the size histogram is that of RabbitMQ 4.1.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker import COMPATIBLE_VERSION, __version__
-from broker.arguments import CLASSIC, CONSUMER_ACK, CONSUMER_ACK_LIGHT, QUORUM, STANDARD
 from broker.histogram import Histogram
-from broker.metrics.rows import STATES, ChannelRow, ConnectionRow, QueueRow
-from broker.metrics.text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
-from broker.rules import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
 from broker.totals import SIZE_BOUNDS, QueueCounts
-
-PROTOCOL = "amqp091"
-QUEUE_TYPES = (CLASSIC, QUORUM)
-MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
-REASONS = (EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT)
-TRANSITIONS = ("alpha_to_beta", "alpha_to_gamma", "to_delta", "from_delta", "limit_ram_acks")
-SIZE_LABELS = tuple(str(float(bound)) if bound < 10**6 else f"{bound:.0e}" for bound in SIZE_BOUNDS)
-"""As RabbitMQ writes them, which is what dashboards compare: 100.0 and 1e+06."""
-LATENCY_BITS = range(6, 27)
-"""Latencies have buckets from 2**6 microseconds (64) to 2**26 (67 s), each twice the one before."""
-LATENCY_LABELS = tuple(str((1 << bits) / 1e6) for bits in LATENCY_BITS)
 
 
 class Identity(NamedTuple):
@@ -44,6 +23,8 @@ class Process(NamedTuple):
     max_files: int
     user_seconds: float
     system_seconds: float
+    began: float
+    """When it was started; Unix time in seconds."""
 
 
 class Churn(NamedTuple):
@@ -112,6 +93,8 @@ class Node(NamedTuple):
     storage: Storage
     held: Held
     connections: int
+    most_sockets: int
+    """How many connections descriptors suffice for."""
     queues: int
     delayed: int
     channel: ChannelRow
@@ -127,273 +110,3 @@ class Node(NamedTuple):
     confirm: Mapping[str, Histogram]
     commit: Histogram
     loop_lag: Histogram
-
-
-class Family(NamedTuple):
-    """A metric of the broker.
-
-    Attributes:
-        name: its name.
-        kind: its type.
-        text: what it means, one line.
-        labels: the names of its labels.
-        samples: its samples, given the broker.
-
-    """
-
-    name: str
-    kind: str
-    text: str
-    labels: tuple[str, ...]
-    samples: Callable[[Node], Iterable[Sample]]
-
-
-def _one(name: str, kind: str, text: str, value: Callable[[Node], float | None]) -> Family:
-    """A family with one sample and no label."""
-    return Family(name, kind, text, (), lambda node: [("", "", value(node))])
-
-
-def _protocol(name: str, kind: str, text: str, value: Callable[[Node], int]) -> Family:
-    """A family of RabbitMQ's counters by protocol, of which there is one here."""
-    labels = labels_text(("protocol",), (PROTOCOL,))
-    return Family(
-        f"rabbitmq_global_{name}", kind, text, ("protocol",), lambda node: [("", labels, value(node))]
-    )
-
-
-def _by_type(name: str, text: str, value: Callable[[QueueCounts], int]) -> Family:
-    """A family of RabbitMQ's counters by protocol and type of queue."""
-    names = ("protocol", "queue_type")
-
-    def samples(node: Node) -> Iterator[Sample]:
-        for kind in QUEUE_TYPES:
-            counts = node.by_type.get(kind, QueueCounts())
-            yield "", labels_text(names, (PROTOCOL, queue_type_label(kind))), value(counts)
-
-    return Family(f"rabbitmq_global_{name}", COUNTER, text, names, samples)
-
-
-def _by_label(
-    name: str, kind: str, text: str, label: str, values: Callable[[Node], Mapping[str, float]]
-) -> Family:
-    """A family with one label."""
-    return Family(
-        name,
-        kind,
-        text,
-        (label,),
-        lambda node: [("", labels_text((label,), (key,)), value) for key, value in values(node).items()],
-    )
-
-
-def queue_type_label(kind: str) -> str:
-    """How RabbitMQ calls a type of queue here."""
-    return f"rabbit_{kind}_queue"
-
-
-def _identity(node: Node) -> list[Sample]:
-    names = ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id", "rabbitmq_endpoint")
-    return [("", labels_text(names, (*node.identity, node.endpoint)), 1)]
-
-
-def _build(_node: Node) -> list[Sample]:
-    versions = {
-        "rabbitmq_version": COMPATIBLE_VERSION,
-        "prometheus_plugin_version": COMPATIBLE_VERSION,
-        "prometheus_client_version": "",
-        "erlang_version": "",
-        "product_name": "Leveret",
-        "product_version": __version__,
-    }
-    return [("", labels_text(tuple(versions), tuple(versions.values())), 1)]
-
-
-def _dead_letters(reason: str) -> Callable[[Node], list[Sample]]:
-    names = ("queue_type", "dead_letter_strategy")
-    return lambda node: [
-        (
-            "",
-            labels_text(names, (queue_type_label(kind), "at_most_once")),
-            node.dead_letters.get((kind, reason), 0),
-        )
-        for kind in QUEUE_TYPES
-    ]
-
-
-def _sizes(counts: Sequence[int], octets: int, labels: str = "") -> list[Sample]:
-    """A histogram of octets, as `totals.Sizes` has it."""
-    below = list(accumulate(counts))
-    return buckets(SIZE_LABELS, below[:-1], labels, below[-1], octets)
-
-
-def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
-    """A histogram of microseconds, in seconds."""
-    below = [histogram.at_most((1 << bits) - 1) for bits in LATENCY_BITS]
-    return buckets(LATENCY_LABELS, below, labels, histogram.count, histogram.total / 1e6)
-
-
-def _confirms(node: Node) -> Iterator[Sample]:
-    for mode in MODES:
-        yield from _latency(node.confirm.get(mode) or Histogram(), labels_text(("mode",), (mode,)))
-
-
-def _states(node: Node) -> Mapping[str, float]:
-    levels = node.queue.levels
-    return dict(zip(STATES, (levels.alpha, levels.beta, levels.gamma, levels.delta), strict=True))
-
-
-IDENTITY: tuple[Family, ...] = (
-    Family("rabbitmq_build_info", UNTYPED, "The version of RabbitMQ that this behaves like, and our own",
-           ("rabbitmq_version", "prometheus_plugin_version", "prometheus_client_version", "erlang_version",
-            "product_name", "product_version"), _build),
-    Family("rabbitmq_identity_info", UNTYPED, "Which broker this is",
-           ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id", "rabbitmq_endpoint"), _identity),
-)  # fmt: skip
-"""What every answer has: dashboards join on it."""
-
-GLOBAL: tuple[Family, ...] = (
-    _protocol("messages_received_total", COUNTER, "Messages received from publishers",
-              lambda node: node.channel.counts.published),
-    _protocol("messages_received_confirm_total", COUNTER, "Messages received from publishers that want confirms",
-              lambda node: node.channel.counts.numbered),
-    _protocol("messages_confirmed_total", COUNTER, "Messages confirmed to publishers",
-              lambda node: node.channel.counts.confirmed),
-    _protocol("messages_routed_total", COUNTER, "Messages that publishers' messages became in queues, one for each",
-              lambda node: sum([counts.published - counts.forwarded for counts in node.by_type.values()])),
-    _protocol("messages_unroutable_dropped_total", COUNTER,
-              "Messages that no queue was found for, and that were dropped",
-              lambda node: node.channel.counts.dropped),
-    _protocol("messages_unroutable_returned_total", COUNTER,
-              "Mandatory messages that no queue was found for, and that went back",
-              lambda node: node.channel.counts.returned),
-    _protocol("publishers", GAUGE, "Channels that have published", lambda node: node.channel.levels.publishers),
-    _protocol("consumers", GAUGE, "Consumers", lambda node: node.channel.levels.consumers),
-    _by_type("messages_delivered_total", "Messages delivered to consumers or got", lambda q: q.delivered),
-    _by_type("messages_delivered_consume_auto_ack_total", "Messages delivered to consumers that need not acknowledge",
-             lambda q: q.delivered_auto),
-    _by_type("messages_delivered_consume_manual_ack_total",
-             "Messages delivered to consumers that have to acknowledge",
-             lambda q: q.delivered - q.delivered_auto - q.got_ack - q.got_auto),
-    _by_type("messages_delivered_get_auto_ack_total", "Messages got with basic.get that need no acknowledgement",
-             lambda q: q.got_auto),
-    _by_type("messages_delivered_get_manual_ack_total",
-             "Messages got with basic.get that have to be acknowledged", lambda q: q.got_ack),
-    _by_type("messages_get_empty_total", "How often basic.get found no message", lambda q: q.get_empty),
-    _by_type("messages_redelivered_total", "Messages delivered or got not for the first time",
-             lambda q: q.redelivered),
-    _by_type("messages_acknowledged_total", "Messages acknowledged by consumers",
-             lambda q: q.acked - q.discarded),
-    *(
-        Family(f"rabbitmq_global_messages_dead_lettered_{reason}_total", COUNTER,
-               f"Messages that went to a dead letter exchange ({reason})",
-               ("queue_type", "dead_letter_strategy"), _dead_letters(reason))
-        for reason in REASONS
-    ),
-    Family("rabbitmq_message_size_bytes", HISTOGRAM, "Octets of the bodies of messages from publishers",
-           ("protocol", "le"), lambda n: _sizes(n.sizes, n.octets, labels_text(("protocol",), (PROTOCOL,)))),
-)  # fmt: skip
-
-CONNECTIONS_OPENED = (
-    _one("rabbitmq_connections_opened_total", COUNTER, "Connections opened", lambda n: n.churn.connections_opened),
-    _one("rabbitmq_connections_closed_total", COUNTER, "Connections closed or lost",
-         lambda n: n.churn.connections_closed),
-    _one("rabbitmq_channels_opened_total", COUNTER, "Channels opened", lambda n: n.churn.channels_opened),
-    _one("rabbitmq_channels_closed_total", COUNTER, "Channels closed", lambda n: n.churn.channels_closed),
-    _one("rabbitmq_queues_declared_total", COUNTER, "Declarations of queues, also of those that existed",
-         lambda n: n.churn.queues_declared),
-    _one("rabbitmq_queues_created_total", COUNTER, "Queues created", lambda n: n.churn.queues_created),
-    _one("rabbitmq_queues_deleted_total", COUNTER, "Queues deleted", lambda n: n.churn.queues_deleted),
-)  # fmt: skip
-
-NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
-    "connection_churn_metrics": CONNECTIONS_OPENED,
-    "node_coarse_metrics": (
-        _one("rabbitmq_process_open_fds", GAUGE, "Open file descriptors", lambda n: n.process.open_files),
-        _one("rabbitmq_process_resident_memory_bytes", GAUGE, "Memory in use, as the memory alarm counts it",
-             lambda n: n.resources.memory_used),
-        _one("rabbitmq_disk_space_available_bytes", GAUGE, "Disk space that can be written",
-             lambda n: n.resources.disk_free),
-    ),
-    "node_metrics": (
-        _one("rabbitmq_process_max_fds", GAUGE, "Limit of open file descriptors", lambda n: n.process.max_files),
-        _one("rabbitmq_resident_memory_limit_bytes", GAUGE, "Memory from which publishers are blocked",
-             lambda n: n.resources.memory_limit),
-        _one("rabbitmq_disk_space_available_limit_bytes", GAUGE, "Disk space below which publishers are blocked",
-             lambda n: n.resources.disk_limit),
-        _one("rabbitmq_erlang_uptime_seconds", GAUGE, "Time since the start", lambda n: round(n.uptime, 3)),
-    ),
-    "node_persister_metrics": (
-        _one("rabbitmq_io_write_ops_total", COUNTER, "Commits", lambda n: n.storage.commits),
-        _one("rabbitmq_io_write_bytes_total", COUNTER, "Octets in them", lambda n: n.storage.octets),
-        _one("rabbitmq_io_sync_ops_total", COUNTER, "Flushes to the disk", lambda n: n.storage.flushes),
-        _one("rabbitmq_msg_store_write_total", COUNTER, "Copies of messages written",
-             lambda n: n.storage.written + n.storage.paged),
-    ),
-    "auth_attempt_metrics": (
-        _one("rabbitmq_auth_attempts_total", COUNTER, "Logins tried",
-             lambda n: n.churn.auth_succeeded + n.churn.auth_failed),
-        _one("rabbitmq_auth_attempts_succeeded_total", COUNTER, "Logins", lambda n: n.churn.auth_succeeded),
-        _one("rabbitmq_auth_attempts_failed_total", COUNTER, "Logins refused", lambda n: n.churn.auth_failed),
-    ),
-}  # fmt: skip
-"""By the name that `/metrics/detailed?family=` has for them."""
-
-TOTALS: tuple[Family, ...] = (
-    _one("rabbitmq_connections", GAUGE, "Connections open", lambda n: n.connections),
-    _one("rabbitmq_channels", GAUGE, "Channels open", lambda n: n.channels),
-    _one("rabbitmq_consumers", GAUGE, "Consumers", lambda n: n.channel.levels.consumers),
-    _one("rabbitmq_queues", GAUGE, "Queues", lambda n: n.queues),
-    _one("rabbitmq_alarms_memory_used_watermark", UNTYPED, "1 while publishers are blocked for want of memory",
-         lambda n: int(n.resources.memory_alarm)),
-    _one("rabbitmq_alarms_free_disk_space_watermark", UNTYPED, "1 while publishers are blocked for want of disk space",
-         lambda n: int(n.resources.disk_alarm)),
-    _one("rabbitmq_alarms_file_descriptor_limit", UNTYPED, "1 while connections are refused for want of descriptors",
-         lambda n: int(n.resources.files_alarm)),
-)  # fmt: skip
-
-EXCHANGES: tuple[Family, ...] = (
-    _one("rabbitmq_exchange_messages_published_total", COUNTER, "Messages published to exchanges",
-         lambda n: n.channel.counts.published),
-    _one("rabbitmq_exchange_messages_confirmed_total", COUNTER, "Messages published to exchanges and confirmed",
-         lambda n: n.channel.counts.confirmed),
-    _one("rabbitmq_exchange_messages_unroutable_returned_total", COUNTER,
-         "Mandatory messages that no queue was found for, and that went back", lambda n: n.channel.counts.returned),
-    _one("rabbitmq_exchange_messages_unroutable_dropped_total", COUNTER,
-         "Messages that no queue was found for, and that were dropped", lambda n: n.channel.counts.dropped),
-)  # fmt: skip
-"""All exchanges as one, those that are deleted as well; where exchanges are not told apart."""
-
-OWN: tuple[Family, ...] = (
-    Family("leveret_build_info", GAUGE, "The version", ("version",),
-           lambda _: [("", labels_text(("version",), (__version__,)), 1)]),
-    _by_label("leveret_queue_messages", GAUGE, "Ready messages by where they are", "state", _states),
-    _by_label("leveret_queue_state_transitions_total", COUNTER,
-              "Messages that were paged out or read back (limit_ram_acks: bodies of unacknowledged ones)", "transition",
-              lambda n: {each: n.queue.transitions.get(each, 0) for each in TRANSITIONS}),
-    Family("leveret_confirm_latency_seconds", HISTOGRAM,
-           "Time from a publish to its confirm, of a sample, by confirm mode", ("mode", "le"), _confirms),
-    _one("leveret_confirm_promises_open", GAUGE, "Publishes whose confirms wait for consumers",
-         lambda n: n.queue.levels.promises),
-    _one("leveret_confirm_light_rejects_total", COUNTER,
-         "Messages that came back though nothing was kept of them, so that their publishers were told to send them "
-         "again", lambda n: n.queue.counts.lost),
-    _one("leveret_confirms_nacked_total", COUNTER, "Messages published and nacked",
-         lambda n: n.channel.counts.nacked),
-    Family("leveret_commit_seconds", HISTOGRAM, "Time that commits take", ("le",), lambda n: _latency(n.commit)),
-    Family("leveret_commit_size_bytes", HISTOGRAM, "Octets of commits", ("le",),
-           lambda n: _sizes(n.storage.sizes, n.storage.octets)),
-    _by_label("leveret_commit_messages_total", COUNTER,
-              "Copies of messages written (paged: transient ones), and those settled before they had to be", "kind",
-              lambda n: {"durable": n.storage.written, "paged": n.storage.paged, "early": n.storage.early}),
-    _one("leveret_commit_waiting_bytes", GAUGE, "Octets that wait to be written", lambda n: n.storage.waiting),
-    Family("leveret_event_loop_lag_seconds", HISTOGRAM, "How late the event loop came to look at its clock", ("le",),
-           lambda n: _latency(n.loop_lag)),
-    _by_label("leveret_publishers_paused", GAUGE,
-              "Publishers that are made to wait: for an alarm, for the disk, or now and then for a queue", "reason",
-              lambda n: {"alarm": n.held.alarm, "disk": n.held.disk, "queue": n.held.queue}),
-    _by_label("leveret_publisher_pauses_total", COUNTER, "How often one was made to wait", "reason",
-              lambda n: {"disk": n.held.pauses_disk, "queue": n.held.pauses_queue}),
-    _one("leveret_delayed_messages", GAUGE, "Messages that wait in exchanges that delay", lambda n: n.delayed),
-    _by_label("leveret_cpu_seconds_total", COUNTER, "Processor time", "mode",
-              lambda n: {"user": n.process.user_seconds, "system": n.process.system_seconds}),
-)  # fmt: skip

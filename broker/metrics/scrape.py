@@ -7,8 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGE_LABELS, EXCHANGES, QUEUES, Group
-from broker.metrics.node import (
+from broker.metrics.columns import (
+    CHANNELS,
+    CONNECTIONS,
+    EXCHANGE_LABELS,
+    EXCHANGES,
+    QUEUES,
+    TYPED_EXCHANGE_LABELS,
+    Group,
+)
+from broker.metrics.families import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,
@@ -16,18 +24,18 @@ from broker.metrics.node import (
     OWN,
     TOTALS,
     Family,
-    Identity,
-    Node,
-    Process,
 )
-from broker.metrics.text import GAUGE, Column, columns, family, labels_text, sums
-from broker.metrics.walk import Asked, Measured, Walk
+from broker.metrics.node import Identity, Node, Process
+from broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
+from broker.metrics.walk import Asked, Measured, Rows, Walk
 from broker.queue import Queue
 from broker.vhost import VHost
 from exchanges.base import Exchange
 
 PATTERN_OCTETS = 512
 """The longest pattern of names of queues that may be asked for."""
+PATTERN_MEMORY = 16_384
+"""Octets that a compiled pattern may take: how long it looks at a name is bounded by that."""
 RABBITMQ, DETAILED = "rabbitmq_", "rabbitmq_detailed_"
 T = TypeVar("T")
 
@@ -46,6 +54,7 @@ def pattern(text: str) -> Callable[[bytes], object]:
     options = re2.Options()
     options.log_errors = False
     options.encoding = re2.Options.Encoding.LATIN1
+    options.max_mem = PATTERN_MEMORY
     try:
         search: Callable[[bytes], object] = re2.compile(octets, options).search
     except re2.error as error:
@@ -95,15 +104,16 @@ class Scraper:
         yield from _of_node(node, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
         yield from _queue_info(RABBITMQ, walk.shown_queues)
         for queues in QUEUES:
-            yield from columns(queues.prefix, queues.columns, walk.queue_rows)
+            yield from columns(queues.prefix, queues.columns, walk.queue_rows[queues.labels])
         for channels in CHANNELS:
-            yield from columns(channels.prefix, channels.columns, walk.channel_rows)
+            yield from columns(channels.prefix, channels.columns, walk.channel_rows[channels.labels])
         for connections in CONNECTIONS:
-            yield from columns(connections.prefix, connections.columns, walk.connection_rows)
-        rows = _exchange_rows(self._broker.vhosts.values())
+            yield from columns(
+                connections.prefix, connections.columns, walk.connection_rows[connections.labels]
+            )
         for exchanges in EXCHANGES:
             if exchanges.always:
-                yield from columns(exchanges.prefix, exchanges.columns, rows)
+                yield from _of_exchanges(exchanges, exchanges.prefix, self._broker.vhosts.values())
 
     def detailed(self, asked: Asked, process: Process) -> Iterator[str]:  # noqa: C901 - one kind after the other
         """What was asked for, with a series for each object; names begin with `rabbitmq_detailed_`."""
@@ -115,19 +125,25 @@ class Scraper:
             yield from walk.queues()
             yield from _queue_info(DETAILED, walk.shown_queues)
             for queues in chosen:
-                yield from columns(_detailed(queues.prefix), queues.columns, walk.queue_rows)
+                yield from columns(_detailed(queues.prefix), queues.columns, walk.queue_rows[queues.labels])
         if chosen_channels := _chosen(CHANNELS, names):
             yield from walk.channels()
             for channels in chosen_channels:
-                yield from columns(_detailed(channels.prefix), channels.columns, walk.channel_rows)
+                yield from columns(
+                    _detailed(channels.prefix), channels.columns, walk.channel_rows[channels.labels]
+                )
         if chosen_connections := _chosen(CONNECTIONS, names):
             yield from walk.connections()
             for connections in chosen_connections:
-                yield from columns(_detailed(connections.prefix), connections.columns, walk.connection_rows)
+                yield from columns(
+                    _detailed(connections.prefix),
+                    connections.columns,
+                    walk.connection_rows[connections.labels],
+                )
         vhosts = asked.vhosts_of(self._broker)
         for exchanges in _chosen(EXCHANGES, names):
             prefix = _detailed(exchanges.prefix) if exchanges.always else exchanges.prefix
-            yield from columns(prefix, exchanges.columns, _exchange_rows(vhosts))
+            yield from _of_exchanges(exchanges, prefix, vhosts)
         if "vhost_status" in names:
             status = [("", labels_text(("vhost",), (vhost.name,)), 1) for vhost in vhosts]
             yield family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host", status)
@@ -159,9 +175,17 @@ def _queue_info(prefix: str, queues: Sequence[tuple[str, Queue]]) -> Iterator[st
     return columns(prefix, (Column("queue_info", GAUGE, text, lambda _: 1),), queues)
 
 
-def _exchange_rows(vhosts: Iterable[VHost]) -> list[tuple[str, Exchange]]:
-    return [
-        (labels_text(EXCHANGE_LABELS, (vhost.name, exchange.name)), exchange)
-        for vhost in vhosts
-        for exchange in vhost.router.exchanges.values()
-    ]
+def _of_exchanges(group: Group[Exchange], prefix: str, vhosts: Iterable[VHost]) -> Iterator[str]:
+    """A group for all exchanges, or for those only that clients may name, as RabbitMQ has it for what has a type."""
+    names_type = group.labels == TYPED_EXCHANGE_LABELS
+    shown = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.router.exchanges.values()]
+    rows: Rows[Exchange] = []
+    for at in range(0, len(shown), LINES):
+        yield ""
+        for vhost, exchange in shown[at : at + LINES]:
+            if names_type and not exchange.internal and exchange.name:
+                names = vhost, exchange.name, exchange.type
+                rows.append((labels_text(TYPED_EXCHANGE_LABELS, names), exchange))
+            elif not names_type:
+                rows.append((labels_text(EXCHANGE_LABELS, (vhost, exchange.name)), exchange))
+    yield from columns(prefix, group.columns, rows)

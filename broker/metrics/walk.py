@@ -14,8 +14,15 @@ from broker.channel import Channel
 from broker.clients import Clients
 from broker.connection import Connection
 from broker.histogram import Histogram, Latency
-from broker.metrics.columns import CHANNEL_LABELS, CONNECTION_LABELS, QUEUE_LABELS
-from broker.metrics.node import Churn, Held, Identity, Node, Process, Resources, Storage, queue_type_label
+from broker.metrics.columns import (
+    CHANNEL_LABELS,
+    CONNECTION_LABELS,
+    QUEUE_LABELS,
+    TARGET_LABELS,
+    VHOST_CHANNEL_LABELS,
+)
+from broker.metrics.families import queue_type_label
+from broker.metrics.node import Churn, Held, Identity, Node, Process, Resources, Storage
 from broker.metrics.rows import (
     ChannelLevels,
     ChannelRow,
@@ -39,7 +46,11 @@ from storage.journal import Journal
 
 STEP = 100
 """Queues, channels or connections that are looked at in one step."""
+NAMES = 10
+"""Names that are compared with a pattern in one step: the worst pattern takes a millisecond for each."""
 T = TypeVar("T")
+Rows = list[tuple[str, T]]
+"""Labels as they are written, and what they belong to."""
 
 
 class Commits(Protocol):
@@ -85,6 +96,10 @@ class Measured(Protocol):
     @property
     def waiting_for_disk(self) -> int:
         """Publishers that are not read because of what waits for the disk."""
+
+    @property
+    def most_sockets(self) -> int:
+        """How many clients file descriptors suffice for."""
 
     @property
     def out_of_files(self) -> bool:
@@ -147,10 +162,14 @@ class Walk:
         self._connections = list(broker.clients.connections)
         self._channels = [channel for each in self._connections for channel in each.channels.values()]
         self._paced = 0
-        self.shown_queues: list[tuple[str, Queue]] = []
-        self.queue_rows: list[tuple[str, QueueRow]] = []
-        self.channel_rows: list[tuple[str, ChannelRow]] = []
-        self.connection_rows: list[tuple[str, ConnectionRow]] = []
+        self.shown_queues: Rows[Queue] = []
+        self.queue_rows: dict[tuple[str, ...], Rows[QueueRow]] = {QUEUE_LABELS: [], TARGET_LABELS: []}
+        """By the labels that they have in a group of columns; those below as well."""
+        self.channel_rows: dict[tuple[str, ...], Rows[ChannelRow]] = {
+            CHANNEL_LABELS: [],
+            VHOST_CHANNEL_LABELS: [],
+        }
+        self.connection_rows: dict[tuple[str, ...], Rows[ConnectionRow]] = {CONNECTION_LABELS: []}
 
     def everything(self) -> Iterator[str]:
         """Look at all, in steps."""
@@ -162,23 +181,31 @@ class Walk:
     def queues(self) -> Iterator[str]:
         """Look at the queues that are asked for; those of direct reply-to are counted, and not shown."""
         matches = self._asked.queue
+        if matches is not None:
+            found = []
+            for queues in _steps(self._queues, NAMES):
+                found += [each for each in queues if matches(each.name.encode("utf-8", "surrogateescape"))]
+                yield ""
+            self._queues = found
         for queues in _steps(self._queues):
-            if matches is not None:
-                queues = [each for each in queues if matches(each.name.encode("utf-8", "surrogateescape"))]  # noqa: PLW2901
             rows = self._count(queues)
             if self._keeps_rows:
-                for queue, row in zip(queues, rows, strict=True):
-                    if not queue.deleted:
-                        labels = labels_text(QUEUE_LABELS, (queue.vhost, queue.name))
-                        kind = labels_text(
-                            ("queue_type", "membership"), (queue_type_label(queue.type), "leader")
-                        )
-                        self.shown_queues.append((f"{labels},{kind}", queue))
-                        self.queue_rows.append((labels, row))
+                self._keep(queues, rows)
             yield ""
         for queues in _steps(self._replies):
             self._count(queues)
             yield ""
+
+    def _keep(self, queues: Sequence[Queue], rows: Sequence[QueueRow]) -> None:
+        """Have rows shown, but for queues that were deleted meanwhile."""
+        for queue, row in zip(queues, rows, strict=True):
+            if not queue.deleted:
+                names = queue.vhost, queue.name
+                labels = labels_text(QUEUE_LABELS, names)
+                kind = labels_text(("queue_type", "membership"), (queue_type_label(queue.type), "leader"))
+                self.shown_queues.append((f"{labels},{kind}", queue))
+                self.queue_rows[QUEUE_LABELS].append((labels, row))
+                self.queue_rows[TARGET_LABELS].append((labels_text(TARGET_LABELS, names), row))
 
     def _count(self, queues: Sequence[Queue]) -> list[QueueRow]:
         """Add queues to the sums; returns their rows."""
@@ -196,7 +223,14 @@ class Walk:
             rows = [channel_row(channel) for channel in channels]
             self.channel = all_channels([self.channel, *rows])
             if self._keeps_rows:
-                self.channel_rows += zip(map(_channel_labels, channels), rows, strict=True)
+                names = [_channel_name(each) for each in channels]
+                labels = [labels_text(CHANNEL_LABELS, (name,)) for name in names]
+                self.channel_rows[CHANNEL_LABELS] += zip(labels, rows, strict=True)
+                labels = [
+                    labels_text(VHOST_CHANNEL_LABELS, (name, channel.vhost.name))
+                    for name, channel in zip(names, channels, strict=True)
+                ]
+                self.channel_rows[VHOST_CHANNEL_LABELS] += zip(labels, rows, strict=True)
             yield ""
 
     def connections(self) -> Iterator[str]:
@@ -211,7 +245,7 @@ class Walk:
             self._paced += states.count("flow")
             if self._keeps_rows:
                 labels = [labels_text(CONNECTION_LABELS, (each.name,)) for each in connections]
-                self.connection_rows += zip(labels, rows, strict=True)
+                self.connection_rows[CONNECTION_LABELS] += zip(labels, rows, strict=True)
             yield ""
 
     def node(self, identity: Identity, endpoint: str, process: Process) -> Node:
@@ -235,6 +269,7 @@ class Walk:
                 pauses_queue=totals.pauses_queue,
             ),
             connections=len(broker.clients.connections),
+            most_sockets=broker.most_sockets,
             queues=sum([len(vhost.queues) for vhost in broker.vhosts.values()]),
             delayed=sum([line.count for vhost in broker.vhosts.values() for line in vhost.delay_lines()]),
             channel=self.channel,
@@ -293,10 +328,10 @@ def _storage(disk: MeasuredDisk) -> Storage:
     )
 
 
-def _steps(things: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (things[at : at + STEP] for at in range(0, len(things), STEP))
+def _steps(things: Sequence[T], size: int = STEP) -> Iterator[Sequence[T]]:
+    return (things[at : at + size] for at in range(0, len(things), size))
 
 
-def _channel_labels(channel: Channel) -> str:
+def _channel_name(channel: Channel) -> str:
     host: Any = channel.host
-    return labels_text(CHANNEL_LABELS, (f"{host.name} ({channel.number})",))
+    return f"{host.name} ({channel.number})"

@@ -1,16 +1,18 @@
 """The HTTP listener: what it answers to whom, and that answering holds up nobody."""
 
 import asyncio
+import contextlib
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from fakes import Client, Node
+from fakes import Client, Node, queue_declare
 from grafana.exposition import Scraped
 from running import Running, command, environment
 
@@ -18,8 +20,9 @@ from broker import http
 from broker.http import STALL_SECONDS, Monitor, cluster_id
 from broker.metrics.node import Identity
 from broker.metrics.text import CONTENT_TYPE
-from broker.server import TICK_SECONDS
+from broker.server import RESERVED_FILES, TICK_SECONDS
 
+SOON = 10.0
 WATCHED = ("--set", "prometheus.enabled=true")
 
 
@@ -147,11 +150,120 @@ async def test_health(node, ask):
     assert (503, True) == (status, "the broker is starting" in text)
 
 
+async def test_alarms_are_no_reason_to_stay_away(node, ask):
+    """Publishers are blocked, and consumers are needed."""
+    node.set_alarm("low on memory")
+    node.watch.memory.raised = True
+
+    assert 200 == (await ask("/readyz"))[0] == (await ask("/healthz"))[0]
+    assert 1 == Scraped([(await ask("/metrics"))[1]]).value("rabbitmq_alarms_memory_used_watermark")
+
+
+async def test_nobody_is_sent_where_no_file_descriptors_are_left(node, ask):
+    """New connections would be refused; those that are there are served, and metrics are told."""
+    node._file_limit = 0
+    status, text, _ = await ask("/readyz")
+
+    assert (503, True) == (status, "no file descriptors" in text)
+    assert 200 == (await ask("/healthz"))[0]
+    assert 1 == Scraped([(await ask("/metrics"))[1]]).value("rabbitmq_alarms_file_descriptor_limit")
+
+
 async def test_scrapes_at_once_are_few(ask, monkeypatch):
     """Whoever comes while as many as may be are under way is told to come later."""
     monkeypatch.setattr(http, "SCRAPES", 0)
 
     assert (503, "too many scrapes at once") == (await ask("/metrics"))[:2]
+
+
+# -- who means harm ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        f"GET /metrics/detailed?family={'a' * 100_000} HTTP/1.1",
+        f"GET /metrics/detailed?{'&'.join(['family=a'] * 900)} HTTP/1.1",
+        f"GET /{'../' * 1000} HTTP/1.1",
+        "GET /metrics/detailed?vhost=%00%ff&queue=%ff%00 HTTP/1.1",
+        "\x00\xff" * 5000,
+        "PRI * HTTP/2.0",
+        "GET /metrics HTTP/9.9",
+    ],
+)
+async def test_requests_that_nobody_sends(monitor, ask, caplog, request_line):
+    """Are answered or cut, and the next one is answered as ever; nothing is said about it in the log."""
+    reader, writer = await asyncio.open_connection(*monitor.address)
+    with contextlib.suppress(ConnectionError):
+        writer.write(request_line.encode("latin-1") + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write_eof()
+        answer = await asyncio.wait_for(reader.read(), SOON)
+        assert answer[:9] in {b"HTTP/1.1 ", b"HTTP/1.0 ", b""}
+    writer.close()
+
+    assert 200 == (await ask("/metrics"))[0]
+    assert [] == caplog.records
+
+
+async def test_many_connections_leave_descriptors_for_clients(monitor, ask):
+    """Whoever opens one after the other, and asks nothing, loses the oldest ones; others are answered meanwhile."""
+    opened = [await asyncio.open_connection(*monitor.address) for _ in range(3 * http.CONNECTIONS)]
+    for _, writer in opened:
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"GET /metrics HT")
+
+    assert 200 == (await ask("/metrics"))[0]
+    assert http.CONNECTIONS + http.BACKLOG < RESERVED_FILES
+    for reader, _ in opened[: len(opened) - http.CONNECTIONS]:
+        with contextlib.suppress(ConnectionError):
+            assert b"" == await asyncio.wait_for(reader.read(), SOON)
+    assert len(monitor._runner.server.connections) <= http.CONNECTIONS
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_a_hundred_scrapes_at_once(node, monitor, ask):
+    """Some are answered, others told to come later or cut, and afterwards everything is as before."""
+    client = Client(node)
+    for number in range(300):
+        client.declare(f"q{number}")
+
+    async def one() -> int:
+        try:
+            return (await ask("/metrics/per-object"))[0]
+        except aiohttp.ClientError:
+            return 0
+
+    found = Counter(await asyncio.gather(*[one() for _ in range(100)]))
+
+    assert found[200] >= 1
+    assert {0, 200, 503} >= set(found)
+    assert (200, 0) == ((await ask("/metrics"))[0], monitor._scrapes)
+
+
+async def test_who_does_not_read_is_cut(node, monitor, ask, monkeypatch, caplog):
+    """A scrape that is asked for and not taken holds one place for a while, and no longer."""
+    monkeypatch.setattr(http, "SCRAPES", 1)
+    monkeypatch.setattr(http, "SCRAPE_SECONDS", 0.3)
+    client = Client(node)
+    for number in range(3000):
+        client.send(queue_declare(f"queue-with-a-long-name-{number}"))
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(slow, monitor.address)
+        await loop.sock_sendall(slow, b"GET /metrics/per-object HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(SOON):
+            while not monitor._scrapes:
+                await asyncio.sleep(0)
+            assert (503, "too many scrapes at once") == (await ask("/metrics"))[:2]
+            while (await ask("/metrics"))[0] != 200:
+                await asyncio.sleep(0.01)
+
+    assert ["a scrape of /metrics/per-object took longer than 0 s and was given up"] == [
+        record.getMessage() for record in caplog.records
+    ]
 
 
 async def test_others_run_between_two_pieces(node, ask):

@@ -95,7 +95,15 @@ WORK = ChannelCounts(
     acked=1,
 )
 QUEUE_WORK = QueueCounts(
-    published=3, delivered=4, got_ack=1, got_auto=1, get_empty=1, redelivered=1, acked=2, discarded=1
+    published=3,
+    delivered=4,
+    got_ack=1,
+    got_auto=1,
+    get_empty=1,
+    redelivered=1,
+    acked=2,
+    discarded=1,
+    rejected=1,
 )
 
 

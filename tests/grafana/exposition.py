@@ -12,20 +12,24 @@ Labels = tuple[tuple[str, str], ...]
 class Scraped:
     """One answer; raises AssertionError for a family or a series that comes twice.
 
+    Args:
+        pieces: its text.
+        others: whether somebody else made it, who may have families without a series.
+
     Attributes:
         families: by name, without `_total`.
         samples: values by name and labels.
 
     """
 
-    def __init__(self, pieces: Iterable[str]) -> None:
+    def __init__(self, pieces: Iterable[str], *, others: bool = False) -> None:
         self.text = "".join(pieces)
         names = [line.split()[2] for line in self.text.splitlines() if line.startswith("# TYPE ")]
         assert [] == [name for name, count in Counter(names).items() if count > 1]
         self.families: dict[str, Metric] = {}
         self.samples: dict[tuple[str, Labels], float] = {}
         for family in text_string_to_metric_families(self.text):
-            assert family.samples, family.name
+            assert family.samples or others, family.name
             self.families[family.name] = family
             for sample in family.samples:
                 key = sample.name, tuple(sorted(sample.labels.items()))

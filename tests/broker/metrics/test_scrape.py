@@ -15,12 +15,13 @@ from hypothesis import given, settings, strategies as st
 from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
 from broker.cli import GC_THRESHOLDS
 from broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
-from broker.metrics.node import NODE_GROUPS, SIZE_LABELS, Identity, Process
+from broker.metrics.families import NODE_GROUPS, SIZE_LABELS
+from broker.metrics.node import Identity, Process
 from broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
 from broker.metrics.walk import Asked
 
 IDENTITY = Identity("rabbit@here", "c", "id")
-PROCESS = Process(20, 1024, 1.5, 0.5)
+PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)
 LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
 READY = re.compile(r"rabbitmq_(detailed_)?queue_messages_ready[ {]")
 MOST_SECONDS = 0.02
@@ -198,7 +199,9 @@ def test_the_same_is_told_of_each_object(node):
     assert 2 == single.value("rabbitmq_queue_messages_unacked", vhost="/", queue="q")
     assert 0 == single.value("rabbitmq_queue_messages_unacked", vhost="/", queue='an "odd" \\ name')
     channel = "127.0.0.1:50000 -> 127.0.0.1:5672 (1)"
-    assert 2 == single.value("rabbitmq_channel_messages_delivered_ack_total", channel=channel)
+    assert 2 == single.value("rabbitmq_channel_messages_delivered_ack_total", channel=channel, vhost="/")
+    assert 2 == single.value("rabbitmq_channel_messages_unacked", channel=channel)
+    assert 2 == single.value("rabbitmq_queue_messages_published_total", queue_vhost="/", queue="q")
     assert 2 == single.value("rabbitmq_exchange_messages_published_total", vhost="/", exchange="")
     info = {"vhost": "/", "queue": "q", "queue_type": "rabbit_classic_queue", "membership": "leader"}
     assert 1 == single.value("rabbitmq_queue_info", **info)
@@ -263,6 +266,24 @@ def test_patterns_that_cannot_be_used(text):
     """Are refused, those as well that could take for ever."""
     with pytest.raises(UnusablePatternError, match="regex"):
         pattern(text)
+
+
+@pytest.mark.parametrize(
+    "text", [r"x.{240}z", r"x[xy]{60}z", r"(x.{99}y|.{99}x){2}z", r"(.{0,9}){19}z", r"(x+x+)+y"]
+)
+def test_no_pattern_takes_long(node, text):
+    """Names and a pattern that are made to take time do not make a step of an answer long; or it is refused."""
+    client = Client(node)
+    for number in range(200):
+        name = "".join("xy"[(number * at * at // 7) % 2] for at in range(1, 251)) + str(number)
+        client.send(make(Queue.Declare, 0, name, False, False, False, False, True, {}))
+    try:
+        asked = Asked(frozenset({"queue_coarse_metrics"}), queue=pattern(text))
+    except UnusablePatternError:
+        return
+    pieces = scraper(node).detailed(asked, PROCESS)
+
+    assert longest_step(pieces)[0] < MOST_SECONDS
 
 
 def test_churn_survives_a_vhost(node):
@@ -367,6 +388,18 @@ def test_held_publishers(node):
 # -- while it is made ------------------------------------------------------------------------------------------------
 
 
+def longest_step(pieces: Iterator[str]) -> tuple[float, list[str]]:
+    """Processor time, in seconds, of the longest step of an answer, and the answer."""
+    longest, made = 0.0, []
+    while True:
+        began = time.thread_time()
+        piece = next(pieces, None)
+        longest = max(longest, time.thread_time() - began)
+        if piece is None:
+            return longest, made
+        made.append(piece)
+
+
 def stepwise(pieces: Iterator[str], between) -> Scraped:
     """An answer, with something happening between its pieces."""
     made = []
@@ -424,6 +457,21 @@ def collecting_as_the_broker_does() -> Iterator[None]:
     gc.unfreeze()
 
 
+def test_a_long_step_is_noticed():
+    """What is measured is each step, not their sum, nor the time in which others run."""
+
+    def pieces() -> Iterator[str]:
+        yield "short"
+        until = time.thread_time() + MOST_SECONDS
+        while time.thread_time() < until:
+            pass
+        yield "long"
+
+    longest, made = longest_step(pieces())
+
+    assert (["short", "long"], True) == (made, MOST_SECONDS <= longest < 2 * MOST_SECONDS)
+
+
 @pytest.mark.parametrize("way", ["aggregated", "per_object", "detailed"])
 def test_ten_thousand_queues_stall_nobody(way, collecting_as_the_broker_does):
     """Every step of an answer is short, whatever there is to look at."""
@@ -438,14 +486,8 @@ def test_ten_thousand_queues_stall_nobody(way, collecting_as_the_broker_does):
     groups = frozenset({"queue_coarse_metrics", "queue_metrics", "queue_delivery_metrics", "queue_states"})
     asked = Asked(groups, queue=pattern("queue"))
     pieces = maker.detailed(asked, PROCESS) if way == "detailed" else getattr(maker, way)(PROCESS)
-    longest, made = 0.0, []
-    while True:
-        began = time.thread_time()
-        piece = next(pieces, None)
-        longest = max(longest, time.thread_time() - began)
-        if piece is None:
-            break
-        made.append(piece)
+
+    longest, made = longest_step(pieces)
 
     assert longest < MOST_SECONDS
     text = "".join(made)

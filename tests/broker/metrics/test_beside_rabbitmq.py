@@ -1,0 +1,169 @@
+"""Metrics beside those of a real RabbitMQ after the same work: names, types, labels and values.
+
+What may be different is written down in `broker.metrics.differences`; a difference that is not there fails here, and
+so does one there that is none.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import pytest
+from conformance.brokers import rabbitmq_server
+from grafana.beside import LEFT, OVERVIEW, SINGLE, Told, plain, told_by_ours, told_by_rabbitmq
+
+from broker.metrics.differences import ABSENT, LABELS, LATER, VALUES, Difference
+
+pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
+MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connection_channels")
+"""What is the same in both for each channel or connection, whatever it is called."""
+
+
+@pytest.fixture(scope="module")
+def ours() -> Told:
+    return told_by_ours()
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Told:
+    return told_by_rabbitmq()
+
+
+def told_names(told: Told) -> set[str]:
+    """What is in the sums."""
+    return {name for name, _ in told.after[OVERVIEW].samples}
+
+
+def covered(name: str, differences: Iterable[Difference]) -> bool:
+    """Whether something is written down about a metric."""
+    return any(each.covers(name) for each in differences)
+
+
+def families(told: Told) -> dict[str, str]:
+    """Types by name of family."""
+    return {
+        plain(name): each.type for answer in told.after.values() for name, each in answer.families.items()
+    }
+
+
+def label_names(told: Told) -> dict[tuple[str, str], set[tuple[str, ...]]]:
+    """Which labels series have, by path and name."""
+    found = defaultdict(set)
+    for path, name, labels in told.samples():
+        found[path, name].add(tuple(sorted(labels)))
+    return found
+
+
+def by_channel(told: Told) -> dict[str, Counter[float]]:
+    """How many channels, or connections, have which value that is not 0, by metric; all their series as one."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for (name, labels), value in told.after[SINGLE].samples.items():
+        if "channel" in dict(labels) and name.startswith(MEASURED):
+            sums[name, dict(labels)["channel"]] += value
+    found: dict[str, Counter[float]] = defaultdict(Counter)
+    for (name, _), value in sums.items():
+        found[name].update([value] if value else [])
+    return found
+
+
+def test_every_name_of_rabbitmq_is_ours_or_explained(ours, theirs):
+    """There is a reason for each metric that we have not, and no reason for one that we have or that nobody has."""
+    absent = {name for _, name, _ in theirs.samples()} - {name for _, name, _ in ours.samples()}
+
+    assert set() == {name for name in absent if not covered(name, ABSENT)}
+    for difference in ABSENT:
+        for pattern in difference.names:
+            assert any(fnmatchcase(name, pattern) for name in absent), pattern
+
+
+def test_what_rabbitmq_lacks_is_in_later_ones(ours, theirs):
+    """Nothing has a name of RabbitMQ's that it does not have, but for what is listed as that of later releases."""
+    own = ("leveret_", "python_")
+    new = {name for _, name, _ in ours.samples() if not name.startswith(own)}
+    new -= {name for _, name, _ in theirs.samples()}
+    used = {pattern for pattern in LATER for name in new if fnmatchcase(name, pattern)}
+
+    assert set() == {name for name in new if not any(fnmatchcase(name, pattern) for pattern in LATER)}
+    assert set(LATER) == used
+
+
+def test_types_are_equal(ours, theirs):
+    """What has the same name is of the same type."""
+    here, there = families(ours), families(theirs)
+    both = here.keys() & there.keys()
+
+    assert len(both) > 90
+    assert {name: there[name] for name in both} == {name: here[name] for name in both}
+
+
+def test_labels_are_equal_or_explained(ours, theirs):
+    """What has the same name has the same labels at the same place; where it has fewer or more a reason is given."""
+    here, there = label_names(ours), label_names(theirs)
+    different = set()
+    for place in here.keys() & there.keys():
+        if here[place] != there[place]:
+            _, name = place
+            different.add(name)
+            ((mine,), (other,)) = here[place], there[place]
+            assert set(mine) < set(other) or name.endswith("_info"), place
+
+    assert {name for name in different if not covered(name, LABELS)} == set()
+    assert all(any(each.covers(name) for name in different) for each in LABELS)
+
+
+def test_groups_have_the_same_metrics(ours, theirs):
+    """Wherever RabbitMQ tells something that we tell, too, we tell it there as well."""
+    here, there = label_names(ours), label_names(theirs)
+    known = {name for _, name in here}
+
+    missing = {place for place in there.keys() - here.keys() if place[1] in known}
+
+    assert {(OVERVIEW, "rabbitmq_queue_consumer_utilisation")} == missing
+
+
+def test_the_day_changes_the_same_sums(ours, theirs):
+    """After the same work the sums have changed by as much, but where a reason is given."""
+    here, there = (told.after[OVERVIEW].changed(told.before) for told in (ours, theirs))
+    both = {name for name in told_names(ours) & told_names(theirs) if not covered(name, VALUES)}
+    moved = {name: there[name] for name in both if name in there}
+
+    assert moved == {name: here[name] for name in both if name in here}
+    assert len(moved) > 40
+
+
+def test_the_day_leaves_the_same_queues(ours, theirs):
+    """Every series of every queue has the same value, but where a reason is given."""
+    here, there = (
+        {
+            (name, labels): value
+            for (name, labels), value in told.after[SINGLE].samples.items()
+            if {"vhost", "queue"} == dict(labels).keys() and not covered(name, VALUES)
+        }
+        for told in (ours, theirs)
+    )
+    both = here.keys() & there.keys()
+
+    assert {name for name, _ in both} >= {"rabbitmq_queue_messages_ready", "rabbitmq_queue_consumers"}
+    assert {place: there[place] for place in both} == {place: here[place] for place in both}
+    assert set(LEFT) <= {dict(labels)["queue"] for _, labels in both}
+
+
+def test_the_day_leaves_the_same_channels_and_connections(ours, theirs):
+    """Whatever a channel is called, there is one with these values on the other side."""
+    here, there = by_channel(ours), by_channel(theirs)
+    names = here.keys() & there.keys() - {
+        "rabbitmq_channel_messages_published_total"
+    }  # a transaction's is not there
+
+    assert {name: there[name] for name in names} == {name: here[name] for name in names}
+    assert names >= {"rabbitmq_channel_messages_unacked", "rabbitmq_channel_messages_confirmed_total"}
+
+
+def test_each_value_that_is_explained_is_there(ours, theirs):
+    """No reason is given for what nobody has."""
+    both = told_names(ours) & told_names(theirs)
+    both |= {name for _, name, _ in ours.samples()} & {name for _, name, _ in theirs.samples()}
+
+    for difference in VALUES:
+        for pattern in difference.names:
+            assert any(fnmatchcase(name, pattern) for name in both), pattern
