@@ -59,8 +59,8 @@ class Sink:
         """Nothing to close."""
 
 
-def new_server():
-    """A server whose loop never runs, with a disk if this revision has one."""
+def new_server(*, measured: bool = False):
+    """A server whose loop never runs, with a disk if this revision has one, measured as for an export if it can be."""
 
     try:
         from broker.disk import Disk  # noqa: PLC0415 - earlier revisions have none
@@ -74,6 +74,13 @@ def new_server():
         disk.environment.close()
         server.directory = directory  # goes with it
     server.now = lambda: NOW
+    if measured:
+        try:
+            from broker.meters import Events  # noqa: PLC0415 - the same
+        except ImportError:
+            pass
+        else:
+            server.turn.events = Events()
     return server
 
 
@@ -100,6 +107,9 @@ def finish(server) -> None:
     outboxes, server.turn.outboxes = server.turn.outboxes, []
     for outbox in outboxes:
         outbox.flush()
+    latencies = getattr(server.turn, "latencies", None)
+    if latencies is not None and latencies.is_ending:
+        latencies.settle(time.monotonic_ns())
     while server.turn.unfinished or server.turn.queues:
         server.turn.resume_unfinished()
         server.turn.run()
@@ -133,7 +143,11 @@ def run(
     """CPU microseconds per message of feeding the reads."""
     gc.collect()  # what earlier cases left is not for this one to clear away
     began = time.process_time()
+    turn = server.turn
+    timed = hasattr(turn, "now")
     for data in prepared:
+        if timed:
+            turn.now = time.monotonic_ns()
         connection.receive(data)
         finish(server)
         if after is not None:
@@ -158,10 +172,17 @@ def declare(server, connection, name: str, **consume: object):
 
 
 def simple(
-    count: int, *, queue: bool = True, body: bytes = b"x" * 12, vary: bool = False, **consume: object
+    count: int,
+    *,
+    queue: bool = True,
+    body: bytes = b"x" * 12,
+    vary: bool = False,
+    measured: bool = False,
+    octets: int = READ,
+    **consume: object,
 ) -> float:
-    """Publishes through the default exchange to one queue."""
-    server = new_server()
+    """Publishes through the default exchange to one queue, in reads of so many octets."""
+    server = new_server(measured=measured)
     publisher, consumer = connect(server), connect(server)
     if queue:
         declare(server, consumer, "q", **consume)
@@ -190,7 +211,7 @@ def simple(
         if len(channel.unacked):
             ack()
 
-    prepared = reads(messages)
+    prepared = reads(messages, octets)
     if consume and not consume["no_ack"]:
         cost = run(count, prepared, server, publisher, ack)
     else:
@@ -256,6 +277,9 @@ CASES: dict[str, Callable[[int], float]] = {
     "hand over, ack each, prefetch 200": lambda n: simple(n, no_ack=False, prefetch=200),
     "hand over, ack multiple": lambda n: simple(n, no_ack=False, multiple=True),
     "hand over, ack each, confirm": lambda n: simple(n, no_ack=False, confirm=True),
+    "... measured for an export": lambda n: simple(n, no_ack=False, confirm=True, measured=True),
+    "... ten a read": lambda n: simple(n, no_ack=False, confirm=True, octets=720),
+    "... ten a read, measured": lambda n: simple(n, no_ack=False, confirm=True, octets=720, measured=True),
     "... consumer-ack": lambda n: simple(n, no_ack=False, confirm=True, mode="consumer-ack"),
     "... consumer-ack-light": lambda n: simple(n, no_ack=False, confirm=True, mode="consumer-ack-light"),
     "properties differ each time, no ack": lambda n: simple(n, no_ack=True, vary=True),
