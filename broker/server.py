@@ -593,7 +593,6 @@ class Server:
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
         self.alarm = reason
-        self.turn.note("alarm_raised" if reason else "alarm_cleared", "", reason)
         if not reason:
             blocked, self.blocked = self.blocked, set()
             for connection in blocked:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from broker.alarms import DiskAlarm, MemoryAlarm, anonymous_memory, reason
 from broker.disk import Disk, Room
+from broker.turn import Turn
 
 log = logging.getLogger("leveret.connection")
 
@@ -16,6 +17,7 @@ class WatchHost(Protocol):
     """What is watched over, and told."""
 
     alarm: str
+    turn: Turn
 
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
@@ -105,5 +107,6 @@ class Watch:
         state = "raised" if alarm.raised else "cleared"
         what = f"publishers are blocked ({text})" if text else "publishers go on"
         log.warning("%s alarm %s: %s; %s", name, state, str(alarm), what)
+        self._host.turn.note(f"alarm_{state}", "", name)
         if text != self._host.alarm:
             self._host.set_alarm(text)

@@ -7,6 +7,8 @@ from fakes import Clock
 
 from broker import watch
 from broker.disk import Room
+from broker.meters import Events
+from broker.turn import Turn
 from broker.watch import Watch
 
 PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)
@@ -17,6 +19,8 @@ class Host:
 
     def __init__(self) -> None:
         self.alarm = ""
+        self.turn = Turn()
+        self.turn.events = Events()
         self.told: list[str] = []
         self.failed: BaseException | None = None
 
@@ -110,6 +114,12 @@ def test_publishers_go_on_when_all_is_there_again(watched, caplog):
         "memory alarm cleared: 0 octets used, limit 1000; publishers are blocked (low on disk)",
         "disk alarm cleared: 1000000000000 octets free, limit 50000000; publishers go on",
     ] == caplog.messages
+    assert [
+        ("alarm_raised", "memory"),
+        ("alarm_raised", "disk"),
+        ("alarm_cleared", "memory"),
+        ("alarm_cleared", "disk"),
+    ] == [(event.kind, event.name) for event in watched.host.turn.events.take()]
 
 
 def test_what_is_short_at_the_start_blocks_from_the_start(monkeypatch):
