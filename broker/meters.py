@@ -116,6 +116,11 @@ class Events:
         else:
             self.lost += 1
 
+    def forget(self) -> None:
+        """What was told until now had happened before."""
+        self._happened = []
+        self.lost = 0
+
     def take(self) -> list[Happening]:
         """The events so far; they are not kept any longer."""
         taken, self._happened = self._happened, []

@@ -183,7 +183,10 @@ class Server:
         """
         stored = list(rows)
         if stored:
-            return restore(stored, self.definitions, self.users, self.global_parameters, self._make_vhost)
+            queues = restore(stored, self.definitions, self.users, self.global_parameters, self._make_vhost)
+            if self.turn.events is not None:
+                self.turn.events.forget()
+            return queues
         if self.config.definitions is None:
             self._seed()
         return []
@@ -340,10 +343,10 @@ class Server:
         for vhost in self.vhosts.values():
             for line in vhost.delay_lines():
                 line.stop()
-        if self.export is not None:
-            await self.export.stop(reason)
         if self.disk is not None:
             await self._stop_disk(self.disk)
+        if self.export is not None:  # last, as its folder may be on a disk that answers no more
+            await self.export.stop(reason)
         done = self.turn.totals.channels
         log.info(
             "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",

@@ -183,7 +183,8 @@ class VHost:
         qid: int = 0,
     ) -> Queue:
         """Add a queue that does not exist yet; `qid` is that of a durable one of an earlier run."""
-        if durable and exclusive_owner is None and not qid and self.record is not None:
+        is_new = not qid
+        if durable and exclusive_owner is None and is_new and self.record is not None:
             qid = self.record.queue_created(name, auto_delete=auto_delete, arguments=arguments)
         queue = Queue(
             name,
@@ -200,7 +201,7 @@ class VHost:
         self.queues[name] = queue
         self.router.add_queue(name, queue)
         self._configure_queue(queue)
-        self.queues_created += 1
+        self.queues_created += is_new
         self._turn.note("queue_created", self.name, name)
         return queue
 

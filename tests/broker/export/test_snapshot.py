@@ -455,3 +455,20 @@ def test_areas_never_fall(node, looking):
 
     assert before["area_ready"] <= after["area_ready"] < before["area_ready"] + 100 * 20_000
     assert before["area_unacked"] <= after["area_unacked"]
+
+
+def test_what_a_restart_brings_back_has_not_happened(tmp_path):
+    """Queues and exchanges of an earlier run are neither told of nor counted as created."""
+    first = DiskNode(tmp_path, export=ExportConfig(dir=tmp_path / "export"))
+    client = Client(first)
+    client.declare("q", durable=True)
+    first.commit()
+    client.ask(make(Exchange.Declare, 0, "x", "topic", False, True, False, False, False, {}))
+    first.commit()
+    client.connection.lost()
+    second = first.restarted()
+    found = Looking(second).look()
+
+    assert "event" not in found
+    assert ["q"] == [row["queue"] for row in found["queue_interval"]]
+    assert 0 == found["node_interval"][0]["queues_created"]
