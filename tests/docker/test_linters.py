@@ -17,6 +17,7 @@ SECONDS = 50
         ["shellcheck", DOCKER / "entrypoint.sh"],
         ["promtool", "check", "config", DOCKER / "prometheus" / "prometheus.yml"],
         ["promtool", "check", "rules", "--lint=all", "--lint-fatal", DOCKER / "prometheus" / "alerts.yml"],
+        ["promtool", "test", "rules", ROOT / "tests" / "docker" / "alerts.yml"],
     ],
     ids=lambda words: " ".join(map(str, words[:3])).replace(f"{DOCKER}/", ""),
 )

@@ -110,6 +110,13 @@ def test_alerts_have_names_of_their_own():
     assert len(GROUPS) == len({group["name"] for group in GROUPS})
 
 
+def test_every_alert_has_an_example():
+    """What raises it is written down beside the tests, for a machine that has promtool."""
+    examples = (ROOT / "tests" / "docker" / "alerts.yml").read_text()
+
+    assert [] == [alert["alert"] for alert in ALERTS if f'"{alert["alert"]}"' not in examples]
+
+
 def test_panels_that_are_explained_are_there():
     """The page about Grafana tells of panels that the dashboard has, and names each alert."""
     told = re.findall(r"^\| ([A-Z][^|`]*?) \|", HOW_TO, re.MULTILINE)
