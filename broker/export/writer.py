@@ -68,6 +68,17 @@ class _File:
         """Octets of whole rows."""
 
 
+class _Batch:
+    """Rows of one look, for one file."""
+
+    __slots__ = ("octets", "rows")
+
+    def __init__(self) -> None:
+        self.octets = bytearray()
+        self.rows = 0
+        """How many they are: to count lines afterwards would keep the loop busy."""
+
+
 class Export:
     """The export of one broker. Made before there are queues: they measure times from then on.
 
@@ -177,32 +188,34 @@ class Export:
         await self._prepare()
         process = await asyncio.to_thread(look_at_process)
         ts = self._site.wall_clock()
-        buffers: dict[tuple[str, str], bytearray] = {}
+        batches: dict[tuple[str, str], _Batch] = {}
         until = time.monotonic() + STEP_SECONDS
         encode = self._encoder.encode_into
         hour = self._layout.hour(ts)
         for row in self._rows.take(ts, process, self.lost):
             if row is not None:
                 key = _TABLE_OF[type(row)], hour if row.ts == ts else self._layout.hour(row.ts)
-                buffer = buffers.get(key)
-                if buffer is None:
-                    buffer = buffers[key] = bytearray()
-                end = len(buffer)
+                batch = batches.get(key)
+                if batch is None:
+                    batch = batches[key] = _Batch()
+                octets = batch.octets
+                end = len(octets)
                 try:
-                    encode(row, buffer, -1)
+                    encode(row, octets, -1)
                 except UnicodeEncodeError:
-                    del buffer[end:]
-                    encode(_readable(msgspec.to_builtins(row)), buffer, -1)
-                buffer += b"\n"
+                    del octets[end:]
+                    encode(_readable(msgspec.to_builtins(row)), octets, -1)
+                octets += b"\n"
+                batch.rows += 1
             if time.monotonic() >= until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + STEP_SECONDS
         try:
-            for (table, hour), buffer in list(buffers.items()):
-                await self._append(table, hour, ts, buffer)
-                del buffers[table, hour]
+            for (table, hour), batch in list(batches.items()):
+                await self._append(table, hour, ts, batch)
+                del batches[table, hour]
         except OSError:
-            self._lost += sum([buffer.count(b"\n") for buffer in buffers.values()])
+            self._lost += sum([batch.rows for batch in batches.values()])
             raise
         if self.failed:
             self.failed = False
@@ -215,7 +228,7 @@ class Export:
                 remove_old, self._layout, self._layout.day(ts - self._retention_ms - _DAY_MS)
             )
 
-    async def _append(self, table: str, hour: str, ts: int, rows: bytearray) -> None:
+    async def _append(self, table: str, hour: str, ts: int, batch: _Batch) -> None:
         file = self._files.get(table)
         if file is not None and file.hour != hour:
             await self._finish([table])
@@ -226,11 +239,11 @@ class Export:
             await aiofiles.os.makedirs(names.unfinished.parent, exist_ok=True)
             opened = await aiofiles.open(names.unfinished, "wb", buffering=0)
             file = self._files[table] = _File(names, opened, hour, ts)
-        left = memoryview(rows)
+        left = memoryview(batch.octets)
         while left:
             left = left[await file.file.write(left) :]
-        file.size += len(rows)
-        file.rows += rows.count(b"\n")
+        file.size += len(batch.octets)
+        file.rows += batch.rows
 
     def _is_full(self, file: _File, ts: int) -> bool:
         """Whether a file is old or large enough to be finished; at once where the clock was set back."""
