@@ -84,7 +84,8 @@ class Patterns:
             if at % _STEP == _STEP - 1:
                 yield
         self._keys, self._trie = keys, trie
-        self.counts = {key: count for key, count in self.counts.items() if key in found}
+        # One that has matched nothing is there as well: that may be what somebody looks for.
+        self.counts = {key: self.counts.get(key, 0) for key in keys}
 
     def _count(self, tally: Tally) -> None:
         """Count what was published with one key since the last time."""

@@ -68,6 +68,17 @@ def test_a_binding_key_that_is_gone_is_forgotten():
     assert {"a": 2} == counted(patterns, exchange, 3)
 
 
+def test_a_binding_key_that_matches_nothing_is_told():
+    """A binding that is of no use has a count, of 0, behind those that are."""
+    exchange, patterns = TopicExchange("e"), Patterns()
+    exchange.bind("q", "idle")
+    exchange.bind("q", "a")
+    exchange.tally(1, "a").published += 3
+    counted(patterns, exchange, 1)
+
+    assert [("a", 3), ("idle", 0)] == patterns.most_matched()
+
+
 def test_what_is_not_told_apart_is_missed():
     """Messages with keys beyond those that are counted one by one are the error of every count."""
     exchange, patterns = TopicExchange("e"), Patterns()
