@@ -21,8 +21,8 @@ NORMAL: Final = 1.4826
 """Times the median distance: the standard deviation, were it a normal distribution."""
 LEAST_SHARE: Final = 0.05
 """Of the median: rates are not taken to be more even than this."""
-ENOUGH: Final = 12
-"""Intervals of an hour of the day below which nothing is usual yet."""
+ENOUGH_US: Final = 1_800_000_000
+"""An hour of the day that was seen for less has nothing usual yet."""
 TREND_US: Final = 3_600_000_000
 LEAST_TREND_US: Final = 600_000_000
 """A trend of less than this is none."""
@@ -36,11 +36,11 @@ def compute(data: Input) -> dict[str, DataFrame]:
     """Return `unusual` and `shown`, and `limits` where the node has rows."""
     rows = data.table("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
-    rates = judged(rows, clocks(rows) if nodes is None else clocks(rows, nodes))
-    unusual = runs(rates)
+    clock = clocks(rows) if nodes is None else clocks(rows, nodes)
+    unusual = runs(judged(rows, clock)).cache()  # few, and hard to come by
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
-        "shown": shown(rates, unusual).orderBy(*_SERIES, "time"),
+        "shown": shown(rows, clock, unusual).orderBy(*_SERIES, "time"),
     }
     if nodes is not None:
         made["limits"] = limits(nodes).orderBy("node", "what")
@@ -67,11 +67,12 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         added, one = F.col(f"d_{name}") * 1e6, F.lit(1)
         last = part(name, F.col("ts"), added / interval, one)
         before = part(name, F.col("ts") - F.round(interval / 1000).cast("bigint"), F.lit(0.0), quiet)
-        even = part(name, F.col("ts"), added / F.col("step_us"), one)
+        even = part(name, F.col("ts"), added / F.greatest(interval, "step_us"), one)
         return F.when((quiet > 0) & is_whole, F.array(before, last)).otherwise(F.array(even))
 
     each = F.explode(F.flatten(F.array(*map(parts, RATES))))
-    return taken.select("node", "vhost", "queue", each.alias("one")).select("node", "vhost", "queue", "one.*")
+    named = ("node", "vhost", "queue", "interval_us")
+    return taken.select(*named, each.alias("one")).select(*named, "one.*")
 
 
 def judged(rows: DataFrame, clocks: DataFrame) -> DataFrame:
@@ -79,13 +80,14 @@ def judged(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     rates = rated(rows, clocks).withColumn("hour", F.hour(F.timestamp_millis("ts")))
     group = [*_SERIES, "hour"]
     middle = rates.groupBy(*group).agg(
-        F.percentile("rate", 0.5, F.col("intervals")).alias("median"), F.sum("intervals").alias("known")
+        F.percentile("rate", 0.5, F.col("intervals")).alias("median"),
+        F.sum(F.col("intervals") * F.col("interval_us")).alias("known_us"),
     )
     placed = rates.join(middle, group)
     distance = F.abs(F.col("rate") - F.col("median"))
     usual = placed.groupBy(*group).agg(F.percentile(distance, 0.5, F.col("intervals")).alias("distance"))
     spread = F.greatest(NORMAL * F.col("distance"), LEAST_SHARE * F.col("median"), F.lit(1.0))
-    z = F.when(F.col("known") >= ENOUGH, (F.col("rate") - F.col("median")) / spread)
+    z = F.when(F.col("known_us") >= ENOUGH_US, (F.col("rate") - F.col("median")) / spread)
     return placed.join(usual, group).withColumn("z", z)
 
 
@@ -116,11 +118,15 @@ def runs(rates: DataFrame) -> DataFrame:
     )
 
 
-def shown(rates: DataFrame, unusual: DataFrame) -> DataFrame:
+def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame) -> DataFrame:
     """Return the rates of the series that were unusual by most, to be drawn."""
     worst = unusual.groupBy(*_SERIES).agg(F.max(F.abs("z")).alias("worst")).orderBy(F.desc("worst"), *_SERIES)
-    return rates.join(F.broadcast(worst.limit(SHOWN)), list(_SERIES)).select(
-        *_SERIES, F.timestamp_millis("ts").alias("time"), "rate", "median"
+    few = F.broadcast(worst.limit(SHOWN))
+    queues = rows.join(few, ["node", "vhost", "queue"], "left_semi")
+    return (
+        judged(queues, clocks)
+        .join(few, list(_SERIES))
+        .select(*_SERIES, F.timestamp_millis("ts").alias("time"), "rate", "median")
     )
 
 
@@ -190,7 +196,7 @@ def describe(written: Written) -> Page:
             "Unusual rates",
             "Messages a second: the rate that was farthest from the usual (median) of its hour of the day, and by "
             f"how many robust deviations (z). Unusual is more than {FAR:g} of them, {IN_A_ROW} intervals in a row; "
-            f"an hour of the day with fewer than {ENOUGH} intervals has nothing usual yet. UTC.",
+            f"an hour of the day seen for less than {ENOUGH_US // 60_000_000} minutes has nothing usual yet. UTC.",
             columns=columns,
             rows=unusual,
         ),

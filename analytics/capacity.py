@@ -66,8 +66,8 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
 
     `cpu_us` is the processor time of a message, `rest` the busy share without any, `saturated_at` the rate at which
     one processor is busy all the time; null where the line explains too little, because the load hardly changed.
-    `at_most_us` is all processor time over all messages. `borne` is the rate of the last group before the first that
-    is late.
+    `at_most_us` is all processor time over all messages. `borne` is the greatest rate of a group that is not late,
+    `late_from` the least of those beyond it that are.
     """
     enough = (F.count("rate") >= FEW) & (F.regr_slope("busy", "rate") > 0)
     believed = enough & (F.regr_r2("busy", "rate") >= EXPLAINED)
@@ -79,14 +79,13 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
         F.when(F.count("rate") >= FEW, F.regr_r2("busy", "rate")).alias("r2"),
         F.try_divide(F.sum("cpu_us"), F.sum("published")).alias("at_most_us"),
     )
-    late = grouped.groupBy("node").agg(
-        F.min(F.when(F.col("late_us") > LATE_US, F.col("rate"))).alias("late_from")
-    )
-    borne = (
-        grouped.join(late, "node")
-        .filter(F.col("late_from").isNull() | (F.col("rate") < F.col("late_from")))
+    is_late = F.col("late_us") > LATE_US
+    borne = grouped.groupBy("node").agg(F.max(F.when(~is_late, F.col("rate"))).alias("borne"))
+    late = (
+        grouped.join(borne, "node")
+        .filter(is_late & (F.col("borne").isNull() | (F.col("rate") > F.col("borne"))))
         .groupBy("node")
-        .agg(F.max("rate").alias("borne"))
+        .agg(F.min("rate").alias("late_from"))
     )
     found = cost.join(late, "node", "left").join(borne, "node", "left")
     return found.select(

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from analytics.figures import bars
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input
-from analytics.series import last
+from analytics.series import FULL_US, last
 
 COUNTERS: Final = (
     *("pub_in", "routed", "unroutable_returned", "unroutable_dropped", "fanout_sum", "route_lookups"),
@@ -55,32 +55,34 @@ def exchanges(rows: DataFrame) -> DataFrame:
 def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
     """Return a row for each pattern: its matches, by how many they may be too low, its share of what came in.
 
-    `hours` is for how long it was looked at; `dead` is one that is bound still, and has matched nothing all the time.
+    `hours` is for how long it was looked at; `dead` is one that is bound still, and has matched nothing in that time.
     """
     key = (*_EXCHANGE, "pattern")
-    totals = last(rows, "topic_pattern", key, ("matches", "error"))
-    making = rows.groupBy(*key, "boot_id", "since_ms").agg(F.max("ts").alias("until"))
-    # All patterns of an exchange are written together: one that is not among the last is gone.
+    found = F.col("matches") + F.col("error")
+    making = rows.groupBy(*key, "boot_id", "since_ms").agg(
+        F.max_by("matches", "mono_us").alias("matches"),
+        F.max_by("error", "mono_us").alias("error"),
+        F.min_by(found, "mono_us").alias("before"),
+        F.min("ts").alias("first"),
+        F.max("ts").alias("until"),
+    )
+    # Counters began at 0 where the exchange was first seen just before. All patterns of an exchange are written
+    # together, so one that is not among the last is gone.
+    is_begun = F.col("first") - F.col("since_ms") <= FULL_US / 1000
     latest = F.max("until").over(Window.partitionBy(*_EXCHANGE))
-    seen = (
+    grown = found - F.when(is_begun, 0).otherwise(F.col("before"))
+    looked_ms = F.col("until") - F.when(is_begun, F.col("since_ms")).otherwise(F.col("first"))
+    return (
         making.withColumn("bound", F.col("until") == latest)
         .groupBy(*key)
         .agg(
-            F.max("bound").alias("bound"),
-            (F.sum(F.col("until") - F.col("since_ms")) / 3_600_000).alias("hours"),
+            F.sum("matches").alias("matches"),
+            F.sum("error").alias("error"),
+            (F.sum(looked_ms) / 3_600_000).alias("hours"),
+            (F.max("bound") & (F.sum(grown) == 0) & (F.sum(looked_ms) > 0)).alias("dead"),
         )
-    )
-    return (
-        totals.join(seen, list(key))
         .join(exchanges.select(*_EXCHANGE, "pub_in"), list(_EXCHANGE), "left")
-        .select(
-            *key,
-            "matches",
-            "error",
-            F.try_divide("matches", "pub_in").alias("share"),
-            "hours",
-            ((F.col("matches") + F.col("error") == 0) & F.col("bound")).alias("dead"),
-        )
+        .select(*key, "matches", "error", F.try_divide("matches", "pub_in").alias("share"), "hours", "dead")
     )
 
 

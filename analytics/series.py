@@ -69,23 +69,31 @@ def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
     Args:
         rows: of the table `name`, one that has counters.
         name: of the table.
-        columns: counters and areas to take the difference of.
+        columns: to take the difference of.
 
     Returns:
         The columns of the table, `step_us`, `from_ts` (ms: that long before `ts`, also where the clock on the wall was
-        set in between) and a `d_...` for each of `columns`. An object's first row has none: what was before it is
-        not in the input.
+        set in between) and a `d_...` for each of `columns`. An object's first row has one only if it tells since when
+        it is there and that was just before: counters and areas began at 0, a `d_...` of a gauge is null. What was
+        before any other first row is not in the input.
 
     """
     table = tables()[name]
     order = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
-    areas = table.of_kind("area")
+    areas, counters = table.of_kind("area"), table.of_kind("counter", "area")
+    step_us = F.col("mono_us") - F.lag("mono_us").over(order)
+    is_begun = F.lit(False)
+    if "since_ms" in table.of_kind("key"):
+        age_us = (F.col("ts") - F.col("since_ms")) * 1000
+        is_begun = F.lag("mono_us").over(order).isNull() & (age_us <= FULL_US)
+        step_us = F.when(is_begun, age_us).otherwise(step_us)
 
     def added(column: str) -> Column:
         difference = F.col(column) - F.lag(column).over(order)
-        return F.pmod(difference, F.lit(AREA_MODULUS)) if column in areas else difference
+        if column in areas:
+            difference = F.pmod(difference, F.lit(AREA_MODULUS))
+        return F.when(is_begun, F.col(column)).otherwise(difference) if column in counters else difference
 
-    step_us = F.col("mono_us") - F.lag("mono_us").over(order)
     return (
         rows.select(
             "*", step_us.alias("step_us"), *[added(column).alias(f"d_{column}") for column in columns]

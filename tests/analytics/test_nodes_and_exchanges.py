@@ -37,18 +37,26 @@ def test_routing_is_what_a_recount_says(data, tmp_path, spark):
     half = truth["logs", "pub_in"] // 2
     patterns = [
         row("topic_pattern", 5, exchange="logs", pattern="gone", since_ms=START),
+        # from the beginning, and one that has matched something once, before there were rows
         *(
             row(
                 "topic_pattern",
-                3600,
+                3600 * hour,
                 exchange="logs",
                 pattern=name,
-                since_ms=START,
-                matches=count,
-                error=error,
+                since_ms=since,
+                matches=hour * n,
+                error=e,
             )
-            for name, count, error in (("a.#", half, 1), ("b.*", 0, 0), ("c.*", 0, 1))
+            for hour in (0, 1)
+            for name, since, n, e in (("a.#", START, half, 1), ("b.*", START, 0, 0), ("c.*", START, 0, hour))
         ),
+        *(
+            row("topic_pattern", 3600 * hour, exchange="logs", pattern="d", since_ms=START - 10**9, matches=5)
+            for hour in (0, 1)
+        ),
+        # there is but one row: nothing can be said
+        row("topic_pattern", 3600, exchange="logs", pattern="e", since_ms=START - 10**9),
     ]
     tables = {"exchange_interval": rows, "topic_pattern": patterns}
 
@@ -69,8 +77,8 @@ def test_routing_is_what_a_recount_says(data, tmp_path, spark):
         ) == (each["fanout"], each["unroutable"], each["remembered"])  # fmt: skip
     dropped = sum(truth[exchange, "unroutable_dropped"] for exchange in found)
     assert page.facts[0].startswith(f"{dropped:,} messages were dropped without a word")
-    assert "1 binding patterns matched nothing." == page.facts[1]
-    assert [("b.*", 1.0)] == [(each["pattern"], each["hours"]) for each in page.sections[-1].rows]
+    assert "2 binding patterns matched nothing." == page.facts[1]
+    assert [("d", 1.0), ("b.*", 1.0)] == [(each["pattern"], each["hours"]) for each in page.sections[-1].rows]
     assert ("a.#", pytest.approx(half / truth["logs", "pub_in"])) == (
         page.sections[1].rows[0]["pattern"],
         page.sections[1].rows[0]["share"],
@@ -288,7 +296,7 @@ def test_what_runs_out_is_told_beforehand(data, tmp_path, spark):
         for n in range(4)
     ]
     published = [
-        row("queue_interval", 5 * n, queue="$q_1$", pub=50 * n + 1000 * (n > 80) * (n - 80))
+        row("queue_interval", 25 * n, queue="$q_1$", pub=50 * n + 1000 * (n > 80) * (n - 80))
         for n in range(90)
     ]
     tables = {"queue_interval": published, "node_interval": rows}

@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from made_rows import Made, row, run_twice
+from made_rows import START, Made, row, run_twice
 
 from analytics.generate import queue_interval, write
 from analytics.paging import BROKEN, JOB, STATES, compute
@@ -68,6 +68,17 @@ def found(spark):
                     *rows_of(AGAIN, range(0, 9, 2), queue="again"),
                     *rows_of(AGAIN, range(0, 31, 2), queue="again", boot_id="later", since_ms=1),
                     *rows_of(AGAIN, range(0, 31, 2), queue="again", boot_id="later", since_ms=2),
+                    # declared, and recovered with ten messages, just before the first row
+                    row("queue_interval", 2, queue="new", since_ms=START, pub=9, delivered=5, ready=4),
+                    row(
+                        "queue_interval",
+                        2,
+                        queue="recovered",
+                        since_ms=START,
+                        delivered=8,
+                        ready=2,
+                        area_ready=16_000_000,
+                    ),
                     row("queue_interval", 0, queue="moves"),
                     row(
                         "queue_interval", 10, queue="moves", pub=100, t_ag=50, t_to_delta=30, t_from_delta=20
@@ -116,6 +127,12 @@ def test_the_lives_of_a_queue_are_put_together(found):
         found["again"]["little_ms"],
         found["again"]["boundary"],
     )
+
+
+def test_what_a_new_queue_did_before_its_first_row_counts(found):
+    """A queue that was declared began empty; one that was found at a start had what its counters do not explain."""
+    assert (9, 4 / 5) == (found["new"]["pub"], found["new"]["boundary"])
+    assert (2000.0, 12 / 8) == (found["recovered"]["little_ms"], found["recovered"]["boundary"])
 
 
 def test_moves_are_per_second_and_thrashing_per_publish(found):

@@ -30,6 +30,23 @@ def test_steps_are_differences_of_the_same_object(rows):
     assert 17 == taken[0]["d_area_ready"]  # it went over its modulus
 
 
+def test_an_object_that_has_just_begun_began_at_nothing(spark):
+    """The first row of a queue that was made just before is a step from 0; of one that is older nothing is known."""
+    made = [
+        row("queue_interval", 4, queue="new", since_ms=START + 1000, pub=9, area_ready=7, ready=2),
+        row("queue_interval", 4, queue="old", since_ms=START - 3_600_000, pub=900),
+        row("queue_interval", 4, queue="unknown", pub=900),
+    ]
+    table = Made(spark, {"queue_interval": made}).table("queue_interval")
+
+    found = steps(table, "queue_interval", ["pub", "area_ready", "ready"]).collect()
+
+    assert [("new", 3_000_000, START + 1000, 9, 7, None)] == [
+        tuple(each[name] for name in ("queue", "step_us", "from_ts", "d_pub", "d_area_ready", "d_ready"))
+        for each in found
+    ]
+
+
 def test_a_step_is_as_long_as_the_clock_says_that_is_never_set(rows):
     """Where the clock on the wall was set back, a step ends where it says and began that long before."""
     taken = steps(rows, "queue_interval", ["pub"]).orderBy("mono_us").collect()
