@@ -278,11 +278,11 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="prometheus.enabled", kind="bool", default="true", attribute="prometheus.enabled", origin="Leveret",
         doc="Answer HTTP requests for metrics (docs/metrics.md) and health. RabbitMQ has a plugin to enable instead."),
     Key(name="prometheus.tcp.port", kind="int", default="15692", low=0, high=65535, attribute="prometheus.port",
-        doc="The port for that; 0 picks a free one. If it is taken the broker starts without, unless the port or the "
-        "address is another than the default."),
+        doc="The port for that; 0 picks a free one. If it cannot be had the broker starts without, as long as port and "
+        "address are the defaults; if one of them is another, it does not start."),
     Key(name="prometheus.tcp.ip", kind="string", default="127.0.0.1", attribute="prometheus.host",
         doc="The address for that. RabbitMQ's default is all interfaces; here there is no login, so mind who can "
-        "reach it."),
+        "reach it. With another one than the default the port has to be free."),
     Key(name="prometheus.return_per_object_metrics", kind="bool", default="false",
         attribute="prometheus.per_object",
         doc="Have `/metrics` tell queues, channels and connections apart, as `/metrics/per-object` does."),

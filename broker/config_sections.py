@@ -101,5 +101,9 @@ class PrometheusConfig(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> bool:
-        """Whether a start without that fails: somebody wants it at another place than the usual one."""
+        """Whether a start without that fails: somebody wants it at another place than the usual one.
+
+        Another address is enough for that, with the usual port: whoever names one counts on being asked there. The
+        usual place is nobody's wish, and a second broker on a machine that has one must start.
+        """
         return (self.host, self.port) != (METRICS_HOST, METRICS_PORT)

@@ -152,11 +152,14 @@ async def test_health(node, ask):
 
 async def test_alarms_are_no_reason_to_stay_away(node, ask):
     """Publishers are blocked, and consumers are needed."""
-    node.set_alarm("low on memory")
     node.watch.memory.raised = True
+    node.disk_full(full=True)
 
     assert 200 == (await ask("/readyz"))[0] == (await ask("/healthz"))[0]
-    assert 1 == Scraped([(await ask("/metrics"))[1]]).value("rabbitmq_alarms_memory_used_watermark")
+    found = Scraped([(await ask("/metrics"))[1]])
+    names = ("memory_used", "free_disk_space")
+    assert [1, 1] == [found.value(f"rabbitmq_alarms_{name}_watermark") for name in names]
+    assert node.alarm
 
 
 async def test_nobody_is_sent_where_no_file_descriptors_are_left(node, ask):
@@ -343,18 +346,20 @@ def program_with_port(tmp_path, port: int) -> list[str]:
     return [str(script)]
 
 
-def test_a_port_that_was_asked_for_has_to_be_free(tmp_path):
-    """Who has set it gets one line and 69 if it is taken."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+@pytest.mark.parametrize(("host", "wanted"), [("127.0.0.1", "port"), ("127.0.0.2", "ip")])
+def test_a_place_that_was_asked_for_has_to_be_free(tmp_path, host, wanted):
+    """Who has set the port gets one line and 69 if it is taken, and who has set the address, with the usual port, too."""
+    with socket.create_server((host, 0)) as taken:
         port = taken.getsockname()[1]
         settings = (
             "listeners.tcp.1=127.0.0.1:0",
             f"data_dir={tmp_path / 'data'}",
-            f"prometheus.tcp.port={port}",
+            f"prometheus.tcp.port={port}" if wanted == "port" else f"prometheus.tcp.ip={host}",
         )
         words = [word for setting in settings for word in ("--set", setting)]
+        program = ("-m", "broker") if wanted == "port" else program_with_port(tmp_path, port)
         done = subprocess.run(
-            command("serve", *words),
+            command("serve", *words, program=program),
             capture_output=True,
             text=True,
             cwd=tmp_path,
@@ -364,4 +369,4 @@ def test_a_port_that_was_asked_for_has_to_be_free(tmp_path):
         )
 
     assert 69 == done.returncode
-    assert [f"leveret: cannot listen on 127.0.0.1:{port}: address already in use"] == done.stderr.splitlines()
+    assert [f"leveret: cannot listen on {host}:{port}: address already in use"] == done.stderr.splitlines()
