@@ -538,7 +538,7 @@ class Channel:
         batch = queue.get(no_ack=no_ack)
         if batch is None:
             self.get_empty += 1
-            queue.get_empty += 1
+            queue.tally.get_empty += 1
             self.send(Basic.GetEmpty())
             return
         if not batch.messages:
@@ -547,11 +547,11 @@ class Channel:
         self.delivery_tag = tag = self.delivery_tag + 1
         if no_ack:
             self.got_auto += 1
-            queue.got_auto += 1
+            queue.tally.got_auto += 1
         else:
             self.got += 1
             self.got_ack += 1
-            queue.got_ack += 1
+            queue.tally.got_ack += 1
             self.unacked[tag] = Getter(queue, self), batch.seq_ids[0]
         self.delivered += 1
         queue.delivered += 1

@@ -95,7 +95,7 @@ class DeadLettering:
             while self._line:
                 target, letter, promise = self._line.popleft()
                 if offer((target,), letter):
-                    target.forwarded += 1
+                    target.tally.forwarded += 1
                 elif promise is not None:
                     promise.refused()
         finally:

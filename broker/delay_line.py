@@ -18,6 +18,7 @@ from broker.amqp.properties import Properties
 from broker.queue import Queue
 from broker.route import Special, offer, saved_among
 from broker.timers import Timer
+from broker.totals import QueueTally
 from broker.turn import Turn
 from exchanges.base import Exchange
 from exchanges.delayed import HEADER, delay_of
@@ -110,11 +111,11 @@ class DelayLine:
         "_turn",
         "_waiting",
         "deleted",
-        "forwarded",
         "inbox",
         "inbox_persistent",
         "largest",
         "number",
+        "tally",
         "touched",
         "window",
     )
@@ -142,8 +143,7 @@ class DelayLine:
         self.inbox_persistent = False
         self.touched = False
         self.largest = 0
-        self.forwarded = 0
-        """Dead letters that have come here."""
+        self.tally = QueueTally()
 
     @property
     def name(self) -> str:

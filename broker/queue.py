@@ -21,7 +21,7 @@ from broker.consumer import Consumer
 from broker.meters import QueueMeter
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
-from broker.totals import QueueCounts
+from broker.totals import QueueCounts, QueueTally
 from broker.turn import Turn
 from storage.backing_queue import BackingQueue, Batch
 from storage.consumer_ack import ConsumerAckQueue
@@ -74,23 +74,14 @@ class Queue:
         "awaits_consumers",
         "backing",
         "consumers",
-        "dead_lettered",
         "deleted",
         "delivered",
-        "delivered_auto",
-        "discarded",
         "draining",
-        "dropped",
         "durable",
         "exclusive_consumer",
         "exclusive_owner",
-        "expired",
         "final",
-        "forwarded",
         "futile_pauses",
-        "get_empty",
-        "got_ack",
-        "got_auto",
         "had_consumer",
         "inbox",
         "inbox_persistent",
@@ -101,17 +92,15 @@ class Queue:
         "paced_at",
         "prioritised",
         "published",
-        "purged",
         "qid",
         "redelivered",
-        "rejected",
-        "requeued",
         "rotation",
         "rules",
         "saves_all",
         "settings",
         "single_active",
         "stillness",
+        "tally",
         "touched",
         "turn",
         "type",
@@ -192,25 +181,9 @@ class Queue:
         self.delivered = 0
         self.redelivered = 0
         self.acked = 0
-        self.discarded = 0
-        """Those of the acked that were rejected, or are kept elsewhere."""
-        self.forwarded = 0
-        """Those of the published that came as dead letters."""
-        self.delivered_auto = 0
-        """Those of the delivered that needed no ack, of consumers that have left."""
-        self.got_ack = 0
-        self.got_auto = 0
-        self.get_empty = 0
+        self.tally = QueueTally()
         self.final: QueueCounts | None = None
         """What it had counted when it was deleted: what consumers ack afterwards is not added any more."""
-        self.requeued = 0
-        self.rejected = 0
-        self.purged = 0
-        self.expired = 0
-        self.dropped = 0
-        """Discarded because the queue was too long."""
-        self.dead_lettered = 0
-        """Discarded for whatever reason and handed to a dead letter exchange, should that have a place for them."""
         self.meter: QueueMeter | None = None
         """Measures times; None if nobody wants to know."""
         if turn.events is not None:
@@ -220,27 +193,28 @@ class Queue:
         """What it has counted; between two turns."""
         if self.final is not None:
             return self.final
-        auto = self.delivered_auto
+        tally = self.tally
+        auto = tally.delivered_auto
         for consumer in self.consumers:
             if consumer.no_ack:
                 auto += consumer.delivered
         return QueueCounts(
             published=self.published,
-            forwarded=self.forwarded,
+            forwarded=tally.forwarded,
             delivered=self.delivered,
             delivered_auto=auto,
-            got_ack=self.got_ack,
-            got_auto=self.got_auto,
-            get_empty=self.get_empty,
+            got_ack=tally.got_ack,
+            got_auto=tally.got_auto,
+            get_empty=tally.get_empty,
             redelivered=self.redelivered,
             acked=self.acked,
-            discarded=self.discarded,
+            discarded=tally.discarded,
             lost=0 if self.awaiting is None else self.awaiting.lost,
-            expired=self.expired,
-            dropped=self.dropped,
-            rejected=self.rejected,
-            dead_lettered=self.dead_lettered,
-            purged=self.purged,
+            expired=tally.expired,
+            dropped=tally.dropped,
+            rejected=tally.rejected,
+            dead_lettered=tally.dead_lettered,
+            purged=tally.purged,
         )
 
     # -- the turn -----------------------------------------------------------------------------------------------
@@ -553,7 +527,7 @@ class Queue:
         consumer.outbox.parked.pop(consumer, None)
         del self.consumers[consumer]
         if consumer.no_ack:
-            self.delivered_auto += consumer.delivered
+            self.tally.delivered_auto += consumer.delivered
         self._alike = None
         if not consumer.parked and self.is_active(consumer):
             self._gone += 1
@@ -665,7 +639,7 @@ class Queue:
         if self.deleted:
             return
         self.settle()
-        self.requeued += len(seq_ids)
+        self.tally.requeued += len(seq_ids)
         if self.rules is not None:
             seq_ids = self.rules.requeued(seq_ids)
         if seq_ids:
@@ -676,24 +650,24 @@ class Queue:
 
     def discard(self, seq_ids: Collection[int]) -> None:
         """Unacked messages were rejected without requeue; the caller owes a `touch`."""
-        self.rejected += len(seq_ids)
+        self.tally.rejected += len(seq_ids)
         if self.rules is None:
             self.acks.extend(seq_ids)
-            self.discarded += len(seq_ids)
+            self.tally.discarded += len(seq_ids)
             return
         if self.meter is not None:
             self.meter.settled(seq_ids, self.turn.latencies)
         if self.awaiting is not None:
             seq_ids, settled = self.awaiting.split(seq_ids)
             self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other
-            self.discarded += len(settled)
+            self.tally.discarded += len(settled)
         self.rules.rejected(seq_ids)
 
     def let_go(self, seq_id: int) -> None:
         """An unacked message is safe elsewhere, and has no place here any more."""
         if not self.deleted:
             self.acks.append(seq_id)
-            self.discarded += 1
+            self.tally.discarded += 1
             self.touch()
 
     def purge(self) -> int:
@@ -704,7 +678,7 @@ class Queue:
         if self.rules is not None:
             self.rules.purged()
         count = self.backing.purge()
-        self.purged += count
+        self.tally.purged += count
         return count
 
     def delete(self) -> list[Consumer]:

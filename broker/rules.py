@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
 from broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from broker.timers import Timer, Timers
+from broker.totals import QueueTally
 from storage.backing_queue import BackingQueue, Batch
 from storage.consumer_ack import ConsumerAckQueue
 from storage.message import Message
@@ -46,12 +47,9 @@ class RuledQueue(Protocol):
     backing: BackingQueue
     inbox: list[Message]
     acks: list[int]
-    discarded: int
     deleted: bool
     awaiting: ConsumerAckQueue | None
-    expired: int
-    dropped: int
-    dead_lettered: int
+    tally: QueueTally
 
     @property
     def turn(self) -> Clock:
@@ -315,9 +313,9 @@ class Rules:
 
     def _count(self, discarded: int, reason: str) -> None:
         if reason == EXPIRED:
-            self._queue.expired += discarded
+            self._queue.tally.expired += discarded
         else:
-            self._queue.dropped += discarded
+            self._queue.tally.dropped += discarded
 
     def _refuse(self, seq_ids: Iterable[int]) -> None:
         """Unacked messages are discarded, and not because a consumer said so."""
@@ -339,7 +337,7 @@ class Rules:
             if reason != REJECTED:
                 self._refuse(seq_ids)
             self._queue.acks.extend(seq_ids)
-            self._queue.discarded += len(seq_ids)
+            self._queue.tally.discarded += len(seq_ids)
         else:
             self._leaving.extend([(seq_id, reason) for seq_id in seq_ids])
 
@@ -392,7 +390,7 @@ class Rules:
     def _dead_letter(self, letters: Sequence[tuple[int, Message]], reason: str) -> None:
         """Publish unacked messages to the dead letter exchange, and forget them."""
         if letters:
-            self._queue.dead_lettered += len(letters)
+            self._queue.tally.dead_lettered += len(letters)
             moved = self._keeper.dead_letter(self._queue, letters, reason)
             self.acked(moved)
             self._queue.backing.ack(moved, moved=True)

@@ -85,6 +85,33 @@ class QueueCounts(NamedTuple):
     purged: int = 0
 
 
+class QueueTally:
+    """What a queue counts besides what passes all the time: the parts of `QueueCounts` that change less often.
+
+    `delivered_auto` is of consumers that have left.
+    """
+
+    __slots__ = (
+        "dead_lettered",
+        "delivered_auto",
+        "discarded",
+        "dropped",
+        "expired",
+        "forwarded",
+        "get_empty",
+        "got_ack",
+        "got_auto",
+        "purged",
+        "rejected",
+        "requeued",
+    )
+
+    def __init__(self) -> None:
+        self.forwarded = self.delivered_auto = self.got_ack = self.got_auto = self.get_empty = 0
+        self.discarded = self.expired = self.dropped = self.rejected = self.dead_lettered = self.purged = 0
+        self.requeued = 0
+
+
 class Sizes:
     """How large messages are: a histogram of octets of bodies."""
 
