@@ -21,8 +21,9 @@ from storage.backing_queue import BackingQueue
 from storage.priorities import PriorityQueue
 from storage.sub_queues import SubQueues
 
-SAMPLE_EVERY = 16
-"""Of so many messages one is watched, and never more than one of a turn; fewer in a long queue."""
+SAMPLE_EVERY = 17
+"""Of so many messages one is watched, and never more than one of a turn; fewer in a long queue. A prime, or whoever
+publishes to 2, 4 or 16 places in turn would always be watched at the same one."""
 WATCHED_CONFIRMS = 8
 """Numbers of a channel that are watched at once, at most."""
 WATCHED_MESSAGES = 64

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from broker.export.schema import EVENTS, TABLES, columns
 from broker.export.tables import AREA_MODULUS
+from broker.meters import SAMPLE_EVERY
 
 _HEAD = f"""\
 # The export: tables for analysis
@@ -54,7 +55,7 @@ tries again every minute.
   the bucket in which a percentile lies; do not average percentiles. Bucket `i` is the value `i` below 32; above, with
   `s = (i >> 5) - 2`, it begins at `((i & 31) + 32) << s` and has `1 << s` values, so it is at most 3.2 % wide.
   Buckets 32 to 63 do not occur.
-- **Messages are sampled**: of a queue's or a channel's messages one in 16 at most is measured, and one of a turn, and fewer in
+- **Messages are sampled**: of a queue's or a channel's messages one in {SAMPLE_EVERY} at most is measured, and one of a turn, and fewer in
   long queues. Each counts for all that came since the one measured before, so that `count` is about the number of messages
   and a percentile is that of messages. `commit` and `loop_lag` are complete.
 
