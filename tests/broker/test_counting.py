@@ -1,0 +1,169 @@
+"""What is counted where messages take the less travelled ways."""
+
+import pytest
+from fakes import Client, DiskNode, Node, publish_frames
+
+from broker.amqp.commands import Basic, Confirm, Queue, make
+from broker.config import StorageConfig
+from broker.totals import QueueCounts
+from exchanges.base import Exchange as AnyExchange
+from storage.consumer_ack import ConsumerAckQueue
+
+DEAD = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
+
+
+def exchange(node: Node, name: str) -> AnyExchange:
+    return node.vhosts["/"].router.exchanges[name]
+
+
+def counts(node: Node, name: str = "q") -> QueueCounts:
+    return node.vhosts["/"].queues[name].counts()
+
+
+def awaiting(node: Node, name: str = "q") -> ConsumerAckQueue:
+    found = node.vhosts["/"].queues[name].awaiting
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_run_of_equal_messages_counts_each(bound):
+    """Messages that come in one read and are alike are counted one by one: by exchange, by queue or as dropped."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    if bound:
+        client.ask(make(Queue.Bind, 0, "q", "amq.topic", "a.#", False, {}))
+    client.receive(5 * publish_frames("a.b", b"body", exchange="amq.topic"))
+    topic, (channel,) = exchange(node, "amq.topic"), client.connection.channels.values()
+
+    assert (5, 5 * bound, 5 * (not bound)) == (topic.published_in, topic.published_out, topic.unroutable)
+    assert (5, 5 * (not bound)) == (channel.published, channel.counts().dropped)
+    assert 5 * bound == counts(node).published
+
+
+def test_only_what_found_no_queue_is_returned():
+    """A mandatory message that is routed is not counted as returned."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    for key in ("q", "nowhere"):
+        client.publish(key, mandatory=True, headers={"CC": ("array", [("longstr", key)])})
+        client.publish(key, mandatory=True)
+
+    assert (4, 2, 2) == (
+        exchange(node, "").published_in,
+        exchange(node, "").unroutable,
+        exchange(node, "").returned,
+    )
+
+
+def test_a_headers_exchange_looks_each_message_up():
+    """Routes by headers are not remembered, and count each time."""
+    node = Node()
+    client = Client(node)
+    before = exchange(node, "amq.headers").lookups
+    for _ in range(3):
+        client.publish("", exchange="amq.headers")
+
+    assert 3 <= exchange(node, "amq.headers").lookups - before
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-message-ttl": ("signedint", 60_000)}])
+@pytest.mark.parametrize("mode", ["standard", "consumer-ack", "consumer-ack-light"])
+def test_what_is_rejected_is_no_ack(arguments, mode):
+    """Rejected messages are settled, and not acked, in each mode and with rules or without."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments=arguments | {"x-confirm-mode": ("longstr", mode)})
+    client.send(make(Confirm.Select, False))
+    client.consume("q")
+    client.publish("q")
+    client.publish("q")
+    client.send(Basic.Ack(1, False))
+    client.send(Basic.Reject(2, False))
+    found = counts(node)
+
+    assert (2, 1) == (found.acked, found.discarded)
+    assert 1 == counts(node).rejected
+
+
+def test_a_large_dead_letter_is_no_ack(tmp_path):
+    """The original of one whose body goes to a file of its own leaves its queue when that is written, as discarded."""
+    node = DiskNode(tmp_path, storage=StorageConfig(sync=False, check_invariants=True, file_from=5000))
+    client = Client(node)
+    client.declare("dead", durable=True)
+    client.declare("q", durable=True, arguments=DEAD)
+    node.commit()
+    client.publish("q", b"x" * 6000, delivery_mode=2)
+    journal = node.disk.journal
+    for _ in range(2):
+        for msg_id in list(journal.files):
+            journal.file_written(msg_id)
+        node.commit()
+        if not client.connection.channels[1].delivered:
+            client.ask(make(Basic.Get, 0, "q", False))
+            client.send(Basic.Reject(1, False))
+    found = counts(node)
+    node.disk.close()
+
+    assert (1, 1) == (found.acked, found.discarded)
+    assert 1 == counts(node, "dead").forwarded
+
+
+def test_a_dead_letter_without_a_queue_is_unroutable():
+    """It was published to the exchange, and reached nothing."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments=DEAD)  # nobody has declared `dead`
+    client.publish("q")
+    client.ask(make(Basic.Get, 0, "q", False))
+    client.send(Basic.Reject(1, False))
+
+    assert (2, 1) == (exchange(node, "").published_in, exchange(node, "").unroutable)
+
+
+def test_what_is_too_much_is_dropped():
+    """Also where nobody wants it as a dead letter."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments={"x-max-length": ("signedint", 1)})
+    for _ in range(3):
+        client.publish("q")
+
+    assert (2, 0) == (counts(node).dropped, counts(node).expired)
+
+
+@pytest.mark.parametrize("mode", ["consumer-ack", "consumer-ack-light"])
+def test_promises_add_up(mode):
+    """Each promise is kept, refused or open, whatever becomes of its message."""
+    node = Node()
+    client = Client(node)
+    arguments = {"x-confirm-mode": ("longstr", mode), "x-max-length": ("signedint", 2)}
+    client.declare("q", arguments=arguments)
+    client.send(make(Confirm.Select, False))
+    for _ in range(3):
+        client.publish("q")  # one is too much
+    queue = awaiting(node)
+    assert (3, 1, 2, 0) == (queue.promised, queue.refused, queue.open_count, queue.accepted)
+    client.consume("q", no_ack=True)
+    client.publish("q")
+    assert (4, 1, 0, 3) == (queue.promised, queue.refused, queue.open_count, queue.accepted)
+    client.ask(make(Basic.Cancel, "c-q", False))
+    client.publish("q")
+    client.ask(make(Queue.Delete, 0, "q", False, False, False))
+    assert (5, 2, 0, 3) == (queue.promised, queue.refused, queue.open_count, queue.accepted)
+
+
+def test_nacks_of_one_turn_are_counted_one_by_one():
+    """A purge refuses all that waits for consumers, and each number counts."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})
+    client.send(make(Confirm.Select, False))
+    for _ in range(4):
+        client.publish("q")
+    client.ask(make(Queue.Purge, 0, "q", False))
+    (channel,) = client.connection.channels.values()
+
+    assert (4, 0) == (channel.counts().nacked, channel.counts().confirmed)
