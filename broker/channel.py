@@ -127,6 +127,7 @@ class Channel:
         "tx",
         "unacked",
         "vhost",
+        "watch_every",
         "watched",
     )
 
@@ -154,6 +155,7 @@ class Channel:
         self.watched: list[tuple[int, str, int, int]] = []
         """Numbers of which is noted how long they take: number, confirm mode, when it came (ns), for how many."""
         self.last_watched = 1 - SAMPLE_EVERY
+        self.watch_every = SAMPLE_EVERY
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -363,10 +365,21 @@ class Channel:
         assert confirms is not None
         confirms.schedule()
         number = confirms.seq_no
-        if number >= self.last_watched + SAMPLE_EVERY and len(self.watched) < WATCHED_CONFIRMS:
+        if number >= self.last_watched + self.watch_every:
+            if len(self.watched) >= WATCHED_CONFIRMS:
+                self._thin_out_watched()
             stands_for = number - max(0, self.last_watched)
             self.watched.append((number, route.confirm_mode, self.outbox.turn.now, stands_for))
             self.last_watched = number
+
+    def _thin_out_watched(self) -> None:
+        """Watch every other number only, and every other of those that come."""
+        watched = self.watched
+        kept = [
+            (*late[:3], early[3] + late[3]) for early, late in zip(watched[::2], watched[1::2], strict=True)
+        ]
+        self.watched = kept
+        self.watch_every *= 2
 
     def _look_at_watched(self, held: Collection[int]) -> None:
         """Have the time noted of those numbers that are told now."""
@@ -378,6 +391,9 @@ class Channel:
             else:
                 latencies.ended(latencies.confirm[watched[1]], *watched[2:])
         self.watched = waiting
+        if not waiting and self.watch_every > SAMPLE_EVERY:
+            self.watch_every = SAMPLE_EVERY
+            self.last_watched = self.confirms.seq_no  # type: ignore[union-attr] # what comes is not like the last ones
 
     def schedule_confirms(self) -> None:
         """Have the confirms written at the end of the turn."""

@@ -25,7 +25,7 @@ SAMPLE_EVERY = 17
 """Of so many messages one is watched, and never more than one of a turn; fewer in a long queue. A prime, or whoever
 publishes to 2, 4 or 16 places in turn would always be watched at the same one."""
 WATCHED_CONFIRMS = 8
-"""Numbers of a channel that are watched at once, at most."""
+"""Numbers of a channel that are watched at once, at most; as for queues."""
 WATCHED_MESSAGES = 64
 """Messages of a queue that are watched at once, at most: then every other one is not watched any more."""
 MOST_EVENTS = 10_000
@@ -276,8 +276,11 @@ class QueueMeter:
                 if watched >= WATCHED_MESSAGES:
                     self._thin_out()
                     waiting, leaving = self._waiting, self._leaving
-                elif not watched:
+                elif not watched and self._spacing > SAMPLE_EVERY:
                     self._spacing = SAMPLE_EVERY
+                    self._left = self._settled = (
+                        came - arrived
+                    )  # the last of a long queue are not like this one
                 self._next = came + self._spacing
                 self._place = (self._place + _GOLDEN) & 0xFFFFFFFF
                 # Any of this turn's, not always the last, stands for all that came since the last one was watched.

@@ -265,6 +265,31 @@ def test_a_confirm_is_timed_by_mode():
     assert {"standard": [0, 0], "consumer-ack": [1, 100_000], "consumer-ack-light": [0, 0]} == awaited
 
 
+def test_many_numbers_that_wait_are_watched_more_thinly():
+    """However many wait for a confirm a few are watched, and these count for all; one that comes later for itself."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})
+    client.send(make(Confirm.Select, False))
+    channel = client.connection.channels[1]
+    for _ in range(3000):
+        client.publish("q")
+        assert len(channel.watched) <= WATCHED_CONFIRMS
+        node.pass_time(1)
+    client.consume("q")
+    for number in range(1, 3001):
+        client.send(Basic.Ack(number, False))
+    slow = node.turn.latencies.confirm["consumer-ack"].take()
+    for _ in range(SAMPLE_EVERY):
+        client.publish("q")
+        client.send(Basic.Ack(channel.delivery_tag, False))
+    fast = node.turn.latencies.confirm["consumer-ack"].take()
+
+    assert 3000 * 3 / 4 <= slow.count <= 3000
+    assert 1_500_000 == pytest.approx(slow.total / slow.count, rel=0.25)  # the first waited for three seconds
+    assert (SAMPLE_EVERY, 0) == (fast.count, fast.total)
+
+
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 40), max_size=20))
 def test_confirms_are_watched_one_in_a_few(runs):
