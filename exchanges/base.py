@@ -5,6 +5,7 @@ compares them: by name, type and value, whatever their order. Hot path: see docs
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from typing import ClassVar, NamedTuple, Protocol
 
 from exchanges.tally import Tally
@@ -111,6 +112,7 @@ class Exchange:
 
     __slots__ = (
         "_by_destination",
+        "_late",
         "_repeats",
         "alternate",
         "arguments",
@@ -155,6 +157,8 @@ class Exchange:
         self.had_binding = False
         self.line: Line | None = None
         self.tallies = _NO_TALLIES
+        self._late: tuple[Tally, ...] = ()
+        """Tallies that were given up the last time: a message that was arriving then may have counted on one."""
         self.returned = 0
         self.lookups = 0
         self.exchange_destinations: dict[Exchange, None] | None = None
@@ -190,29 +194,42 @@ class Exchange:
         """Go on counting without telling the keys of these tallies apart; other keys may be from now on.
 
         Routes remember tallies, so the caller owes that all are worked out anew before the next message
-        (`Router.generation`).
+        (`Router.generation`). A message that is arriving meanwhile counts on the tally it has found; that is added
+        the next time.
         """
-        for tally in tallies:
+        self._take_over(self._late)
+        self._late = tuple(tallies)
+        for tally in self._late:
             del self.tallies[tally.width, tally.routing_key]
-            rest = self.tallies.get((tally.width, None))
-            if rest is None:
-                rest = self.tallies[tally.width, None] = Tally(tally.width)
-            rest.published += tally.published
+        self._take_over(self._late)
+
+    def _take_over(self, tallies: Iterable[Tally]) -> None:
+        """Have others count what these have counted."""
+        for tally in tallies:
+            if tally.published:
+                rest = self.tallies.get((tally.width, None))
+                if rest is None:
+                    rest = self.tallies[tally.width, None] = Tally(tally.width)
+                rest.published += tally.published
+                tally.published = 0
+
+    def _all_tallies(self) -> Iterator[Tally]:
+        return chain(self.tallies.values(), self._late)
 
     @property
     def published_in(self) -> int:
         """Messages that were published to this exchange."""
-        return sum([tally.published for tally in self.tallies.values()])
+        return sum([tally.published for tally in self._all_tallies()])
 
     @property
     def published_out(self) -> int:
         """Copies that queues got of them."""
-        return sum([tally.width * tally.published for tally in self.tallies.values()])
+        return sum([tally.width * tally.published for tally in self._all_tallies()])
 
     @property
     def unroutable(self) -> int:
         """Messages that reached no queue, those that were returned as well."""
-        return sum([tally.published for tally in self.tallies.values() if not tally.width])
+        return sum([tally.published for tally in self._all_tallies() if not tally.width])
 
     @property
     def in_use(self) -> bool:

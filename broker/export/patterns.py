@@ -110,10 +110,12 @@ class Patterns:
         for tally in given_up:
             self._count(tally)
             counted.pop(tally, None)
+        told = [(tally.width, tally.published) for tally in given_up]
         exchange.tell_apart_no_more(given_up)
-        for tally in given_up:
-            rest = exchange.tallies[tally.width, None]
-            counted[rest] = counted.get(rest, 0) + tally.published
+        for width, published in told:
+            if published:
+                rest = exchange.tallies[width, None]
+                counted[rest] = counted.get(rest, 0) + published
         return bool(given_up)
 
     def most_matched(self) -> list[tuple[str, int]]:

@@ -57,6 +57,20 @@ def test_keys_may_be_told_apart_no_more():
     assert "new" == exchange.tally(1, "new").routing_key
 
 
+def test_a_message_that_arrives_meanwhile_is_counted():
+    """Whoever had found a tally before it was given up may still count on it."""
+    exchange = TopicExchange("e")
+    found = exchange.tally(1, "a")
+    found.published += 1
+    exchange.tell_apart_no_more([found])
+    found.published += 1
+    seen = exchange.published_in, exchange.published_out
+    exchange.tell_apart_no_more([])
+
+    assert (2, 2) == seen == (exchange.published_in, exchange.published_out)
+    assert 2 == exchange.tallies[1, None].published
+
+
 def test_bindings_are_counted():
     """Every binding counts, also several to one destination."""
     exchange = TopicExchange("e")
