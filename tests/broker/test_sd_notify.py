@@ -57,6 +57,19 @@ async def test_a_name_after_an_at_is_abstract():
         assert "STOPPING=1\nSTATUS=stopping" == await received(heard)
 
 
+def test_a_sign_of_life_may_be_late(manager):
+    """They come after half the time that the service manager allows."""
+    waits = []
+
+    class Loop:
+        def call_later(self, seconds, *_rest):
+            waits.append(seconds)
+
+    Notifier({"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "30000000"}, 1).ready("here", Loop())
+
+    assert [15.0] == waits
+
+
 @pytest.mark.parametrize("pid", ["", str(os.getpid())], ids=["anybody", "us"])
 async def test_the_watchdog_hears_of_the_loop_again_and_again(manager, pid):
     """Where a watchdog waits for this process, signs of life follow the word that it is ready."""
