@@ -10,6 +10,7 @@ one comes the sooner. So counts by binding key are never too high, and what they
 
 from collections.abc import Iterator
 from heapq import nlargest, nsmallest
+from itertools import chain, islice
 from operator import itemgetter
 
 from exchanges.base import Exchange
@@ -18,6 +19,7 @@ from exchanges.trie import TopicTrie
 
 MOST = 64
 """Binding keys of an exchange that have rows, at most."""
+_MANY = 4096  # counts between two good moments
 _STEP = 32  # routing keys, destinations or binding keys between two good moments
 
 
@@ -26,11 +28,22 @@ class Patterns:
 
     Attributes:
         counts: how many, by binding key, as far as is known.
+        most_matched: the binding keys that matched most messages, and how many, when `count` ended.
         missed: messages whose keys were not told apart: what every count may be short of.
 
     """
 
-    __slots__ = ("_counted", "_generation", "_is_short", "_keys", "_recent", "_trie", "counts", "missed")
+    __slots__ = (
+        "_counted",
+        "_generation",
+        "_is_short",
+        "_keys",
+        "_recent",
+        "_trie",
+        "counts",
+        "missed",
+        "most_matched",
+    )
 
     def __init__(self) -> None:
         self._generation = -1
@@ -42,6 +55,7 @@ class Patterns:
         self._is_short = False
         self.counts: dict[str, int] = {}
         self.missed = 0
+        self.most_matched: list[tuple[str, int]] = []
 
     def count(self, exchange: Exchange, generation: int) -> Iterator[None]:
         """Count what was published since the last time; yields at good moments.
@@ -67,6 +81,11 @@ class Patterns:
                 self._is_short = True
             if at % _STEP == _STEP - 1:
                 yield
+        self.most_matched = []
+        items = iter(self.counts.items())
+        while some := list(islice(items, _MANY)):
+            self.most_matched = nlargest(MOST, chain(self.most_matched, some), key=itemgetter(1))
+            yield
 
     def _learn(self, exchange: Exchange) -> Iterator[None]:
         """Note the binding keys, if they are other ones."""
@@ -78,14 +97,13 @@ class Patterns:
         keys = list(found)
         if keys == self._keys:
             return
-        trie = TopicTrie()
+        trie, counts = TopicTrie(), {}
         for at, key in enumerate(keys):
             trie.add(key, key)
+            counts[key] = self.counts.get(key, 0)  # what has matched nothing may be what somebody looks for
             if at % _STEP == _STEP - 1:
                 yield
-        self._keys, self._trie = keys, trie
-        # One that has matched nothing is there as well: that may be what somebody looks for.
-        self.counts = {key: self.counts.get(key, 0) for key in keys}
+        self._keys, self._trie, self.counts = keys, trie, counts
 
     def _count(self, tally: Tally) -> None:
         """Count what was published with one key since the last time."""
@@ -117,7 +135,3 @@ class Patterns:
                 rest = exchange.tallies[width, None]
                 counted[rest] = counted.get(rest, 0) + published
         return bool(given_up)
-
-    def most_matched(self) -> list[tuple[str, int]]:
-        """The binding keys that matched most messages, and how many."""
-        return nlargest(MOST, self.counts.items(), key=itemgetter(1))

@@ -286,7 +286,7 @@ class Rows:
     def _pattern_rows(
         self, vhost: str, exchange: Exchange, patterns: Patterns, since: int, ts: int
     ) -> Iterator[TopicPattern]:
-        for pattern, matches in patterns.most_matched():
+        for pattern, matches in patterns.most_matched:
             yield TopicPattern(
                 **self._common(ts),
                 vhost=vhost,

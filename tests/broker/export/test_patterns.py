@@ -76,7 +76,7 @@ def test_a_binding_key_that_matches_nothing_is_told():
     exchange.tally(1, "a").published += 3
     counted(patterns, exchange, 1)
 
-    assert [("a", 3), ("idle", 0)] == patterns.most_matched()
+    assert [("a", 3), ("idle", 0)] == patterns.most_matched
 
 
 def test_what_is_not_told_apart_is_missed():
@@ -98,7 +98,7 @@ def test_the_most_matched_are_told():
         exchange.tally(1, str(number)).published += number
     counted(patterns, exchange, 1)
 
-    assert [(str(number), number) for number in range(MOST + 39, 39, -1)] == patterns.most_matched()
+    assert [(str(number), number) for number in range(MOST + 39, 39, -1)] == patterns.most_matched
 
 
 @pytest.fixture
