@@ -12,7 +12,7 @@ import pytest
 from conformance.brokers import rabbitmq_server
 from grafana.beside import LEFT, OVERVIEW, SINGLE, Told, plain, told_by_ours, told_by_rabbitmq
 
-from broker.metrics.differences import ABSENT, LABELS, LATER, VALUES, Difference
+from broker.metrics.differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
 
 pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
 MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connection_channels")
@@ -26,7 +26,12 @@ def ours() -> Told:
 
 @pytest.fixture(scope="module")
 def theirs() -> Told:
-    return told_by_rabbitmq()
+    told = told_by_rabbitmq()
+    (build,) = told.before.values("rabbitmq_build_info")
+    version = dict(build)["rabbitmq_version"]
+    if version.split(".")[:2] != COMPARED.split(".")[:2]:
+        pytest.skip(f"the lists are those of RabbitMQ {COMPARED}, and this is {version}")
+    return told
 
 
 def told_names(told: Told) -> set[str]:
