@@ -37,7 +37,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     rows = data.table("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks(rows) if nodes is None else clocks(rows, nodes)
-    unusual = runs(judged(rows, clock)).cache()  # few, and hard to come by
+    unusual = data.keep(runs(judged(rows, clock)))
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
         "shown": shown(rows, clock, unusual).orderBy(*_SERIES, "time"),

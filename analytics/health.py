@@ -41,7 +41,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     seen = [rows, data.table("node_interval")] if data.has("node_interval") else [rows]
     counters = ("pub", "delivered", "acked")
     return {
-        "queues": hot(verdicts(rows, clocks(*seen))).orderBy(*_QUEUE),
+        "queues": hot(data.keep(verdicts(rows, clocks(*seen)))).orderBy(*_QUEUE),
         "totals": last(rows, "queue_interval", ("node",), counters).orderBy("node"),
     }
 

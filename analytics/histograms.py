@@ -56,6 +56,16 @@ def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     )
 
 
+def summed(merged: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Add up groups of what `merged` returns to larger ones."""
+    return merged.groupBy(*by, "i").agg(
+        F.sum("c").alias("c"),
+        F.sum("sum_us").alias("sum_us"),
+        F.min("min_us").alias("min_us"),
+        F.max("max_us").alias("max_us"),
+    )
+
+
 def cumulated(merged: DataFrame, by: Sequence[str]) -> DataFrame:
     """Add to each bucket how many samples its group has up to it (`up_to`) and in all (`total`)."""
     group = Window.partitionBy(*by)

@@ -134,10 +134,13 @@ def run(job: Job, data: Input, output: Path, told: Callable[[str], None]) -> Pag
     for name in job.needs:
         told(f"reading {name}")
         data.table(name)
-    made = job.compute(data)
-    for name, table in made.items():
-        told(f"computing {name}")
-        # Results are small and ordered; one file keeps them so.
-        table.coalesce(1).write.mode("overwrite").parquet(url((output / name).resolve()))
+    try:
+        made = job.compute(data)
+        for name, table in made.items():
+            told(f"computing {name}")
+            # Results are small and ordered; one file keeps them so.
+            table.coalesce(1).write.mode("overwrite").parquet(url((output / name).resolve()))
+    finally:
+        data.release()
     told("drawing")
     return job.describe(Written(data.spark, output, made.keys()))

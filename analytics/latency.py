@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Row, functions as F
 
 from analytics.figures import Panel, Series, at, heat, panels
-from analytics.histograms import QUANTILES, SCHEME, cumulated, highest, lowest, merged, quantiles
+from analytics.histograms import QUANTILES, SCHEME, cumulated, highest, lowest, merged, quantiles, summed
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input, InputError
 from analytics.series import bin_seconds, start_of_bin
@@ -34,7 +34,8 @@ def compute(data: Input) -> dict[str, DataFrame]:
         )
     time = F.timestamp_millis(start_of_bin(F.col("ts"), bin_seconds(rows)))
     node = rows.filter(F.col("scope") == "node").withColumn("time", time)
-    whole, timed = merged(node, _WHAT), merged(node, (*_WHAT, "time"))
+    timed = data.keep(merged(node, (*_WHAT, "time")))
+    whole = summed(timed, _WHAT)
     queues = merged(rows.filter(F.col("scope") == "queue"), ("vhost", "name", *_WHAT))
     curve = cumulated(whole, _WHAT).select(
         *_WHAT, highest(F.col("i")).alias("us"), (F.col("up_to") / F.col("total")).alias("share")

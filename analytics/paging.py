@@ -47,7 +47,12 @@ BROKEN: Final = {
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves`, `totals` and `broken`."""
     rows = data.table("queue_interval")
-    taken = steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
+    # The rows are sorted and kept, so they are made narrow before and after.
+    narrow = rows.select(
+        *_OBJECT, "ts", "mono_us", "mode", "durable", "ready", *STATES, *COUNTERS, *MOVES, *AREAS
+    )
+    taken = steps(narrow, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
+    taken = data.keep(taken.drop(*COUNTERS, *AREAS))
     queues = by_queue(taken)
     if data.has("latency_hist"):
         queues = with_measured(queues, data.table("latency_hist"))

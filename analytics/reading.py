@@ -80,6 +80,7 @@ class Input:
         self.counted: dict[str, Counted] = {}
         self._aside = aside or {}
         self._rows: dict[str, DataFrame] = {}
+        self._kept: list[DataFrame] = []
 
     def has(self, name: str) -> bool:
         """Say whether there is anything of a table."""
@@ -117,6 +118,18 @@ class Input:
             self._rows[name] = self._compacted(table) if suffix == "parquet" else self._exported(table)
         return self._rows[name]
 
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Have rows that several results are made of computed once, and kept on disk until `release`; return them."""
+        # Spark finds what it keeps by what it was made of, and of directories it knows only the names.
+        rows.unpersist()
+        self._kept.append(rows.persist(StorageLevel.DISK_ONLY))
+        return rows
+
+    def release(self) -> None:
+        """Drop what has been kept."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
     def _compacted(self, table: Table) -> DataFrame:
         rows = self.spark.read.schema(table.schema).parquet(url(self.directory / table.name))
         self.counted[table.name] = Counted(rows.count(), self._aside.get(table.name, {}))
@@ -124,8 +137,7 @@ class Input:
 
     def _exported(self, table: Table) -> DataFrame:
         read = lines(self.spark.read, self.directory / table.name, table)
-        # Lines are parsed once, whatever is asked of their rows afterwards. Spark finds what it keeps by the name of
-        # the directory, and would give what was in there when an earlier input looked.
+        # Lines are parsed once, whatever is asked of their rows afterwards; as for `keep`.
         read.unpersist()
         read.persist(StorageLevel.DISK_ONLY)
         place = [name for name in PLACE if name in read.columns]
