@@ -1,6 +1,7 @@
 """The command `leveret analyze` (driver: the process, its signals, the terminal)."""
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -24,6 +25,8 @@ from analytics.session import EMBEDDED, session
 
 PROGRAM: Final = "leveret analyze"
 FOLLOW_SECONDS: Final = 30
+_SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
+"""A key of Spark's with its value, which may be a password; pages are passed on."""
 _WIDTH: Final = max(map(len, JOBS))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
     f"  {name:<{_WIDTH}}  {text}"
@@ -163,9 +166,14 @@ def _write(page: Page, folder: Path, data: Input) -> None:
     for section in page.sections:
         if section.figure is not None and section.name:
             report.write(folder / f"{section.name}.svg", section.figure)
-    source = f"{PROGRAM} {shlex.join(sys.argv[1:])}"
-    text = report.page(page, source=source, made=datetime.now(UTC), counted=data.counted)
+    text = report.page(page, source=said(sys.argv[1:]), made=datetime.now(UTC), counted=data.counted)
     report.write(folder / "report.html", text)
+
+
+def said(words: Sequence[str]) -> str:
+    """Return the command with these words, without the values of Spark's keys."""
+    told = [_SECRET.sub(r"\1...", word) for word in words]
+    return f"{PROGRAM} {shlex.join(told)}"
 
 
 class Stopping(Protocol):

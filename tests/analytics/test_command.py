@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from made_rows import histogram, row
 
-from analytics.command import analyse, keep_looking, main
+from analytics.command import analyse, keep_looking, main, said
 from analytics.follow import FOLLOWED, Follower
 from analytics.jobs import JOBS
 from analytics.reading import InputError
@@ -51,6 +51,22 @@ def run(*arguments, **environment):
         timeout=280,
         check=False,
     )
+
+
+def test_a_page_tells_no_secrets():
+    """Pages say by what command they were made, but not what Spark's keys, of which some are passwords, were set to."""
+    words = [
+        "all",
+        "--input",
+        "a b",
+        "--conf",
+        "spark.hadoop.fs.s3a.secret.key=abc",
+        "--conf=spark.x.password=d=e",
+    ]
+
+    assert (
+        "leveret analyze all --input 'a b' --conf spark.hadoop.fs.s3a.secret.key=... --conf=spark.x.password=..."
+    ) == said(words)
 
 
 def test_the_help_names_every_job():
