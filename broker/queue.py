@@ -639,9 +639,11 @@ class Queue:
         if self.deleted:
             return
         self.settle()
-        self.tally.requeued += len(seq_ids)
+        tally, count = self.tally, len(seq_ids)
         if self.rules is not None:
             seq_ids = self.rules.requeued(seq_ids)
+        tally.requeued += len(seq_ids)
+        tally.rejected += count - len(seq_ids)  # delivered as often as they may be
         if seq_ids:
             self.backing.requeue(seq_ids)
             if self.rules is not None:

@@ -167,3 +167,22 @@ def test_nacks_of_one_turn_are_counted_one_by_one():
     (channel,) = client.connection.channels.values()
 
     assert (4, 0) == (channel.counts().nacked, channel.counts().confirmed)
+
+
+def test_what_was_delivered_too_often_does_not_come_back():
+    """A message at its delivery limit counts as rejected, not as requeued."""
+    node = Node()
+    client = Client(node)
+    client.declare(
+        "q",
+        durable=True,
+        arguments={"x-queue-type": ("longstr", "quorum"), "x-delivery-limit": ("signedint", 1)},
+    )
+    client.publish("q")
+    for tag in (1, 2):
+        client.ask(make(Basic.Get, 0, "q", False))
+        client.send(Basic.Reject(tag, True))
+    tally = node.vhosts["/"].queues["q"].tally
+
+    assert (1, 1) == (tally.requeued, tally.rejected)
+    assert 0 == node.vhosts["/"].queues["q"].backing.ready_count
