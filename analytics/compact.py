@@ -43,8 +43,8 @@ _COUNTS: Final = ("table string", "lines bigint", "rows bigint", "aside bigint")
 def compact(data: Input) -> dict[str, DataFrame]:
     """Write each hour of each table as Parquet below the output's `tables`; return what was done, hour by hour.
 
-    An hour that is there already is written anew only if the input has more rows of it: doing it twice changes
-    nothing, and rows whose JSON is gone by now are not lost.
+    Rows that are there already are not written again, and none is taken away: doing it twice changes nothing, rows
+    whose JSON is gone by now are not lost, and several brokers' exports may go to one output.
 
     Raises:
         InputError: there is no table of JSON, or not in directories by date and hour; or rows were lost on the way.
@@ -74,36 +74,70 @@ def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, 
     hours = data.counted[table.name].hours
     if not hours and data.counted[table.name].rows:
         raise InputError(f"{data.directory / table.name} has no directories dt=.../hour=...")
-    before = _stored(data, table)
-    grown = {place for place, count in hours.items() if count > before.get(place, 0)}
-    if grown:
+    stored = _stored(data, table)
+    before = _summed(stored, table)
+    there = [hour for hour in hours if hour in before]
+    same = _summed(_in_hours(rows, there), table) if there else {}
+    grown = [hour for hour in there if same[hour] != before[hour]]
+    lacking = [_in_hours(rows, [hour for hour in hours if hour not in before])]
+    if stored is not None and grown:
+        lacking.append(_lacking(_in_hours(rows, grown), stored, table))
+    if len(there) < len(hours) or (len(lacking) > 1 and not lacking[1].isEmpty()):
         order = [*table.of_kind("key"), *(("ts",) if table.has_clock else ())]
-        chosen = F.concat_ws("/", "dt", "hour").isin(*("/".join(place) for place in grown))
         (
-            rows.filter(chosen)
+            reduce(DataFrame.unionByName, lacking)
             .repartition("dt", "hour")
             .sortWithinPartitions("dt", "hour", *order)
-            .write.mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
+            .write.mode("append")
             .partitionBy("dt", "hour")
             .parquet(url(data.output / TABLES / table.name))
         )
-    after = _stored(data, table)
-    for place, count in sorted(hours.items()):
-        if after.get(place, 0) < count:
-            raise InputError(
-                f"{table.name} {'/'.join(place)}: {count} rows were read, {after.get(place, 0)} written"
-            )
-        action = WRITTEN if place in grown else KEPT
-        yield table.name, *place, after[place], before.get(place, 0), action
+    stored = _stored(data, table)
+    after = _summed(stored, table)
+    lost = [hour for hour in hours if hour not in before and after.get(hour, (0,))[0] != hours[hour]]
+    if stored is not None and grown and not _lacking(_in_hours(rows, grown), stored, table).isEmpty():
+        lost += grown
+    if lost:
+        raise InputError(f"{table.name}: not all rows of {', '.join(map('/'.join, lost))} were written")
+    for hour in sorted(hours):
+        count, known = after[hour][0], before.get(hour, (0,))[0]
+        yield table.name, *hour, count, known, WRITTEN if count > known else KEPT
 
 
-def _stored(data: Input, table: Table) -> dict[tuple[str, str], int]:
+def _stored(data: Input, table: Table) -> DataFrame | None:
+    """Return what an output has of a table, with `dt` and `hour`; None if it has nothing."""
     folder = data.output / TABLES / table.name
     if not any(folder.glob("dt=*/hour=*/*.parquet")):
+        return None
+    return data.spark.read.parquet(url(folder))
+
+
+def _in_hours(rows: DataFrame, hours: Sequence[tuple[str, str]]) -> DataFrame:
+    return rows.filter(F.concat_ws("/", "dt", "hour").isin(*map("/".join, hours)))
+
+
+def _identity(table: Table) -> Column:
+    """A number that two rows have in common if they are equal, and else as good as never."""
+    return F.xxhash64(F.to_json(F.struct(*table.schema.names)))
+
+
+def _summed(rows: DataFrame | None, table: Table) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return how many rows each hour has, and what their identities add up to."""
+    if rows is None:
         return {}
-    counts = data.spark.read.parquet(url(folder)).groupBy("dt", "hour").count()
-    return {(row["dt"], row["hour"]): row["count"] for row in counts.collect()}
+    total = F.sum(_identity(table).cast("decimal(20)"))
+    found = rows.groupBy("dt", "hour").agg(F.count("*").alias("count"), total.alias("total")).collect()
+    return {(row["dt"], row["hour"]): (row["count"], int(row["total"])) for row in found}
+
+
+def _lacking(rows: DataFrame, stored: DataFrame, table: Table) -> DataFrame:
+    """Return the rows of an input that the output has not."""
+    known = stored.select("dt", "hour", _identity(table).alias("_identity"))
+    return (
+        rows.withColumn("_identity", _identity(table))
+        .join(known, ["dt", "hour", "_identity"], "left_anti")
+        .drop("_identity")
+    )
 
 
 def validate(data: Input) -> dict[str, DataFrame]:

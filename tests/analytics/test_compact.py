@@ -51,7 +51,7 @@ def test_doing_it_twice_changes_nothing(spark, data):
     assert before == {path: path.stat().st_mtime_ns for path in (made.output / TABLES).rglob("*.parquet")}
 
 
-def test_an_hour_that_grew_is_written_anew(spark, data):
+def test_an_hour_that_grew_gets_its_new_rows(spark, data):
     """Rows that came later are there after the next time, none of them twice."""
     made = data({"queue_interval": queues(4)})
     compact(made)
@@ -86,6 +86,23 @@ def test_fewer_rows_of_an_hour_do_not_replace_more(spark, data, tmp_path):
     shutil.rmtree(tmp_path / "in")
 
     assert [("queue_interval", 6, 6, KEPT)] == actions(compact(data({"queue_interval": queues(2)})))
+
+
+def test_exports_of_several_brokers_come_together(spark, data, tmp_path):
+    """An hour gets the rows of each, whoever has more of it."""
+    compact(data({"queue_interval": queues(6)}))
+    shutil.rmtree(tmp_path / "in")
+    other = data({"queue_interval": queues(8, node="other@host"), "event": [row("event", kind="start")]})
+
+    assert [("event", 1, 0, WRITTEN), ("queue_interval", 14, 6, WRITTEN)] == sorted(actions(compact(other)))
+    assert {("here", 6), ("other@host", 8)} == {
+        (found["node"], found["count"])
+        for found in Input(spark, other.output / TABLES, other.output)
+        .table("queue_interval")
+        .groupBy("node")
+        .count()
+        .collect()
+    }
 
 
 def test_what_is_no_row_is_set_aside_and_counted(data):
