@@ -158,9 +158,8 @@ def _safety() -> Any:
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `runs`, `rates`, `speed_ups` and `above_three`."""
-    runs = measured(
-        data.table("bench_run"), data.table("bench_sample"), data.table("bench_cost"), cuts(data.directory)
-    )
+    samples, costs = data.table("bench_sample"), data.table("bench_cost")
+    runs = data.keep(measured(data.table("bench_run"), samples, costs, cuts(data.directory)))
     compared = runs.filter(F.col("refused").isNull())
     rates = compared.groupBy(*_CELL, "block", "line").agg(F.avg("rate").alias("rate"))
     pairs = paired(rates, BASELINES, _CELL)

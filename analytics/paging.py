@@ -53,7 +53,8 @@ def compute(data: Input) -> dict[str, DataFrame]:
     )
     taken = steps(narrow, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
     taken = data.keep(taken.drop(*COUNTERS, *AREAS))
-    queues = by_queue(taken)
+    each = data.keep(lives(taken))
+    queues = by_queue(each)
     if data.has("latency_hist"):
         queues = with_measured(queues, data.table("latency_hist"))
     seconds = bin_seconds(rows)
@@ -62,17 +63,19 @@ def compute(data: Input) -> dict[str, DataFrame]:
         "residence": residence(taken, seconds).orderBy("node", "time"),
         "moves": moves(taken, seconds).orderBy("node", "time"),
         "totals": last(rows, "queue_interval", ("node", "mode"), COUNTERS).orderBy("node", "mode"),
-        "broken": broken(taken).orderBy("what"),
+        "broken": broken(each).orderBy("what"),
     }
 
 
-def by_queue(taken: DataFrame) -> DataFrame:
-    """Return a row for each queue, however often it was made anew: means over time, shares, rates, Little's wait."""
+def lives(taken: DataFrame) -> DataFrame:
+    """Return a row for each making of a queue: what was added in it, how it ended, and rows of it that cannot be.
+
+    `at_ends` is what was there at its beginning and at its end.
+    """
     # How many a queue had when it was made, or found again at a start, is what its counters do not explain.
     gone = F.col("d_delivered") + F.col("d_expired") + F.col("d_dropped") + F.col("d_purged")
     grown = F.coalesce("d_ready", F.col("d_pub") + F.col("d_requeued") - gone)
-    # What is there at the beginning and at the end of each making is at an end of what is looked at.
-    lives = (
+    return (
         taken.withColumn("d_ready", grown)
         .groupBy(*_OBJECT)
         .agg(
@@ -82,8 +85,13 @@ def by_queue(taken: DataFrame) -> DataFrame:
             (F.min_by(F.col("ready") - F.col("d_ready"), "mono_us") + F.max_by("ready", "mono_us")).alias(
                 "at_ends"
             ),
+            *[F.count_if(F.expr(condition)).alias(what) for what, condition in BROKEN.items()],
         )
     )
+
+
+def by_queue(lives: DataFrame) -> DataFrame:
+    """Return a row for each queue, however often it was made anew: means over time, shares, rates, Little's wait."""
     seconds = F.sum("step_us") / 1e6
     # What left the ready messages for good: what came in less by how much they grew. The broker's samples are of the
     # same, by number: a message that is given back is counted with all of its waits.
@@ -106,14 +114,14 @@ def by_queue(taken: DataFrame) -> DataFrame:
     )
 
 
-def broken(taken: DataFrame) -> DataFrame:
+def broken(lives: DataFrame) -> DataFrame:
     """Return how many rows are what no row may be, for each of `BROKEN`; zeros included."""
     counts = [
-        F.struct(F.lit(what).alias("what"), F.count_if(F.expr(condition)).alias("rows"))
-        for what, condition in BROKEN.items()
+        F.struct(F.lit(what).alias("what"), F.coalesce(F.sum(F.col(f"`{what}`")), F.lit(0)).alias("rows"))
+        for what in BROKEN
     ]
     return (
-        taken.agg(F.array(*counts).alias("counts")).select(F.explode("counts").alias("one")).select("one.*")
+        lives.agg(F.array(*counts).alias("counts")).select(F.explode("counts").alias("one")).select("one.*")
     )
 
 

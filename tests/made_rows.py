@@ -97,6 +97,11 @@ def quiet(_text):
     """Nobody is told what a job does."""
 
 
+def drawn(page):
+    """A page as it is seen: sums of floats differ in digits that nobody sees."""
+    return report.page(page, source="", made=datetime.fromtimestamp(0, UTC), counted={})
+
+
 def run_twice(job, rows, data, folder):
     """Run a job, and again on the same rows shuffled into several files; both must come to the same.
 
@@ -113,11 +118,6 @@ def run_twice(job, rows, data, folder):
     chance = random.Random(1)
     made = data({name: chance.sample(each, len(each)) for name, each in rows.items()}, files=3)
     spark = made.spark
-
-    def drawn(page):
-        # sums of floats differ in digits that nobody sees
-        return report.page(page, source="", made=datetime.fromtimestamp(0, UTC), counted={})
-
     page = run(job, Made(spark, rows), folder, quiet)
     first = {path.name: spark.read.parquet(str(path)) for path in folder.iterdir()}
     kept = {name: (table.collect(), table.schema) for name, table in first.items()}

@@ -1,9 +1,9 @@
 import json
 import random
 import shutil
-from pathlib import Path
 
 import pytest
+from made_rows import drawn, quiet
 from paper_runs import made_plan, made_run
 from pyspark.testing import assertDataFrameEqual
 
@@ -11,6 +11,7 @@ from analytics import confirm_compare
 from analytics.confirm_compare import (
     JOB,
     NACKED,
+    NO_COST,
     NOTHING,
     PAPER,
     PAPER_ABOVE_THREE,
@@ -159,10 +160,20 @@ def test_costs_are_per_message(sweep):
     assert (2.0, None, None) == (row["confirm_p50_ms"], row["low"], row["high"])
 
 
-def test_shuffled_lines_in_many_files_give_the_same(spark, sweep, tmp_path):
-    """In whatever order and files the lines lie, the tables are the same."""
-    plan = made_plan(LINES, queues=(1, 5), blocks=2)
-    data = sweep(plan, lambda trial: 1000.0 + trial.number)
+def test_a_run_whose_cost_is_missing_is_refused(spark, sweep):
+    """A run of which no row says what it cost is not left out in silence."""
+    data = sweep(made_plan(("default",), queues=(1, 2)))
+    costs = data.table("bench_cost").limit(1)
+
+    found = measured(data.table("bench_run"), data.table("bench_sample"), costs, (1.0, 1.0)).collect()
+
+    assert {NO_COST, None} == {row["refused"] for row in found}
+
+
+def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(spark, sweep, tmp_path):
+    """The page has the paper's figures for each window and the machine, and is the same for lines in any order."""
+    plan = made_plan(LINES, queues=(1, 5), windows=(50, 200), blocks=2)
+    data = sweep(plan, lambda trial: 1000.0 * (2 if trial.line.startswith("consumer") else 1) + trial.number)
     chance = random.Random(2)
     for name in ("bench_run", "bench_sample", "bench_cost"):
         lines = [
@@ -173,30 +184,22 @@ def test_shuffled_lines_in_many_files_give_the_same(spark, sweep, tmp_path):
         chance.shuffle(lines)
         folder = tmp_path / "other" / name / "dt=2026-01-01" / "hour=00"
         folder.mkdir(parents=True)
-        for start in range(4):
-            (folder / f"{name}-{start}.jsonl").write_text("".join(f"{line}\n" for line in lines[start::4]))
+        for start in range(3):
+            (folder / f"{name}-{start}.jsonl").write_text("".join(f"{line}\n" for line in lines[start::3]))
     shutil.copy(tmp_path / "sweep" / "plan.json", tmp_path / "other")
+    result = tmp_path / "out" / JOB.name
 
-    here, there = compute(data), compute(Input(spark, tmp_path / "other", tmp_path / "out2"))
+    page = run(JOB, data, result, quiet)
+    tables = {path.name: spark.read.parquet(str(path)) for path in result.iterdir()}
+    first = {name: (table.collect(), table.schema) for name, table in tables.items()}
+    again = run(JOB, Input(spark, tmp_path / "other", tmp_path / "out2"), result, quiet)
 
-    for name, table in here.items():
-        assertDataFrameEqual(there[name], table)
-
-
-def test_the_report_has_both_figures_and_names_the_machine(sweep, tmp_path):
-    """The page shows the paper's Figures 5 and 6 for each window, and says what was measured where."""
-    plan = made_plan(LINES, queues=(1, 5), windows=(50, 200), blocks=2)
-    data = sweep(plan, lambda trial: 1000.0 * (2 if trial.line.startswith("consumer") else 1) + trial.number)
-
-    page = run(JOB, data, tmp_path / "out" / JOB.name, lambda _text: None)
-    again = run(JOB, data, tmp_path / "out" / JOB.name, lambda _text: None)
-
+    assert {"above_three", "rates", "runs", "speed_ups"} == first.keys()
+    for name, (rows, schema) in first.items():
+        assertDataFrameEqual(spark.read.parquet(str(result / name)), spark.createDataFrame(rows, schema))
+    assert drawn(page) == drawn(again)
     figures = [section.name for section in page.sections if section.figure]
     assert [f"figure-{number}-window-{window}" for window in (50, 200) for number in (5, 6)] == figures
     assert all("consumer-ack" in section.figure for section in page.sections if section.figure)
     assert "here: 2 x some, kernel 6" in page.lead
     assert "consumer-ack is faster than paper-standard in 4 of 4 settings" in page.facts[0]
-    assert page == again
-    assert ["above_three", "rates", "runs", "speed_ups"] == sorted(
-        path.name for path in Path(tmp_path / "out" / JOB.name).iterdir()
-    )

@@ -7,7 +7,7 @@ from made_rows import histogram, index
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from analytics.histograms import QUANTILES, highest, lowest, merged, quantiles
+from analytics.histograms import QUANTILES, highest, lowest, merged, quantiles, summed
 from broker import histogram as recorded
 
 HIST = "sum_us long, min_us long, max_us long, b array<struct<i:int,c:long>>"
@@ -72,20 +72,12 @@ def test_quantiles_are_those_of_the_samples_to_the_bucket(spark):
 
 
 def test_merging_in_two_steps_is_merging_in_one(spark):
-    """Histograms may be merged in any order: by hour first, or all at once."""
+    """Histograms may be merged in any order: by name first, or all at once."""
     chance = random.Random(4)
     parts = [(str(number % 5), [chance.randint(0, 10**5) for _ in range(50)]) for number in range(40)]
     rows = frame(spark, parts).withColumn("half", F.col("name") < "2")
-    once = quantiles(merged(rows, []).withColumn("all", F.lit(1)), ["all"])
-    halves = (
-        merged(rows, ["half"])
-        .groupBy("i")
-        .agg(
-            F.sum("c").alias("c"),
-            F.sum("sum_us").alias("sum_us"),
-            F.min("min_us").alias("min_us"),
-            F.max("max_us").alias("max_us"),
-        )
-    )
 
-    assertDataFrameEqual(quantiles(halves.withColumn("all", F.lit(1)), ["all"]), once)
+    assertDataFrameEqual(
+        quantiles(summed(merged(rows, ["name", "half"]), ["half"]), ["half"]),
+        quantiles(merged(rows, ["half"]), ["half"]),
+    )

@@ -3,14 +3,12 @@ import math
 import random
 
 import pytest
-from made_rows import histogram, row
-from pyspark.testing import assertDataFrameEqual
+from made_rows import Made, histogram, row, run_twice
 
 from analytics.histograms import QUANTILES
-from analytics.job import run
 from analytics.latency import JOB, OBJECTIVE_US, compute
 from analytics.reading import InputError
-from analytics.series import BINS_S, bin_seconds
+from analytics.series import BINS_S, MOST_BINS, bin_seconds
 
 KINDS = (("confirm", "standard", 9.0), ("confirm", "consumer-ack", 10.0), ("deliver", "", 6.0))
 
@@ -32,8 +30,22 @@ def made(seconds=60, queues=3, seed=1):
                 row("latency_hist", second, scope="node", metric=metric, mode=mode, **histogram(whole))
             )
             samples.setdefault((metric, mode), []).extend(whole)
-    chance.shuffle(rows)
     return rows, samples
+
+
+ROWS, SAMPLES = made()
+LATE = [OBJECTIVE_US // 2] * 995 + [OBJECTIVE_US * 2] * 5
+
+
+@pytest.fixture(scope="module")
+def tables(spark):
+    """What the job says of a minute, and of a metric of which 5 in 1,000 samples are above the objective."""
+    late = row("latency_hist", scope="node", metric="late", **histogram(LATE))
+    made = compute(Made(spark, {"latency_hist": [*ROWS, late]}))
+    return {
+        name: made[name].collect()
+        for name in ("by_mode", "by_queue", "by_time", "curves", "heat", "objective")
+    }
 
 
 def agrees(found, values):
@@ -46,68 +58,46 @@ def agrees(found, values):
     assert pytest.approx(sum(values) / len(values)) == found["mean_us"]
 
 
-def test_quantiles_by_mode_and_by_queue_are_those_of_the_samples(data):
-    """For the node and for each queue, merged histograms have the quantiles that all samples sorted have."""
-    rows, samples = made()
-    tables = compute(data({"latency_hist": rows}, files=3))
+def test_quantiles_by_mode_and_by_queue_are_those_of_the_samples(tables):
+    """For the node and for each queue, merged histograms have the quantiles that all samples sorted have; each once."""
+    modes = {(found["metric"], found["mode"]): found for found in tables["by_mode"]}
+    queues = {(found["name"], found["metric"], found["mode"]): found for found in tables["by_queue"]}
 
-    modes = {(found["metric"], found["mode"]): found for found in tables["by_mode"].collect()}
-    queues = {
-        (found["name"], found["metric"], found["mode"]): found for found in tables["by_queue"].collect()
-    }
-
-    assert samples.keys() == modes.keys() | queues.keys()
-    for key, values in samples.items():
+    assert SAMPLES.keys() | {("late", "")} == modes.keys() | queues.keys()
+    for key, values in SAMPLES.items():
         agrees(modes[key] if len(key) == 2 else queues[key], values)
 
 
-def test_a_node_s_rows_are_not_added_to_those_of_its_queues(data):
-    """A sample is in a row of the node and in one of its queue; it counts once."""
-    rows, samples = made(seconds=5)
-    tables = compute(data({"latency_hist": rows}))
-
-    assert {key: len(values) for key, values in samples.items() if len(key) == 2} == {
-        (found["metric"], found["mode"]): found["count"] for found in tables["by_mode"].collect()
-    }
-
-
-def test_times_are_cut_so_that_a_figure_can_show_them(data):
+def test_times_are_cut_so_that_a_figure_can_show_them(tables, spark):
     """A short record has a point for each interval, a long one a point for several."""
-    short = data({"latency_hist": made(60)[0]}).table("latency_hist")
-    (step,) = {bin_seconds(short)}
-    tables = compute(data({"latency_hist": made(60)[0]}))
+    short = Made(spark, {"latency_hist": ROWS}).table("latency_hist")
+    long = Made(spark, {"event": [row("event", second) for second in (0, 30 * 24 * 3600)]}).table("event")
 
-    assert BINS_S[0] == step
-    assert 12 == tables["by_time"].select("time").distinct().count()
+    assert BINS_S[0] == bin_seconds(short)
+    assert 12 == len({found["time"] for found in tables["by_time"]})
+    assert 30 * 24 * 3600 / MOST_BINS <= bin_seconds(long) == 4 * 3600
 
 
-def test_the_curve_ends_with_all_samples(data):
+def test_the_curve_ends_with_all_samples(tables):
     """The share up to a value rises with it, to 1."""
-    tables = compute(data({"latency_hist": made()[0]}))
-    curve = [
-        found["share"] for found in tables["curves"].orderBy("us").collect() if found["metric"] == "deliver"
-    ]
+    curve = [found["share"] for found in tables["curves"] if found["metric"] == "deliver"]
 
     assert sorted(curve) == curve
     assert 1.0 == curve[-1]
 
 
-def test_the_objective_is_burnt_by_what_takes_longer(data):
+def test_the_objective_is_burnt_by_what_takes_longer(tables):
     """Of 1,000 samples 5 above the objective use up five times what may be."""
-    values = [OBJECTIVE_US // 2] * 995 + [OBJECTIVE_US * 2] * 5
-    made = row("latency_hist", scope="node", metric="confirm", mode="standard", **histogram(values))
-
-    (found,) = compute(data({"latency_hist": [made]}))["objective"].collect()
+    (found,) = [each for each in tables["objective"] if each["metric"] == "late"]
 
     assert pytest.approx((0.005, 5.0)) == (found["above"], found["burn"])
 
 
-def test_every_sample_is_somewhere_on_the_map(data):
+def test_every_sample_is_somewhere_on_the_map(tables):
     """The rectangles of the map do not overlap, and have all samples of the node."""
-    rows, samples = made()
-    cells = compute(data({"latency_hist": rows}))["heat"].collect()
+    cells = tables["heat"]
 
-    assert sum(len(values) for key, values in samples.items() if len(key) == 2) == sum(
+    assert len(LATE) + sum(len(values) for key, values in SAMPLES.items() if len(key) == 2) == sum(
         cell["count"] for cell in cells
     )
     for metric in ("confirm", "deliver"):
@@ -119,35 +109,19 @@ def test_every_sample_is_somewhere_on_the_map(data):
             assert all(end <= low for (_, end), (low, _) in itertools.pairwise(ends))
 
 
-def test_another_scheme_is_refused(data):
+def test_another_scheme_is_refused(spark):
     """Buckets of a scheme that is not known are not guessed at."""
     made = row("latency_hist", scope="node", metric="confirm", **(histogram([1]) | {"scheme": "ll6"}))
 
     with pytest.raises(InputError, match="ll6"):
-        compute(data({"latency_hist": [made]}))
+        compute(Made(spark, {"latency_hist": [made]}))
 
 
-def test_neither_order_nor_files_change_the_result(data, tmp_path, spark):
-    """The same rows shuffled into several files give the same tables."""
-    rows, _ = made()
-    here = {name: table.collect() for name, table in compute(data({"latency_hist": rows})).items()}
-    random.Random(9).shuffle(rows)
-    there = compute(data({"latency_hist": rows}, files=4))
-
-    for name, table in there.items():
-        expected = spark.createDataFrame(here[name], table.schema)
-        assertDataFrameEqual(table, expected)
-
-
-def test_the_report_shows_each_metric(data, tmp_path):
-    """The page has three figures for each metric and says the percentiles in words; doing it twice changes nothing."""
-    made_data = data({"latency_hist": made()[0]})
-
-    page = run(JOB, made_data, tmp_path / "out" / "latency", lambda _text: None)
-    again = run(JOB, made_data, tmp_path / "out" / "latency", lambda _text: None)
+def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(data, tmp_path):
+    """The page has three figures for each metric, says the percentiles in words, and is the same for shuffled lines."""
+    page = run_twice(JOB, {"latency_hist": ROWS}, data, tmp_path / "latency")
 
     assert {
         f"{metric}-{kind}" for metric in ("confirm", "deliver") for kind in ("quantiles", "burn", "heat")
     } == {section.name for section in page.sections if section.figure}
     assert any(fact.startswith("confirm (consumer-ack): half within ") for fact in page.facts)
-    assert page == again
