@@ -53,7 +53,10 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     As a queue has a row whenever something changes, what a step over several intervals counts was in the last of
     them. It is spread over all of them only where a row is missing that should be there.
     """
-    taken = steps(rows, "queue_interval", RATES).join(F.broadcast(clocks), ["node", "boot_id"])
+    # Everything here is of one queue at a time: so rows are put together once.
+    taken = steps(rows.repartition("node", "vhost", "queue"), "queue_interval", RATES).join(
+        F.broadcast(clocks), ["node", "boot_id"]
+    )
     interval = F.col("interval_us")
     quiet = (F.round(F.col("step_us") / interval) - 1).cast("int")
     is_whole = F.col("step_us") <= FULL_US + 2 * interval
@@ -78,17 +81,20 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
 def judged(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     """Return each rate of each queue with its distance `z` from the usual of its hour of the day."""
     rates = rated(rows, clocks).withColumn("hour", F.hour(F.timestamp_millis("ts")))
-    group = [*_SERIES, "hour"]
-    middle = rates.groupBy(*group).agg(
-        F.percentile("rate", 0.5, F.col("intervals")).alias("median"),
-        F.sum(F.col("intervals") * F.col("interval_us")).alias("known_us"),
-    )
-    placed = rates.join(middle, group)
-    distance = F.abs(F.col("rate") - F.col("median"))
-    usual = placed.groupBy(*group).agg(F.percentile(distance, 0.5, F.col("intervals")).alias("distance"))
+    group = Window.partitionBy(*_SERIES, "hour")
+
+    def median(value: Column) -> Column:
+        return F.percentile(value, 0.5, F.col("intervals")).over(group)
+
+    known_us = F.sum(F.col("intervals") * F.col("interval_us")).over(group)
     spread = F.greatest(NORMAL * F.col("distance"), LEAST_SHARE * F.col("median"), F.lit(1.0))
     z = F.when(F.col("known_us") >= ENOUGH_US, (F.col("rate") - F.col("median")) / spread)
-    return placed.join(usual, group).withColumn("z", z)
+    return (
+        rates.withColumn("median", median(F.col("rate")))
+        .withColumn("known_us", known_us)
+        .withColumn("distance", median(F.abs(F.col("rate") - F.col("median"))))
+        .withColumn("z", z)
+    )
 
 
 def runs(rates: DataFrame) -> DataFrame:
