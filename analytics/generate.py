@@ -30,12 +30,18 @@ WHAT: Final = (
 """Metric and mode of the histograms, by the row's number modulo 4."""
 SPREAD: Final = 50
 """How many buckets the histograms of one kind begin in, one after the other."""
+ROWS_OF_A_NODE: Final = 100_000
 QUEUES: Final = 10_000
+ROWS_OF_A_TASK: Final = 500_000
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 
 
 def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
-    """Make histograms. Of row `id` = 4 n + k: kind k, two buckets, the lower with 1 + n mod 3, 7 above it 2."""
+    """Make histograms of nodes that have `ROWS_OF_A_NODE` each.
+
+    Of row `id` = 4 n + k: kind k, two buckets, the lower with 1 + n mod 3, 7 above it 2.
+    """
+    nodes = max(1, rows // ROWS_OF_A_NODE)
     kind, number = F.col("id") % len(WHAT), F.floor(F.col("id") / len(WHAT))
     first = (64 + 32 * kind + number % SPREAD).cast("int")
     count = 1 + number % 3
@@ -44,7 +50,8 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
         return F.struct(index.cast("int").alias("i"), number.cast("long").alias("c"))
 
     values: dict[str, Column] = {
-        **_common(number),
+        **_common(F.floor(number / nodes)),
+        "node": F.concat((number % nodes).cast("string"), F.lit("@generated")),
         "scope": F.lit("node"),
         "vhost": F.lit(""),
         "name": F.lit(""),
@@ -57,7 +64,7 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
         "max_us": highest(first + 7),
         "b": F.array(bucket(first, count), bucket(first + 7, F.lit(2))),
     }
-    return _table("latency_hist", spark.range(rows), values)
+    return _table("latency_hist", _numbers(spark, rows), values)
 
 
 def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
@@ -91,13 +98,18 @@ def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
         "area_gamma": seconds * level * 2_000_000,
         "t_ag": seconds,
     }
-    return _table("queue_interval", spark.range(rows), values)
+    return _table("queue_interval", _numbers(spark, rows), values)
 
 
 TABLES: Final[Mapping[str, Callable[[SparkSession, int], DataFrame]]] = {
     "latency_hist": latency_hist,
     "queue_interval": queue_interval,
 }
+
+
+def _numbers(spark: SparkSession, rows: int) -> DataFrame:
+    """Return the rows' numbers. They rise with time, so each task, however many there are, writes few hours."""
+    return spark.range(0, rows, 1, max(2, rows // ROWS_OF_A_TASK))
 
 
 def _common(number: Column) -> dict[str, Column]:
