@@ -170,6 +170,15 @@ def test_a_run_whose_cost_is_missing_is_refused(spark, sweep):
     assert {NO_COST, None} == {row["refused"] for row in found}
 
 
+def test_what_cannot_be_said_is_said(sweep, tmp_path):
+    """Without an optimised line there is no figure, with one block no interval; the page has words for both."""
+    page = run(JOB, sweep(made_plan(("default",), queues=(1,))), tmp_path / "out" / JOB.name, quiet)
+
+    without_figure, without_interval = page.facts
+    assert without_figure.endswith("there is no figure to draw.")
+    assert without_interval.endswith("nothing is called faster.")
+
+
 def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(spark, sweep, tmp_path):
     """The page has the paper's figures for each window and the machine, and is the same for lines in any order."""
     plan = made_plan(LINES, queues=(1, 5), windows=(50, 200), blocks=2)
