@@ -260,7 +260,9 @@ class QueueMeter:
         self.look(queue, now)
         came = queue.published
         arrived = came - self._came
-        self._leaving_ready += ready + arrived - self._ready_now
+        # Those that came back are ready from the turn's beginning on: the states' areas, which add up to the ready
+        # ones', begin there as well.
+        self._leaving_ready += max(0, ready + arrived - self._ready_now)
         self._leaving_unacked += unacked - self._unacked_now
         if not self._told and (self._leaving_ready or self._leaving_unacked):
             self._told = True

@@ -70,6 +70,18 @@ class Line:
         self.now += milliseconds * MS
 
 
+def test_what_comes_back_is_ready_from_the_turn_s_beginning():
+    """An area is never taken from, so that those of the states add up to it."""
+    line = Line()
+    line.turn(10, 10, 0, 5)
+    before = line.meter.ready
+    line.ready, line.unacked = line.unacked, []
+    line.turn(0, 0, 0, 0, busy=3)
+    line.meter.look(line, line.now)
+
+    assert before + 10 * 3 * MS == line.meter.ready
+
+
 TURNS = st.lists(
     st.tuples(
         st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 50), st.integers(0, 3)
