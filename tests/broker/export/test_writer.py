@@ -272,6 +272,17 @@ def test_old_days_are_removed(tmp_path):
     assert (tmp_path / "mine.txt").exists()
 
 
+def test_what_others_have_put_there_is_left_alone(tmp_path):
+    """Only the export's own files are removed, and a folder in their place is no failure."""
+    layout = Layout(tmp_path, NODE)
+    folder = tmp_path / "event" / "dt=1970-01-01" / "hour=00" / layout.node_folder
+    (folder / "_temporary").mkdir(parents=True)
+    (folder / "event-1.jsonl").write_text("{}\n")
+    remove_old(layout, "dt=1970-01-01")
+
+    assert ["_temporary"] == [path.name for path in folder.iterdir()]
+
+
 async def test_retention_is_kept_to_the_day(tmp_path):
     """What is older than asked for is removed while the broker runs."""
     exporting = Exporting(tmp_path, retention=86_400.0)
