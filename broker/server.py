@@ -228,9 +228,6 @@ class Server:
         del self.vhosts[vhost.name]
         self.definitions.remove_vhost(vhost)
         self.users.remove_vhost(vhost.name)
-        self.turn.totals.vhost_deleted(
-            declared=vhost.queues_declared, created=vhost.queues_created, deleted=vhost.queues_deleted
-        )
 
     def _make_vhost(self, name: str) -> VHost:
         """Make a vhost that nothing is written down of yet."""

@@ -169,7 +169,7 @@ class Totals:
         self.transitions: dict[str, int] = {}
         """Messages of queues that are gone that changed their state in memory and on disk, by kind."""
         self.queues_declared = self.queues_created = self.queues_deleted = 0
-        """In vhosts that are gone."""
+        """Of all vhosts, those that are gone as well."""
         self.lost = 0
         """Light deliveries that came back when their queue was gone."""
         self.dead_letters: dict[tuple[str, str], int] = {}
@@ -195,12 +195,6 @@ class Totals:
         self.queues[kind] = QueueCounts(*map(add, self.queues.get(kind, QueueCounts()), counts))
         for transition, count in transitions.items():
             self.transitions[transition] = self.transitions.get(transition, 0) + count
-
-    def vhost_deleted(self, *, declared: int, created: int, deleted: int) -> None:
-        """Keep how many queues a vhost has seen, which has none any more."""
-        self.queues_declared += declared
-        self.queues_created += created
-        self.queues_deleted += deleted
 
     def dead_lettered(self, kind: str, reason: str, count: int) -> None:
         """So many messages of a queue of that type went to a dead letter exchange."""

@@ -95,10 +95,6 @@ class VHost:
         file_from = sys.maxsize if delay_disk is None else delay_disk.file_from
         self._dead_lettering = DeadLettering(router.get, self.route, turn.clock, file_from)
         self._confirm_mode = confirm_mode
-        # counters
-        self.queues_declared = 0
-        self.queues_created = 0
-        self.queues_deleted = 0
 
     # -- exchanges ----------------------------------------------------------------------------------------------
 
@@ -201,7 +197,7 @@ class VHost:
         self.queues[name] = queue
         self.router.add_queue(name, queue)
         self._configure_queue(queue)
-        self.queues_created += is_new
+        self._turn.totals.queues_created += is_new
         self._turn.note("queue_created", self.name, name)
         return queue
 
@@ -233,7 +229,7 @@ class VHost:
         self.router.forget(queue.name)
         if queue.qid and self.record is not None:
             self.record.queue_deleted(queue.qid)
-        self.queues_deleted += 1
+        self._turn.totals.queues_deleted += 1
         self._turn.note("queue_deleted", self.name, queue.name, ready=str(count))
         if queue.exclusive_owner is not None:
             queue.exclusive_owner.exclusive_queues.pop(queue.name, None)

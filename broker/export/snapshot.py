@@ -128,14 +128,13 @@ class Rows:
             yield from self._histogram(ts, "commit", "", site.disk.commits.duration.take())
         lag = latencies.loop_lag.take()
         yield from self._histogram(ts, "loop_lag", "", lag)
-        vhosts = list(site.vhosts.values())
         journal = None if site.disk is None else site.disk.journal
         memory, disk = site.watch.memory, site.watch.disk
         yield NodeInterval(
             **self._common(ts),
             connections=len(site.clients.connections),
             channels=site.clients.channel_count,
-            queues=sum([len(vhost.queues) for vhost in vhosts]),
+            queues=sum([len(vhost.queues) for vhost in site.vhosts.values()]),
             consumers=consumers,
             paused=paused,
             ready=ready,
@@ -159,8 +158,8 @@ class Rows:
             connections_closed=site.clients.connections_closed,
             channels_opened=site.clients.channels_opened,
             channels_closed=site.clients.channels_closed,
-            queues_created=totals.queues_created + sum([vhost.queues_created for vhost in vhosts]),
-            queues_deleted=totals.queues_deleted + sum([vhost.queues_deleted for vhost in vhosts]),
+            queues_created=totals.queues_created,
+            queues_deleted=totals.queues_deleted,
             loop_lag_max_us=lag.greatest,
             loop_lag_p99_us=lag.percentile(0.99),
             export_lost=lost,

@@ -26,7 +26,7 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
     vhost = channel.vhost
     name = strip_cr_lf(method.queue)
     if not method.passive:
-        vhost.queues_declared += 1
+        channel.outbox.turn.totals.queues_declared += 1
     queue = vhost.queue(name, channel.host) if method.passive else _declare(channel, method, name)
     queue.used()
     channel.last_queue = queue.name

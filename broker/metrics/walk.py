@@ -287,15 +287,15 @@ class Walk:
 
 
 def _churn(broker: Measured) -> Churn:
-    totals, vhosts = broker.turn.totals, broker.vhosts.values()
+    totals = broker.turn.totals
     return Churn(
         connections_opened=broker.clients.connections_opened,
         connections_closed=broker.clients.connections_closed,
         channels_opened=broker.clients.channels_opened,
         channels_closed=broker.clients.channels_closed,
-        queues_declared=totals.queues_declared + sum([vhost.queues_declared for vhost in vhosts]),
-        queues_created=totals.queues_created + sum([vhost.queues_created for vhost in vhosts]),
-        queues_deleted=totals.queues_deleted + sum([vhost.queues_deleted for vhost in vhosts]),
+        queues_declared=totals.queues_declared,
+        queues_created=totals.queues_created,
+        queues_deleted=totals.queues_deleted,
         auth_succeeded=totals.auth_succeeded,
         auth_failed=totals.auth_failed,
     )
