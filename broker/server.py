@@ -348,7 +348,7 @@ class Server:
         log.info(
             "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
             done.published,
-            done.delivered_ack + done.delivered_auto + done.got_ack + done.got_auto,
+            done.delivered,
             done.acked,
             time.process_time(),
         )

@@ -10,7 +10,7 @@ Hot path: see docs/performance.md. Message sizes are the one thing that is count
 
 from bisect import bisect_left
 from operator import add
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 SIZE_BOUNDS = (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
 """Octets of a body that RabbitMQ's histogram of message sizes has as upper bounds of its buckets, but for the last."""
@@ -50,10 +50,10 @@ class ChannelCounts(NamedTuple):
     """Those of the delivered and got that had been so before."""
     acked: int = 0
 
-
-def added(one: ChannelCounts, other: ChannelCounts) -> ChannelCounts:
-    """What has come and gone by both."""
-    return ChannelCounts(*map(add, one, other))
+    @property
+    def delivered(self) -> int:
+        """To consumers and by `basic.get`."""
+        return self.delivered_ack + self.delivered_auto + self.got_ack + self.got_auto
 
 
 class QueueCounts(NamedTuple):
@@ -83,6 +83,14 @@ class QueueCounts(NamedTuple):
     dead_lettered: int = 0
     """Those of the expired, dropped and rejected that went to a dead letter exchange, should there be one."""
     purged: int = 0
+
+
+Counts = TypeVar("Counts", ConnectionCounts, ChannelCounts, QueueCounts)
+
+
+def added(one: Counts, other: Counts) -> Counts:
+    """What both have counted."""
+    return type(one)(*map(add, one, other))
 
 
 class QueueTally:
@@ -184,7 +192,7 @@ class Totals:
 
     def connection_closed(self, counts: ConnectionCounts) -> None:
         """Keep what a connection has counted; to be called once for each."""
-        self.connections = ConnectionCounts(*map(add, self.connections, counts))
+        self.connections = added(self.connections, counts)
 
     def channel_closed(self, counts: ChannelCounts) -> None:
         """The same of a channel, which has given back what it held."""
@@ -192,7 +200,7 @@ class Totals:
 
     def queue_deleted(self, kind: str, counts: QueueCounts, transitions: dict[str, int]) -> None:
         """The same of a queue of that type, whose consumers have left."""
-        self.queues[kind] = QueueCounts(*map(add, self.queues.get(kind, QueueCounts()), counts))
+        self.queues[kind] = added(self.queues.get(kind, QueueCounts()), counts)
         for transition, count in transitions.items():
             self.transitions[transition] = self.transitions.get(transition, 0) + count
 

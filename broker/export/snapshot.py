@@ -148,7 +148,7 @@ class Rows:
             returned=counted.returned,
             confirmed=counted.confirmed,
             nacked=counted.nacked,
-            delivered=counted.delivered_ack + counted.delivered_auto + counted.got_ack + counted.got_auto,
+            delivered=counted.delivered,
             acked=counted.acked,
             commits=0 if journal is None else journal.commits,
             commit_bytes=0 if journal is None else journal.octets_written,
@@ -351,6 +351,6 @@ class Rows:
             returned=counts.returned,
             confirmed=counts.confirmed,
             nacked=counts.nacked,
-            delivered=counts.delivered_ack + counts.delivered_auto + counts.got_ack + counts.got_auto,
+            delivered=counts.delivered,
             acked=counts.acked,
         )

@@ -5,7 +5,7 @@ Counts are those of `broker.totals`; beside them stands how things are at this m
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from broker.channel import Channel
 from broker.connection import Connection
@@ -81,6 +81,11 @@ class ConnectionRow(NamedTuple):
     levels: ConnectionLevels
 
 
+Numbers = TypeVar(
+    "Numbers", QueueCounts, QueueLevels, ChannelCounts, ChannelLevels, ConnectionCounts, ConnectionLevels
+)
+
+
 def queue_levels(queue: Queue) -> QueueLevels:
     """How a queue is now; nothing is left of one that is deleted."""
     if queue.deleted:
@@ -151,24 +156,19 @@ def all_queues(rows: Sequence[QueueRow]) -> QueueRow:
     for row in rows:
         if row.transitions:
             transitions.update(row.transitions)
-    return QueueRow(
-        QueueCounts(*map(sum, zip(*[row.counts for row in rows], strict=True))),
-        QueueLevels(*map(sum, zip(*[row.levels for row in rows], strict=True))),
-        transitions,
-    )
+    return QueueRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]), transitions)
 
 
 def all_channels(rows: Sequence[ChannelRow]) -> ChannelRow:
     """Rows (at least one) as one."""
-    return ChannelRow(
-        ChannelCounts(*map(sum, zip(*[row.counts for row in rows], strict=True))),
-        ChannelLevels(*map(sum, zip(*[row.levels for row in rows], strict=True))),
-    )
+    return ChannelRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]))
 
 
 def all_connections(rows: Sequence[ConnectionRow]) -> ConnectionRow:
     """Rows (at least one) as one."""
-    return ConnectionRow(
-        ConnectionCounts(*map(sum, zip(*[row.counts for row in rows], strict=True))),
-        ConnectionLevels(*map(sum, zip(*[row.levels for row in rows], strict=True))),
-    )
+    return ConnectionRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]))
+
+
+def _summed(rows: Sequence[Numbers]) -> Numbers:
+    """Add up rows of numbers (at least one), column by column."""
+    return type(rows[0])(*map(sum, zip(*rows, strict=True)))
