@@ -12,7 +12,6 @@ import asyncio
 import base64
 import hashlib
 import logging
-import os
 import resource
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
+from broker.alarms import open_files
 from broker.metrics.node import Identity, Process
 from broker.metrics.scrape import Scraper, UnusablePatternError, pattern
 from broker.metrics.text import CONTENT_TYPE
@@ -183,10 +183,10 @@ class Monitor:
 
     async def _process(self) -> Process:
         """What the system says of this process; a long list of files is read in a thread."""
-        open_files = await asyncio.get_running_loop().run_in_executor(None, _open_files)
+        files = await asyncio.to_thread(open_files)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return Process(open_files, limit, usage.ru_utime, usage.ru_stime, self._began)
+        return Process(files, limit, usage.ru_utime, usage.ru_stime, self._began)
 
     # -- health -----------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,3 @@ def _accept(server: web.Server) -> asyncio.Protocol:
     for transport in living[: max(0, len(living) + 1 - CONNECTIONS)]:
         transport.abort()
     return server()
-
-
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - names are enough; one is the list's own

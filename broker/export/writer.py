@@ -26,6 +26,7 @@ import aiofiles.os
 import msgspec
 
 from broker import __version__
+from broker.alarms import open_files
 from broker.export.layout import UNFINISHED, Layout, Names, finished_name
 from broker.export.schema import TABLES
 from broker.export.snapshot import Process, Rows, Site
@@ -294,7 +295,7 @@ def look_at_process() -> Process:
     resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Process(
         rss=resident * resource.getpagesize(),
-        fds=len(list(Path("/proc/self/fd").iterdir())),
+        fds=open_files(),
         cpu_user_us=int(usage.ru_utime * 1e6),
         cpu_sys_us=int(usage.ru_stime * 1e6),
     )
