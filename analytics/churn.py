@@ -5,7 +5,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from analytics.figures import Panel, Series, at, panels
+from analytics.figures import Panel, panels, series_of
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input
 from analytics.series import bin_seconds, start_of_bin
@@ -131,15 +131,7 @@ def describe(written: Written) -> Page:
     sections: list[Section] = []
     for node in sorted({row["node"] for row in times}):
         mine = [row for row in times if row["node"] == node]
-        drawn = [
-            Series(
-                kind.replace("_", " "),
-                [at(row["time"]) for row in mine],
-                [row[kind] for row in mine],
-                marker=".",
-            )
-            for kind in COMING
-        ]
+        drawn = [series_of(kind.replace("_", " "), mine, kind) for kind in COMING]
         sections.append(
             Section(
                 f"{node}: events",

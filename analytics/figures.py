@@ -69,6 +69,11 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text)  # without a zone, as all of a figure's times are UTC
 
 
+def series_of(label: str, rows: Sequence[Any], column: str) -> Series:
+    """Return a column of rows that have a `time`, to be drawn over that."""
+    return Series(label, [at(row["time"]) for row in rows], [row[column] for row in rows], marker=".")
+
+
 def panels(*drawn: Panel) -> str:
     """Draw panels beside each other."""
     with mpl.rc_context(STYLE):

@@ -4,7 +4,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Row, functions as F
 
-from analytics.figures import Panel, Series, at, heat, panels
+from analytics.figures import Panel, Series, at, heat, panels, series_of
 from analytics.histograms import QUANTILES, SCHEME, cumulated, highest, lowest, merged, quantiles, summed
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input, InputError
@@ -153,9 +153,7 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
             for name in ("p50", "p99")
         ]
         here = [row for row in burnt if row["mode"] == mode]
-        burns.append(
-            Series(label, [at(row["time"]) for row in here], [row["burn"] for row in here], marker=".")
-        )
+        burns.append(series_of(label, here, "burn"))
     return [
         Section(
             f"{metric}: how much takes how long",

@@ -12,7 +12,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, functions as F
 
-from analytics.figures import Panel, Series, at, bars, panels
+from analytics.figures import Panel, bars, panels, series_of
 from analytics.job import Job, Page, Section, Written
 from analytics.reading import Input
 from analytics.series import bin_seconds, last, start_of_bin, steps
@@ -181,19 +181,8 @@ def describe(written: Written) -> Page:
     for node in sorted({row["node"] for row in over_time}):
         mine = [row for row in over_time if row["node"] == node]
         changes = [row for row in moved if row["node"] == node]
-        levels = [
-            Series(state, [at(row["time"]) for row in mine], [row[state] for row in mine], marker=".")
-            for state in (*STATES, "unacked")
-        ]
-        rates = [
-            Series(
-                move.removeprefix("t_"),
-                [at(row["time"]) for row in changes],
-                [row[move] for row in changes],
-                marker=".",
-            )
-            for move in MOVES
-        ]
+        levels = [series_of(state, mine, state) for state in (*STATES, "unacked")]
+        rates = [series_of(move.removeprefix("t_"), changes, move) for move in MOVES]
         sections.append(
             Section(
                 f"{node}: where messages are",
