@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
 from analytics.figures import Panel, Series, at, panels
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
 from analytics.series import FULL_US, clocks, steps
 
@@ -196,6 +196,7 @@ def describe(written: Written) -> Page:
                 f"rate-{len(sections)}",
             )
         )
+    number = written.table("unusual").count()
     columns = (*_SERIES, "start", "end", "intervals", "rate", "usual", "z")
     sections += [
         Section(
@@ -217,7 +218,7 @@ def describe(written: Written) -> Page:
     ]
     return Page(
         title="What is unusual, and what is running out",
-        lead=f"{written.table('unusual').count():,} times a queue's rate was unusual for the hour of the day.",
+        lead=f"{number_of(number, 'time')} a queue's rate was unusual for the hour of the day.",
         facts=_warnings(near),
         sections=sections,
     )

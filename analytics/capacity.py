@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Row, Window, functions as F
 
 from analytics.figures import Panel, Series, panels
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
 from analytics.series import steps
 
@@ -149,7 +149,7 @@ def describe(written: Written) -> Page:
     )
     return Page(
         title="Capacity",
-        lead=f"{len(found)} nodes, {sum(row['intervals'] for row in found):,} intervals.",
+        lead=f"{number_of(len(found), 'node')}, {number_of(sum(row['intervals'] for row in found), 'interval')}.",
         facts=[_fact(row) for row in found],
         sections=sections,
     )

@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from analytics.figures import Panel, panels, series_of
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
 from analytics.series import bin_seconds, start_of_bin
 
@@ -140,6 +140,7 @@ def describe(written: Written) -> Page:
                 f"events-{len(sections)}",
             )
         )
+    tried = sum(row["failed"] for row in failed)
     addresses = len({row["peer"] for row in failed})
     minutes = sum(row["minutes"] or 0 for row in alarmed)
     still = sum(row["end"] is None for row in alarmed)
@@ -166,11 +167,11 @@ def describe(written: Written) -> Page:
     ]
     return Page(
         title="Coming and going",
-        lead=f"{sum(row['opened'] for row in came):,} connections opened, "
+        lead=f"{number_of(sum(row['opened'] for row in came), 'connection')} opened, "
         f"{sum(row['closed'] for row in came):,} closed.",
         facts=[
-            f"{sum(row['failed'] for row in failed):,} logins failed, from {addresses:,} addresses.",
-            f"{len(alarmed):,} alarms, {minutes:,.1f} minutes together"
+            f"{number_of(tried, 'login')} failed, from {number_of(addresses, 'address', 'addresses')}.",
+            f"{number_of(len(alarmed), 'alarm')}, {minutes:,.1f} minutes together"
             + (f"; {still:,} of them on at the end." if still else "."),
         ],
         sections=sections,

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input, InputError, url
 from analytics.schemas import Table, tables
 
@@ -220,8 +220,9 @@ def describe_compact(written: Written) -> Page:
     new = sum(row["rows"] - row["before"] for row in rows)
     return Page(
         title="Tables in Parquet",
-        lead=f"{sum(row['rows'] for row in rows):,} rows of {len({row['table'] for row in rows})} tables in "
-        f"{len(rows)} hours; {new:,} of them are new.",
+        lead=f"{number_of(sum(row['rows'] for row in rows), 'row')} of "
+        f"{number_of(len({row['table'] for row in rows}), 'table')} in {number_of(len(rows), 'hour')}; "
+        f"new of them: {new:,}.",
         facts=[],
         sections=[
             Section("Hours", "", columns=("table", "dt", "hour", "rows", "before", "action"), rows=rows)
@@ -235,8 +236,9 @@ def describe_validate(written: Written) -> Page:
     missing = written.rows("gaps", "node", "start") if written.has("gaps") else []
     aside = sum(row["aside"] for row in counted)
     facts = [
-        f"{aside:,} of {sum(row['lines'] for row in counted):,} lines are no rows.",
-        f"{len(found)} kinds of contradictions, {len(missing)} gaps."
+        f"Set aside: {aside:,} of {number_of(sum(row['lines'] for row in counted), 'line')}.",
+        f"{number_of(len(found), 'kind of contradiction', 'kinds of contradictions')}, "
+        f"{number_of(len(missing), 'gap')}."
         if found or missing
         else "Nothing contradicts anything, and nothing is missing.",
     ]

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, Window, functions as F
 
 from analytics.figures import Panel, Series, panels
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.ratios import half_width, mean_of_ratios, paired, ratios
 from analytics.reading import Input, InputError
 
@@ -230,7 +230,8 @@ def describe(written: Written) -> Page:
     hosts = sorted({f"{row['host']}: {row['cpu']}, kernel {row['kernel']}" for row in runs})
     return Page(
         title="Confirming on consumer ack: the paper's comparison",
-        lead=f"{len(runs)} runs, {len(refused)} of them not compared, in {len({r['block'] for r in runs})} blocks, on "
+        lead=f"{number_of(len(runs), 'run')}, {len(refused)} of them not compared, in "
+        f"{number_of(len({row['block'] for row in runs}), 'block')}, on "
         f"{'; '.join(hosts)}.",
         facts=_facts(runs, speed_ups),
         sections=sections,
@@ -255,7 +256,7 @@ def _verdict(line: str, speed_ups: list[Row]) -> str:
         baseline = "default"
         mine = [row for row in speed_ups if (row["line"], row["baseline"]) == (line, baseline)]
     faster = sum(row["faster"] for row in mine)
-    return f"{line} is faster than {baseline} in {faster} of {len(mine)} settings, by the 95 % interval."
+    return f"{line} is faster than {baseline} in {faster} of {number_of(len(mine), 'setting')}, by the 95 % interval."
 
 
 def _figure(line: str, window: int, rates: list[Row], gains: list[Row]) -> Section:

@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from analytics.figures import bars
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
 from analytics.series import FULL_US, clocks, last
 
@@ -143,19 +143,21 @@ def describe(written: Written) -> Page:
     counts = {row["verdict"]: row["count"] for row in judged}
     alone = written.count("queues", (F.col("verdict") == STOPPED) & (F.col("consumers") == 0))
     facts = [
-        f"{counts.get(verdict, 0):,} of {number:,} queues: {verdict}."
+        f"{counts.get(verdict, 0):,} of {number_of(number, 'queue')}: {verdict}."
         for verdict in (STOPPED, STALLED, BEHIND)
     ]
     busy = written.count("queues", F.col("consumers_busy"))
+    rated = sum(row["hot"] for row in busiest)
     facts += [
-        f"{alone:,} of those that are {STOPPED} have no consumer.",
-        f"{busy:,} queues have a backlog before consumers busy more than {1 - IDLE_CAPACITY:.0%} of the time.",
-        f"{sum(row['hot'] for row in busiest):,} queues are hot: more than {HOT:g} times the median rate.",
+        f"Without a consumer: {alone:,} of those that are {STOPPED}.",
+        number_of(busy, "queue has", "queues have")
+        + f" a backlog before consumers busy more than {1 - IDLE_CAPACITY:.0%} of the time.",
+        f"{number_of(rated, 'queue is hot', 'queues are hot')}: more than {HOT:g} times the median rate.",
     ]
     return Page(
         title="Queues and their consumers",
-        lead=f"{number:,} queues at the end; since they were made, and those that are gone, "
-        f"{sum(row['pub'] for row in totals):,} messages were published into them, "
+        lead=f"{number_of(number, 'queue')} at the end. In all that there were: "
+        f"{number_of(sum(row['pub'] for row in totals), 'message')} published, "
         f"{sum(row['delivered'] for row in totals):,} delivered, {sum(row['acked'] for row in totals):,} acked.",
         facts=facts,
         sections=[

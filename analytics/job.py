@@ -118,6 +118,18 @@ class Job:
     uses: tuple[str, ...] = ()
 
 
+def number_of(count: int, one: str, more: str = "") -> str:
+    """Return how many of something there are, in words that go with the number: `1 queue`, `1,200 queues`.
+
+    Args:
+        count: how many.
+        one: what follows 1, with a verb where that changes too (`queue is hot`).
+        more: what follows any other number; if empty, `one` with an `s`.
+
+    """
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
 def run(job: Job, data: Input, output: Path, told: Callable[[str], None]) -> Page:
     """Compute a job's tables, write them in place of those of an earlier run, and describe them.
 

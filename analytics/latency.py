@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Row, functions as F
 
 from analytics.figures import Panel, Series, at, heat, panels, series_of
 from analytics.histograms import QUANTILES, SCHEME, cumulated, highest, lowest, merged, quantiles, summed
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input, InputError
 from analytics.series import bin_seconds, start_of_bin
 
@@ -116,12 +116,13 @@ def describe(written: Written) -> Page:
     samples = sum(row["count"] for row in whole)
     return Page(
         title="Latency",
-        lead=f"{samples:,} samples of {len({row['metric'] for row in whole})} kinds of waiting. A quantile is exact "
-        "to its bucket, 1/32 of its value at most.",
+        lead=f"{number_of(samples, 'sample')} of "
+        f"{number_of(len({row['metric'] for row in whole}), 'kind')} of waiting. A quantile is exact to its bucket, "
+        "1/32 of its value at most.",
         facts=[
             f"{_label(row)}: half within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} ms, "
             f"99.9 % within {row['p999_us'] / 1000:,.4g} ms "
-            f"({row['count']:,} samples)."
+            f"({number_of(row['count'], 'sample')})."
             for row in whole
         ],
         sections=sections,

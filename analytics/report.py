@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from analytics.job import Page, Section
+from analytics.job import Page, Section, number_of
 from analytics.reading import Counted
 
 SHOWN_ROWS: Final = 200
@@ -134,11 +134,12 @@ def _table(section: Section) -> list[str]:
 def _read(counted: Mapping[str, Counted]) -> list[str]:
     parts = ["<h2>What was read</h2>", "<ul>"]
     for name, found in sorted(counted.items()):
-        text = f"{html.escape(name)}: {found.rows:,} rows"
+        text = f"{html.escape(name)}: {number_of(found.rows, 'row')}"
         if found.aside:
             reasons = ", ".join(
                 f"{html.escape(why)} {number:,}" for why, number in sorted(found.aside.items())
             )
-            text += f'; <span class="bad">{sum(found.aside.values()):,} lines set aside</span> ({reasons})'
+            aside = number_of(sum(found.aside.values()), "line")
+            text += f'; <span class="bad">{aside} set aside</span> ({reasons})'
         parts.append(f"<li>{text}</li>")
     return [*parts, "</ul>"]

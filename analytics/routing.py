@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from analytics.figures import bars
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
 from analytics.series import FULL_US, last
 
@@ -142,10 +142,12 @@ def describe(written: Written) -> Page:
         ]
     return Page(
         title="Routing",
-        lead=f"{len(found):,} exchanges; {published:,} messages came in, and {lost:,} reached no queue.",
+        lead=f"{number_of(len(found), 'exchange')}; {number_of(published, 'message')} came in, and {lost:,} reached no "
+        "queue.",
         facts=[
-            f"{dropped:,} messages were dropped without a word to their publishers, who had not set `mandatory`.",
-            *([f"{len(dead):,} binding patterns matched nothing."] if matched else []),
+            number_of(dropped, "message was", "messages were")
+            + " dropped without a word to the publisher, who had not set `mandatory`.",
+            *([f"{number_of(len(dead), 'binding pattern')} matched nothing."] if matched else []),
         ],
         sections=sections,
     )

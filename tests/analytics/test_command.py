@@ -149,7 +149,7 @@ def test_the_command_makes_a_report_with_the_java_of_a_package(data, tmp_path):
     assert 0 == result.returncode, result.stderr
     assert "latency: reading latency_hist" in result.stderr
     page = (tmp_path / "report" / "latency" / "report.html").read_text()
-    assert "1 lines set aside" in page
+    assert "1 line set aside" in page
     assert "leveret analyze latency --input" in page
     assert list((tmp_path / "report" / "latency" / "by_mode").glob("*.parquet"))
     assert list((tmp_path / "report" / "quarantine" / "latency_hist").glob("*.parquet"))
@@ -179,7 +179,7 @@ def test_spark_submit_runs_it_on_workers_without_python(data, tmp_path):
     )  # fmt: skip
 
     assert 0 == done.returncode, done.stderr
-    assert "1 of 3 lines are no rows" in (output / "validate" / "report.html").read_text()
+    assert "Set aside: 1 of 3 lines" in (output / "validate" / "report.html").read_text()
 
 
 def test_without_a_java_the_command_says_so(tmp_path):

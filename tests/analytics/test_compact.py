@@ -212,5 +212,5 @@ def test_the_reports_say_it(data, tmp_path):
     checked = run(VALIDATE, made, tmp_path / "out" / "validate", lambda _text: None)
     written = run(COMPACT, made, tmp_path / "out" / "compact", lambda _text: None)
 
-    assert "1 of 5 lines are no rows." == checked.facts[0]
-    assert "4 rows of 1 tables in 1 hours; 4 of them are new." == written.lead
+    assert "Set aside: 1 of 5 lines." == checked.facts[0]
+    assert "4 rows of 1 table in 1 hour; new of them: 4." == written.lead
