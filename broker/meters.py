@@ -166,6 +166,7 @@ class QueueMeter:
         "_at",
         "_began",
         "_came",
+        "_discarded",
         "_leaving",
         "_leaving_ready",
         "_leaving_unacked",
@@ -211,6 +212,8 @@ class QueueMeter:
         """Up to which number those that were timed stand for others."""
         self._since_probe = 0
         """How many deliveries were settled since one was measured."""
+        self._discarded = 0
+        """How many of those that the queue forgot were not acked."""
         self._waiting: deque[tuple[int, int, int]] = deque()
         """Watched messages that are ready: the number of each, when it came, and up to which it stands for others."""
         self._leaving: deque[tuple[int, int, int]] = deque()
@@ -318,6 +321,15 @@ class QueueMeter:
             latencies.ended(self.ack, probe[1], self._since_probe)
             self._probe = None
             self._since_probe = 0
+
+    def forgotten(self, keys: Collection[Any], discarded: int, latencies: Latencies) -> None:
+        """The queue forgets these: consumers have acked them, or it discards them, as it does with so many by now.
+
+        What consumers rejected has been `settled` before, and other things that are discarded were no deliveries.
+        """
+        self._since_probe -= min(len(keys), discarded - self._discarded)
+        self._discarded = discarded
+        self.settled(keys, latencies)
 
     def came_back(self, keys: Collection[Any]) -> None:
         """These deliveries were not settled, and are no deliveries any more."""

@@ -241,7 +241,7 @@ class Queue:
             count = len(acks)
             self.acked += count
             if self.meter is not None:
-                self.meter.settled(acks, self.turn.latencies)
+                self.meter.forgotten(acks, self.tally.discarded, self.turn.latencies)
             backing.ack(acks)
             if rules is not None:
                 rules.acked(acks)
@@ -653,12 +653,12 @@ class Queue:
     def discard(self, seq_ids: Collection[int]) -> None:
         """Unacked messages were rejected without requeue; the caller owes a `touch`."""
         self.tally.rejected += len(seq_ids)
+        if self.meter is not None:
+            self.meter.settled(seq_ids, self.turn.latencies)
         if self.rules is None:
             self.acks.extend(seq_ids)
             self.tally.discarded += len(seq_ids)
             return
-        if self.meter is not None:
-            self.meter.settled(seq_ids, self.turn.latencies)
         if self.awaiting is not None:
             seq_ids, settled = self.awaiting.split(seq_ids)
             self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other

@@ -238,6 +238,12 @@ class DiskNode(Node):
         disk.environment.commit(disk.journal.cut())
         self._settled(None)
 
+    def write_files(self) -> None:
+        """Every body that waits for a file of its own has it, and then a commit."""
+        for msg_id in list(self.disk.journal.files):
+            self.disk.journal.file_written(msg_id)
+        self.commit()
+
     def fail(self) -> None:
         """A commit that finds the disk full: nothing of it was written."""
         self.disk.journal.cut()

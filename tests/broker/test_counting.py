@@ -96,11 +96,8 @@ def test_a_large_dead_letter_is_no_ack(tmp_path):
     client.declare("q", durable=True, arguments=DEAD)
     node.commit()
     client.publish("q", b"x" * 6000, delivery_mode=2)
-    journal = node.disk.journal
     for _ in range(2):
-        for msg_id in list(journal.files):
-            journal.file_written(msg_id)
-        node.commit()
+        node.write_files()
         if not client.connection.channels[1].delivered:
             client.ask(make(Basic.Get, 0, "q", False))
             client.send(Basic.Reject(1, False))

@@ -46,14 +46,6 @@ def declare(node: DiskNode, client: Client, name: str, arguments: Table) -> None
     client.sent()
 
 
-def files_written(node: DiskNode) -> None:
-    """Every body that waits for its file has it."""
-    journal = node.disk.journal
-    for msg_id in list(journal.files):
-        journal.file_written(msg_id)
-    node.commit()
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[DiskNode]:
     """A broker that writes bodies of more than 5000 octets to files of their own."""
@@ -70,7 +62,7 @@ def test_the_original_of_a_large_dead_letter_goes_when_that_is_refused(disk: Dis
     declare(disk, client, "q", dying("dead", message_ttl=100))
     client.publish("q", LARGE, delivery_mode=2)
     disk.run_turn()
-    files_written(disk)
+    disk.write_files()
     disk.pass_time(100)
 
     assert (0, 0) == counts(disk, "q")
@@ -84,7 +76,7 @@ def test_the_original_of_a_large_dead_letter_waits_for_room(disk: DiskNode) -> N
     declare(disk, client, "q", dying("dead", message_ttl=100))
     client.publish("q", LARGE, delivery_mode=2)
     disk.run_turn()
-    files_written(disk)
+    disk.write_files()
     disk.pass_time(100)
     journal = disk.disk.journal
     for msg_id in journal.files:
@@ -92,7 +84,7 @@ def test_the_original_of_a_large_dead_letter_waits_for_room(disk: DiskNode) -> N
     disk.run_turn()
 
     assert (0, 1) == counts(disk, "q")
-    files_written(disk)
+    disk.write_files()
     assert (0, 0) == counts(disk, "q")
     assert (1, 0) == counts(disk, "dead")
 
@@ -209,7 +201,7 @@ def test_a_large_original_goes_though_its_letter_is_acked_in_the_same_queue(disk
     declare(disk, client, "q", dying("q"))
     client.publish("q", LARGE, delivery_mode=2)
     disk.run_turn()
-    files_written(disk)
+    disk.write_files()
     client.consume("q")
     client.send(make(Basic.Reject, 1, False))
 

@@ -5,11 +5,11 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from fakes import Client, Node
+from fakes import Client, DiskNode, Node
 from hypothesis import given, settings, strategies as st
 
 from broker.amqp.commands import Basic, Confirm, make
-from broker.config import ExportConfig
+from broker.config import ExportConfig, StorageConfig
 from broker.histogram import Histogram
 from broker.meters import (
     MOST_EVENTS,
@@ -248,6 +248,56 @@ def test_a_queue_of_the_broker_is_measured(node):
     deliver, residence, ack = queue.meter.take()
     assert [300_000, 350_000] == [deliver.total, residence.total]
     assert (2, 50_000) == (ack.count, ack.total / ack.count)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"x-max-length": ("signedint", 9)},
+        {"x-max-length": ("signedint", 9), "x-confirm-mode": ("longstr", "consumer-ack-light")},
+    ],
+)
+def test_a_rejected_delivery_counts_once(node, arguments):
+    """However a queue forgets what was rejected, an ack that is timed stands for as many as were settled."""
+    client = Client(node)
+    client.send(make(Confirm.Select, False))
+    client.declare("q", arguments=arguments)
+    for _ in range(4):
+        client.publish("q")
+    client.consume("q")
+    for tag in (1, 2, 3):
+        client.send(Basic.Reject(tag, False))
+    client.send(Basic.Ack(4, False))
+
+    assert 4 == node.vhosts["/"].queues["q"].meter.take()[2].count
+
+
+def test_what_is_let_go_counts_once(tmp_path):
+    """A dead letter that is safe elsewhere was settled when it was rejected, or never; its original counts no more."""
+    storage = StorageConfig(
+        sync=False, file_from=50
+    )  # of such a body the original stays until its copy is safe
+    node = DiskNode(tmp_path / "data", storage=storage, export=ExportConfig(dir=tmp_path))
+    client = Client(node)
+    dying = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
+    for name, arguments in (("q", dying), ("dead", {})):
+        client.declare(name, durable=True, arguments=arguments)
+        node.commit()
+    for _ in range(4):
+        client.publish("q", b"x" * 60, delivery_mode=2)
+    node.write_files()
+    client.consume("q")
+    for tag in (1, 2, 3):
+        client.send(Basic.Reject(tag, False))
+    node.run_turn()
+    node.write_files()
+    client.send(Basic.Ack(4, False))
+    counts = node.vhosts["/"].queues["q"].tally
+    node.disk.close()
+
+    assert (3, 3) == (counts.rejected, counts.discarded)
+    assert 4 == node.vhosts["/"].queues["q"].meter.take()[2].count
 
 
 def confirmed_after(node: Node, arguments: dict, between: Callable[[Client], object]) -> dict[str, list[int]]:
