@@ -16,6 +16,7 @@ from analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, url, w
 from analytics.schemas import tables
 
 FOLLOWED: Final = "followed"
+"""Directory of the output for rows, lines that were set aside, and how far they are."""
 FILES_AT_ONCE: Final = 200
 
 
@@ -32,7 +33,7 @@ class Follower:
     def __init__(self, spark: SparkSession, directory: Path, output: Path) -> None:
         self._spark = spark
         self._source = Input(spark, directory, output)
-        self._output = output.resolve()
+        self._folder = output.resolve() / FOLLOWED
 
     def catch_up(self, names: Iterable[str]) -> Input:
         """Read what is new of these tables, as far as they are there; return all rows so far.
@@ -45,17 +46,17 @@ class Follower:
         for name in names:
             if self._source.suffix(name) == "jsonl":
                 self._read(name)
-                kept = self._spark.read.schema(ASIDE).parquet(url(self._output / QUARANTINE / name))
+                kept = self._spark.read.schema(ASIDE).parquet(url(self._folder / QUARANTINE / name))
                 aside[name] = {
                     row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
                 }
-        return Input(self._spark, self._output / FOLLOWED / "rows", self._output, aside)
+        return Input(self._spark, self._folder / "rows", self._folder, aside)
 
     def _read(self, name: str) -> None:
         table = tables()[name]
         reader = self._spark.readStream.option("maxFilesPerTrigger", FILES_AT_ONCE)
         stream = lines(reader, self._source.directory / name, table)
-        kept, aside = self._output / FOLLOWED / "rows" / name, self._output / QUARANTINE / name
+        kept, aside = self._folder / "rows" / name, self._folder / QUARANTINE / name
 
         def keep(batch: DataFrame, number: int) -> None:
             batch.persist(StorageLevel.DISK_ONLY)  # parsed once, written twice
@@ -66,7 +67,7 @@ class Follower:
 
         query = (
             stream.writeStream.foreachBatch(keep)
-            .option("checkpointLocation", url(self._output / FOLLOWED / "checkpoints" / name))
+            .option("checkpointLocation", url(self._folder / "checkpoints" / name))
             .trigger(availableNow=True)
             .start()
         )

@@ -12,7 +12,7 @@ from made_rows import histogram, row
 from analytics.command import analyse, keep_looking, main, said
 from analytics.follow import FOLLOWED, Follower
 from analytics.jobs import JOBS
-from analytics.reading import InputError
+from analytics.reading import ASIDE, QUARANTINE, Input, InputError
 
 ROOT = Path(__file__).parents[2]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -236,6 +236,27 @@ def test_following_reads_each_file_once(spark, tmp_path):
         (found["mono_us"] // 1_000_000) for found in third.table("latency_hist").collect()
     )
     assert (output / FOLLOWED).is_dir()
+
+
+def test_a_plain_run_leaves_what_following_set_aside(spark, data, tmp_path):
+    """Both keep the lines that are no rows of theirs, though they write to one output."""
+    source, output = tmp_path / "in", tmp_path / "out"
+    add(source, "latency_hist", 1, [*latencies(0), "half a"])
+    follower = Follower(spark, source, output)
+    follower.catch_up(["latency_hist"])
+
+    Input(spark, source, output).table("latency_hist")
+    add(source, "latency_hist", 2, ["half b"])
+    followed = follower.catch_up(["latency_hist"])
+    followed.table("latency_hist")
+
+    assert 2 == sum(followed.counted["latency_hist"].aside.values())
+    for kept, lines in (
+        (output / QUARANTINE, ["half a"]),
+        (output / FOLLOWED / QUARANTINE, ["half a", "half b"]),
+    ):
+        rows = spark.read.schema(ASIDE).parquet(str(kept / "latency_hist")).collect()
+        assert lines == sorted(found["line"] for found in rows)
 
 
 class Rounds:
