@@ -49,8 +49,8 @@ def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     buckets = rows.select(*by, "sum_us", "min_us", "max_us", F.posexplode("b").alias("at", "bucket"))
     return buckets.groupBy(*by, F.col("bucket.i").alias("i")).agg(
         F.sum("bucket.c").alias("c"),
-        # a row's sum counts once, with its first bucket
-        F.sum(F.when(F.col("at") == 0, F.col("sum_us")).otherwise(0)).alias("sum_us"),
+        # A row's sum counts once, with its first bucket. Sums of many long waits have no room in 64 bits.
+        F.sum(F.when(F.col("at") == 0, F.col("sum_us").cast("double")).otherwise(0)).alias("sum_us"),
         F.min("min_us").alias("min_us"),
         F.max("max_us").alias("max_us"),
     )

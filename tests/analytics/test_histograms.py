@@ -81,3 +81,16 @@ def test_merging_in_two_steps_is_merging_in_one(spark):
         quantiles(summed(merged(rows, ["name", "half"]), ["half"]), ["half"]),
         quantiles(merged(rows, ["half"]), ["half"]),
     )
+
+
+def test_times_add_up_beyond_64_bits(spark):
+    """Ten million messages that waited for two weeks, a few times over, have a mean."""
+    wait, count = 14 * 86_400_000_000, 7_000_000
+    parts = [("q", wait * count, wait, wait, [(index(wait), count)])] * 3
+
+    (found,) = quantiles(
+        merged(spark.createDataFrame(parts, f"name string, {HIST}"), ["name"]), ["name"]
+    ).collect()
+
+    assert 3 * wait * count > 2**63 > wait * count
+    assert (3 * count, wait) == (found["count"], pytest.approx(found["mean_us"]))
