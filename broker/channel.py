@@ -114,6 +114,7 @@ class Channel:
         "last_watched",
         "missing",
         "number",
+        "numbered",
         "outbox",
         "packed",
         "parts",
@@ -154,6 +155,8 @@ class Channel:
         self.confirm_ages: ConfirmAges | None = None
         self.watched: list[tuple[int, str, int, int]] = []
         """Numbers of which is noted how long they take: number, confirm mode, when it came (ns), for how many."""
+        self.numbered: Route | None = None
+        """That of the last publish with a number."""
         self.last_watched = 1 - SAMPLE_EVERY
         self.watch_every = SAMPLE_EVERY
         self.tx: Transaction | None = None
@@ -320,7 +323,8 @@ class Channel:
             return
         if self.confirms is not None:
             self.confirms.published()
-            self.confirm_soon(route)
+            self.numbered = route
+            self.confirms.schedule()
         is_taken = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
         if not is_taken and self.confirms is not None:
             self.confirms.refused(self.confirms.seq_no)
@@ -359,19 +363,6 @@ class Channel:
         self.outbox.pending += len(content)
         self.outbox.send(content)
 
-    def confirm_soon(self, route: Route) -> None:
-        """Have the number of what was just published told at the end of the turn; one in a few is watched."""
-        confirms = self.confirms
-        assert confirms is not None
-        confirms.schedule()
-        number = confirms.seq_no
-        if number >= self.last_watched + self.watch_every:
-            if len(self.watched) >= WATCHED_CONFIRMS:
-                self._thin_out_watched()
-            stands_for = number - max(0, self.last_watched)
-            self.watched.append((number, route.confirm_mode, self.outbox.turn.now, stands_for))
-            self.last_watched = number
-
     def _thin_out_watched(self) -> None:
         """Watch every other number only, and every other of those that come."""
         watched = self.watched
@@ -380,6 +371,19 @@ class Channel:
         ]
         self.watched = kept
         self.watch_every *= 2
+
+    def _watch(self, number: int) -> None:
+        """Note how long the last publish, which has that number, takes to be told; it came in this turn."""
+        stands_for = number - max(0, self.last_watched)
+        self.last_watched = number
+        turn = self.outbox.turn
+        mode = self.numbered.confirm_mode  # type: ignore[union-attr]
+        if number not in self.confirms.held:  # type: ignore[union-attr]
+            turn.latencies.ended(turn.latencies.confirm[mode], turn.now, stands_for)
+            return
+        if len(self.watched) >= WATCHED_CONFIRMS:
+            self._thin_out_watched()
+        self.watched.append((number, mode, turn.now, stands_for))
 
     def _look_at_watched(self, held: Collection[int]) -> None:
         """Have the time noted of those numbers that are told now."""
@@ -401,11 +405,14 @@ class Channel:
 
     def flush_confirms(self) -> None:
         """Write the confirms that are due."""
-        if self.confirms is not None:
-            for tag, multiple, ack in self.confirms.take():
+        confirms = self.confirms
+        if confirms is not None:
+            for tag, multiple, ack in confirms.take():
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
             if self.watched:
-                self._look_at_watched(self.confirms.held)
+                self._look_at_watched(confirms.held)
+            if confirms.seq_no >= self.last_watched + self.watch_every:
+                self._watch(confirms.seq_no)
 
     # -- settling ---------------------------------------------------------------------------------------------------
 

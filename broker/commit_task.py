@@ -252,7 +252,7 @@ class CommitTask:
             self._host.storage_failed(error)
             return
         if error is None and journal.in_flight is not None:
-            self.sizes.add(journal.in_flight.octets, 1)
+            self.sizes.add(journal.in_flight.octets)
         try:
             journal.settled(error)
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ

@@ -40,6 +40,7 @@ from broker.handshake import Node, frame_text
 from broker.hold import Hold
 from broker.queue import Queue
 from broker.route import Route, Special, inspect
+from broker.totals import MOST_SIZES
 from broker.turn import Outbox
 from broker.vhost import VHost
 from storage.message import Message
@@ -74,7 +75,6 @@ class Inbound:
         "_current",
         "_have",
         "_needed",
-        "_new_sizes",
         "_number",
         "_repeat",
         "_resume_at",
@@ -133,8 +133,6 @@ class Inbound:
         self._resume_at = 0
         self._number = 0
         self._current = (0, 0)
-        self._new_sizes: list[int] = []
-        """Octets of the bodies that were published, but for runs of equal ones."""
         self.published_to: Sequence[Queue] = ()
         """The queues of the last route published to in the last read, for flow control."""
         self.published = False
@@ -200,8 +198,8 @@ class Inbound:
             self._keep(data[at:])
             if self.stalled or self.held is not None:
                 self._needed = 0
-        if self._new_sizes:
-            self._sizes.take(self._new_sizes)
+        if len(self._sizes.fresh) > MOST_SIZES:
+            self._sizes.fold()
         self.node.turn.run()
         if self.published and self.node.alarm:
             self._block(self.node.alarm)
@@ -228,7 +226,7 @@ class Inbound:
         routes, specials = self._routes, self._specials
         limit = self.frame_limit
         touched = self.node.turn.queues
-        note_size = self._new_sizes.append
+        sizes = self._sizes.fresh
         prefix, total, head, channel, route, made = self._repeat
         latest: Route | None = None
         begun = False
@@ -260,16 +258,16 @@ class Inbound:
                             queue.largest = max(queue.largest, total)
                     if not route.queues:  # type: ignore[union-attr]
                         channel.dropped += count  # type: ignore[union-attr]
-                    self._sizes.add(
-                        max(0, total - len(prefix) - 1), count
-                    )  # a body ends with the octet of its frame
+                    rest = total - len(prefix)
+                    sizes[rest - 1 if rest else 0] += count  # the last octet ends the body's frame
                     channel.published += count  # type: ignore[union-attr]
                     route.tally.published += count  # type: ignore[union-attr]
                     confirms = channel.confirms  # type: ignore[union-attr]
                     if confirms is not None:
                         confirms.seq_no += count
+                        channel.numbered = route  # type: ignore[union-attr]
                         if not confirms.scheduled:
-                            channel.confirm_soon(route)  # type: ignore[union-attr, arg-type]
+                            confirms.schedule()
                     continue
             left = size - at
             if left < 11:
@@ -344,7 +342,7 @@ class Inbound:
                                     special is not None and special.persistent and bool(way.durable)  # type: ignore[attr-defined]
                                 ) or way.makes_all
                                 self._enqueue(publishing, way, data[end:last], made=made)
-                                note_size(body_size)
+                                sizes[body_size] += 1
                                 total = last - at
                                 if total <= _REPEAT_LIMIT:
                                     prefix = data[at : last - body_size - 1 if body_size else last]
@@ -357,7 +355,7 @@ class Inbound:
                                 self._number = number
                                 self._current = (60, 40)
                                 publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
-                                note_size(body_size)
+                                sizes[body_size] += 1
                             at = last
                             continue
                     publishing.route = way
@@ -517,8 +515,9 @@ class Inbound:
         route.tally.published += 1
         if confirms is not None:
             confirms.seq_no += 1
+            channel.numbered = route
             if not confirms.scheduled:
-                channel.confirm_soon(route)
+                confirms.schedule()
 
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
         """A content header that did not arrive together with its publish."""
@@ -544,7 +543,7 @@ class Inbound:
         channel.parts = [data[at:end]]
         channel.packed = 0
         channel.missing = body_size
-        self._new_sizes.append(body_size)
+        self._sizes.fresh[body_size] += 1
         if not body_size:
             self._body_complete(channel, 0)
 

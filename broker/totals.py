@@ -9,11 +9,14 @@ Hot path: see docs/performance.md. Message sizes are the one thing that is count
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from operator import add
 from typing import NamedTuple, TypeVar
 
 SIZE_BOUNDS = (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
 """Octets of a body that RabbitMQ's histogram of message sizes has as upper bounds of its buckets, but for the last."""
+MOST_SIZES = 1000
+"""Different sizes that are counted one by one before they are put into their buckets."""
 
 
 class ConnectionCounts(NamedTuple):
@@ -121,32 +124,45 @@ class QueueTally:
 
 
 class Sizes:
-    """How large messages are: a histogram of octets of bodies."""
+    """How large messages are: a histogram of octets of bodies.
 
-    __slots__ = ("counts", "octets")
+    Attributes:
+        fresh: messages by their size, those that are in no bucket yet. The receive loop counts here itself, and owes
+            a `fold` when there are more than `MOST_SIZES`.
+
+    """
+
+    __slots__ = ("_counts", "_octets", "fresh")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(SIZE_BOUNDS) + 1)
+        self.fresh: defaultdict[int, int] = defaultdict(int)
+        self._counts = [0] * (len(SIZE_BOUNDS) + 1)
+        self._octets = 0
+
+    def add(self, size: int) -> None:
+        """Note one."""
+        self.fresh[size] += 1
+        if len(self.fresh) > MOST_SIZES:
+            self.fold()
+
+    def fold(self) -> None:
+        """Put all that is fresh into its buckets."""
+        for size, count in self.fresh.items():
+            self._counts[bisect_left(SIZE_BOUNDS, size)] += count
+            self._octets += size * count
+        self.fresh.clear()
+
+    @property
+    def counts(self) -> list[int]:
         """Messages by bucket: up to each of `SIZE_BOUNDS`, and larger."""
-        self.octets = 0
+        self.fold()
+        return self._counts
+
+    @property
+    def octets(self) -> int:
         """Of all of them."""
-
-    def add(self, size: int, count: int) -> None:
-        """Note `count` messages of the same size."""
-        self.counts[bisect_left(SIZE_BOUNDS, size)] += count
-        self.octets += size * count
-
-    def take(self, sizes: list[int]) -> None:
-        """Note messages of the sizes in a list (at least one), and empty it."""
-        sizes.sort()
-        at = bisect_left(SIZE_BOUNDS, sizes[0])
-        if bisect_left(SIZE_BOUNDS, sizes[-1]) == at:
-            self.counts[at] += len(sizes)
-        else:
-            for size in sizes:
-                self.counts[bisect_left(SIZE_BOUNDS, size)] += 1
-        self.octets += sum(sizes)
-        sizes.clear()
+        self.fold()
+        return self._octets
 
 
 class Totals:

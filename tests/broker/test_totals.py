@@ -7,7 +7,7 @@ from fakes import Client, Node
 from hypothesis import given, strategies as st
 
 from broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
-from broker.totals import SIZE_BOUNDS, ChannelCounts, QueueCounts, Sizes, Totals
+from broker.totals import MOST_SIZES, SIZE_BOUNDS, ChannelCounts, QueueCounts, Sizes, Totals
 
 SIZES = st.one_of(st.integers(0, 300), st.sampled_from(SIZE_BOUNDS), st.integers(0, 200_000_000))
 
@@ -26,21 +26,33 @@ def queues(node: Node) -> QueueCounts:
     )
 
 
-@given(st.lists(st.tuples(SIZES, st.integers(1, 3))), st.lists(st.lists(SIZES, min_size=1)))
-def test_sizes_are_counted_alike_one_by_one_and_in_runs(runs, lists):
+@given(st.lists(st.tuples(SIZES, st.integers(1, 3))), st.lists(SIZES))
+def test_sizes_are_counted_alike_one_by_one_and_in_runs(runs, singles):
     """Each message is in the first bucket whose bound it does not exceed, and the octets are those of all."""
     sizes = Sizes()
-    every = [size for size, count in runs for _ in range(count)] + [size for each in lists for size in each]
+    every = [size for size, count in runs for _ in range(count)] + singles
     expected = [0] * (len(SIZE_BOUNDS) + 1)
     for size in every:
         expected[bisect_left(SIZE_BOUNDS, size)] += 1
     for size, count in runs:
-        sizes.add(size, count)
-    for each in lists:
-        sizes.take(each)
+        sizes.fresh[size] += count
+    for size in singles:
+        sizes.add(size)
 
     assert (expected, sum(every)) == (sizes.counts, sizes.octets)
-    assert [] == [each for each in lists if each]
+
+
+def test_different_sizes_do_not_pile_up():
+    """However many sizes there are, of commits and of messages, few are kept one by one."""
+    sizes, node = Sizes(), Node()
+    client = Client(node)
+    for size in range(3 * MOST_SIZES):
+        sizes.add(size)
+        client.publish("", b"x" * size)
+
+        assert len(sizes.fresh) <= MOST_SIZES
+        assert len(node.turn.totals.sizes.fresh) <= MOST_SIZES
+    assert 3 * MOST_SIZES == sum(sizes.counts) == sum(node.turn.totals.sizes.counts)
 
 
 @given(
