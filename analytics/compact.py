@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input, InputError, url
+from analytics.reading import Input, InputError, source, url
 from analytics.schemas import Table, tables
 
 TABLES: Final = "tables"
@@ -109,7 +109,7 @@ def _stored(data: Input, table: Table) -> DataFrame | None:
     folder = data.output / TABLES / table.name
     if not any(folder.glob("dt=*/hour=*/*.parquet")):
         return None
-    return data.spark.read.parquet(url(folder))
+    return data.spark.read.parquet(source(folder))
 
 
 def _in_hours(rows: DataFrame, hours: Sequence[tuple[str, str]]) -> DataFrame:

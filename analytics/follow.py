@@ -12,7 +12,7 @@ from typing import Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, url, whole
+from analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, source, url, whole
 from analytics.schemas import tables
 
 FOLLOWED: Final = "followed"
@@ -46,7 +46,7 @@ class Follower:
         for name in names:
             if self._source.suffix(name) == "jsonl":
                 self._read(name)
-                kept = self._spark.read.schema(ASIDE).parquet(url(self._folder / QUARANTINE / name))
+                kept = self._spark.read.schema(ASIDE).parquet(source(self._folder / QUARANTINE / name))
                 aside[name] = {
                     row["reason"]: row["count"] for row in kept.groupBy("reason").count().collect()
                 }

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import TimestampType
 
-from analytics.reading import Input, url
+from analytics.reading import Input, source, url
 
 MOST_ROWS: Final = 10_000
 """How many rows of a table are fetched for a page; a figure with more points shows nothing more."""
@@ -67,7 +67,7 @@ class Written:
 
     def table(self, name: str) -> DataFrame:
         """Return a table."""
-        return self._spark.read.parquet(url((self._directory / name).resolve()))
+        return self._spark.read.parquet(source((self._directory / name).resolve()))
 
     def count(self, name: str, where: Column) -> int:
         """Return how many rows of a table there are of which something holds."""

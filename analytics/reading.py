@@ -5,6 +5,7 @@ with the name of its file under the output. Nothing is left out in silence: line
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ FILE: Final = "_file"
 LINE: Final = "_line"
 TWO: Final = r'\}\s*\{"v":'
 """Two rows on a line: the parser would stop after the first. Within a string a quote has a backslash before it."""
+_WILD: Final = re.compile(r"[*?{}\[\]\\]")
+"""What patterns of paths are made of; a backslash before it takes it for itself."""
 JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -131,7 +134,7 @@ class Input:
             self._kept.pop().unpersist()
 
     def _compacted(self, table: Table) -> DataFrame:
-        rows = self.spark.read.schema(table.schema).parquet(url(self.directory / table.name))
+        rows = self.spark.read.schema(table.schema).parquet(source(self.directory / table.name))
         self.counted[table.name] = Counted(rows.count(), self._aside.get(table.name, {}))
         return rows
 
@@ -159,8 +162,13 @@ class Input:
 
 
 def url(path: Path) -> str:
-    """Return an absolute path as Spark takes it: not as `Path.as_uri` says it, for Spark does not decode `%3D`."""
+    """Return an absolute path as Spark writes to it: not as `Path.as_uri` says it, for Spark does not decode `%3D`."""
     return f"file://{path}"
+
+
+def source(path: Path) -> str:
+    """Return an absolute path as Spark reads from it: that takes it for a pattern, unlike where it writes."""
+    return _WILD.sub(r"\\\g<0>", url(path))
 
 
 def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table) -> DataFrame:
@@ -174,7 +182,9 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table
         row, null if it is one. A line that is none has `LINE` and `FILE`, the name of its file.
 
     """
-    text = reader.text(url(folder), lineSep="\n", pathGlobFilter="*.jsonl")
+    # A stream does not see by itself where the directories begin if the path has the signs of a pattern.
+    placed = reader.option("basePath", url(folder))
+    text = placed.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
     place = [name for name in PLACE if name in text.columns]
     parsed = F.from_json(F.col("value"), table.read_schema, JSON_OPTIONS)
     once = text.select(

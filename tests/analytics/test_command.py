@@ -215,9 +215,10 @@ def add(folder, name, number, rows):
     (place / f"{name}-{number}-0.jsonl").write_text(text)
 
 
-def test_following_reads_each_file_once(spark, tmp_path):
+@pytest.mark.parametrize("folder", ["plain", "[*?] {a,b}\\"])
+def test_following_reads_each_file_once(spark, tmp_path, folder):
     """Rows of new files are added to those before, bad lines are counted, and a new follower goes on where one stopped."""
-    source, output = tmp_path / "in", tmp_path / "out"
+    source, output = tmp_path / folder / "in", tmp_path / folder / "out"
     add(source, "latency_hist", 1, latencies(0, 5))
     follower = Follower(spark, source, output)
     first = follower.catch_up(["latency_hist", "event"])

@@ -2,7 +2,7 @@ import json
 import shutil
 
 import pytest
-from made_rows import row
+from made_rows import quiet, row
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.compact import COMPACT, KEPT, TABLES, VALIDATE, WRITTEN, compact, validate
@@ -49,6 +49,15 @@ def test_doing_it_twice_changes_nothing(spark, data):
 
     assert [("queue_interval", 6, 6, KEPT)] == done
     assert before == {path: path.stat().st_mtime_ns for path in (made.output / TABLES).rglob("*.parquet")}
+
+
+def test_an_output_may_be_called_like_a_pattern(spark, data, tmp_path):
+    """What was written there before is found again, and so are the tables that a page is made of."""
+    made, output = data({"queue_interval": queues(6)}), tmp_path / "[k]*{e,p}?\\t"
+    for _ in range(2):
+        page = run(COMPACT, Input(spark, made.directory, output), output / "compact", quiet)
+
+    assert "6 rows of 1 table in 1 hour; new of them: 0." == page.lead
 
 
 def test_an_hour_that_grew_gets_its_new_rows(spark, data):

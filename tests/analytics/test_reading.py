@@ -133,17 +133,19 @@ def test_parquet_is_read_as_it_is(spark, data, tmp_path):
     assert 4 == again.counted["node_interval"].rows
 
 
-def test_directories_may_be_called_anything(spark, data, tmp_path):
-    """Spaces, percent and equals signs in the names of directories do not lead elsewhere."""
+@pytest.mark.parametrize("name", ["a b%20c=d ü", "*?[a]{b,c}^\\d", "[{"])
+def test_directories_may_be_called_anything(spark, data, tmp_path, name):
+    """Spaces, percent and equals signs, and what patterns are made of, in names of directories do not lead elsewhere."""
     made = data({"node_interval": [*nodes(2), "{"]})
-    odd = tmp_path / "a b%20c=d ü"
+    odd = tmp_path / name
     made.directory.rename(odd)
 
     again = Input(spark, odd, odd / "out put")
 
     assert 2 == again.table("node_interval").count()
+    (odd / "out put" / "quarantine").rename(tmp_path / "quarantine")
     assert ["{"] == [
-        found["line"] for found in spark.read.parquet(f"{odd}/out put/quarantine/node_interval").collect()
+        found["line"] for found in spark.read.parquet(f"{tmp_path}/quarantine/node_interval").collect()
     ]
 
 
