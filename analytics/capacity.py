@@ -21,6 +21,8 @@ FEW: Final = 3
 """Intervals below which a line is not drawn through them."""
 EXPLAINED: Final = 0.5
 """Share of the ups and downs that the line has to explain to be believed."""
+SHOWN: Final = 20
+"""How many nodes are drawn, those that published most a second."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -104,9 +106,12 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    found, groups = written.rows("nodes", "node"), written.rows("rates", "node", "number")
+    found = written.rows("nodes", "node")
+    busiest = {row["node"] for row in written.rows("nodes", F.desc("greatest"), "node")[:SHOWN]}
+    shown = [row for row in found if row["node"] in busiest]
+    groups = written.rows("rates", "node", "number", where=F.col("node").isin(busiest))
     sections: list[Section] = []
-    for row in found:
+    for row in shown:
         mine = [group for group in groups if group["node"] == row["node"]]
         rates = [group["rate"] for group in mine]
         sections.append(
@@ -149,8 +154,9 @@ def describe(written: Written) -> Page:
     )
     return Page(
         title="Capacity",
-        lead=f"{number_of(len(found), 'node')}, {number_of(sum(row['intervals'] for row in found), 'interval')}.",
-        facts=[_fact(row) for row in found],
+        lead=f"{number_of(len(found), 'node')}, {number_of(sum(row['intervals'] for row in found), 'interval')}."
+        + (f" The {SHOWN} that published most a second are drawn." if len(found) > SHOWN else ""),
+        facts=[_fact(row) for row in shown],
         sections=sections,
     )
 

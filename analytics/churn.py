@@ -1,7 +1,7 @@
 """Job `churn`: who comes and goes, who fails to log in, and how long alarms lasted."""
 
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
@@ -12,6 +12,8 @@ from analytics.series import bin_seconds, start_of_bin
 
 COMING: Final = ("connection_opened", "connection_closed", "queue_created", "queue_deleted", "auth_failed")
 SHOWN: Final = 50
+NODES: Final = 20
+"""How many nodes are drawn, those on which most happened."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -100,14 +102,17 @@ def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
 
     """
     order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
-    boot = Window.partitionBy("node", "boot_id")
-    stopped = F.max(F.when(F.col("kind") == "stop", F.struct("ts", "mono_us"))).over(boot)
+    stops = rows.filter(F.col("kind") == "stop").groupBy("node", "boot_id")
     paired = (
-        rows.withColumn("stopped", stopped)
-        .filter(F.col("kind").isin("alarm_raised", "alarm_cleared"))
+        rows.filter(F.col("kind").isin("alarm_raised", "alarm_cleared"))
         .withColumn("next", F.lead(F.struct("ts", "mono_us")).over(order))
         .filter(F.col("kind") == "alarm_raised")
         .join(F.broadcast(ends), ["node", "boot_id"])
+        .join(
+            F.broadcast(stops.agg(F.max(F.struct("ts", "mono_us")).alias("stopped"))),
+            ["node", "boot_id"],
+            "left",
+        )
     )
     end = F.coalesce("next", "stopped")
     gone = F.when(~F.col("is_last"), F.col("until"))
@@ -124,12 +129,14 @@ def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    times = written.rows("over_time", "time")
+    many = written.table("over_time").groupBy("node").agg(sum(map(F.sum, COMING), F.lit(0)).alias("number"))
+    drawn_nodes = [row["node"] for row in many.orderBy(F.desc("number"), "node").limit(NODES).collect()]
+    times = written.rows("over_time", "time", where=F.col("node").isin(drawn_nodes))
     failed = written.rows("failures", F.desc("failed"), "peer", "user")
     came = written.rows("clients", F.desc("opened"), "peer", "user")
     alarmed = written.rows("alarms", "start")
     sections: list[Section] = []
-    for node in sorted({row["node"] for row in times}):
+    for node in sorted(drawn_nodes):
         mine = [row for row in times if row["node"] == node]
         drawn = [series_of(kind.replace("_", " "), mine, kind) for kind in COMING]
         sections.append(
@@ -140,10 +147,6 @@ def describe(written: Written) -> Page:
                 f"events-{len(sections)}",
             )
         )
-    tried = sum(row["failed"] for row in failed)
-    addresses = len({row["peer"] for row in failed})
-    minutes = sum(row["minutes"] or 0 for row in alarmed)
-    still = sum(row["end"] is None for row in alarmed)
     sections += [
         Section(
             "Failed logins",
@@ -165,17 +168,26 @@ def describe(written: Written) -> Page:
             rows=alarmed,
         ),
     ]
+    opened, closed = _total(written, "clients", F.sum("opened"), F.sum("closed"))
+    tried, addresses = _total(written, "failures", F.sum("failed"), F.count_distinct("peer"))
+    alarmed_times, minutes, still = _total(
+        written, "alarms", F.count("*"), F.sum("minutes"), F.count_if(F.col("end").isNull())
+    )
     return Page(
         title="Coming and going",
-        lead=f"{number_of(sum(row['opened'] for row in came), 'connection')} opened, "
-        f"{sum(row['closed'] for row in came):,} closed.",
+        lead=f"{number_of(opened, 'connection')} opened, {closed:,} closed.",
         facts=[
             f"{number_of(tried, 'login')} failed, from {number_of(addresses, 'address', 'addresses')}.",
-            f"{number_of(len(alarmed), 'alarm')}, {minutes:,.1f} minutes together"
+            f"{number_of(alarmed_times, 'alarm')}, {minutes:,.1f} minutes together"
             + (f"; {still:,} of them on at the end." if still else "."),
         ],
         sections=sections,
     )
+
+
+def _total(written: Written, name: str, *sums: Column) -> tuple[Any, ...]:
+    """Return sums over a whole table, of which there may be more rows than a page shows; 0 of none."""
+    return tuple(written.table(name).agg(*sums).na.fill(0).collect()[0])
 
 
 JOB: Final = Job(

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from analytics.figures import bars
 from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
-from analytics.series import FULL_US, last
+from analytics.series import FULL_US
 
 COUNTERS: Final = (
     *("pub_in", "routed", "unroutable_returned", "unroutable_dropped", "fanout_sum", "route_lookups"),
@@ -18,11 +18,10 @@ _EXCHANGE: Final = ("node", "vhost", "exchange")
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `exchanges`, and `patterns` where there are topic exchanges."""
-    made = {"exchanges": exchanges(data.table("exchange_interval")).orderBy(*_EXCHANGE)}
+    found = data.keep(exchanges(data.table("exchange_interval")))
+    made = {"exchanges": found.orderBy(*_EXCHANGE)}
     if data.has("topic_pattern"):
-        made["patterns"] = patterns(data.table("topic_pattern"), made["exchanges"]).orderBy(
-            *_EXCHANGE, "pattern"
-        )
+        made["patterns"] = patterns(data.table("topic_pattern"), found).orderBy(*_EXCHANGE, "pattern")
     return made
 
 
@@ -32,16 +31,24 @@ def exchanges(rows: DataFrame) -> DataFrame:
     `fanout` is copies per routed message, `unroutable` the share that reached no queue, `remembered` the share whose
     route did not have to be worked out.
     """
-    totals = last(rows, "exchange_interval", _EXCHANGE, COUNTERS)
+    # An exchange has one type until it is made anew. As text that is looked for, not grouped by, it would have Spark
+    # sort all rows.
+    making = rows.groupBy(*_EXCHANGE, "boot_id", "since_ms", "type").agg(
+        F.max("ts").alias("ts"),
+        F.max("mono_us").alias("mono_us"),
+        *[F.max_by(name, "mono_us").alias(name) for name in ("bindings", *COUNTERS)],
+    )
     when = F.struct("ts", "since_ms", "mono_us")
-    now = rows.groupBy(*_EXCHANGE).agg(
-        F.max_by("type", when).alias("type"), F.max_by("bindings", when).alias("bindings")
+    totals = making.groupBy(*_EXCHANGE).agg(
+        F.max_by("type", when).alias("type"),
+        F.max_by("bindings", when).alias("bindings"),
+        *[F.sum(name).alias(name) for name in COUNTERS],
     )
 
     def per(part: Column, whole: str) -> Column:
         return F.try_divide(part, F.col(whole))
 
-    return totals.join(now, list(_EXCHANGE)).select(
+    return totals.select(
         *_EXCHANGE,
         "type",
         "bindings",
@@ -89,15 +96,15 @@ def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
 def describe(written: Written) -> Page:
     """Return the report."""
     found = written.rows("exchanges", F.desc("pub_in"), *_EXCHANGE)
-    matched = (
-        written.rows("patterns", F.desc("matches"), *_EXCHANGE, "pattern") if written.has("patterns") else []
-    )
+    order = (F.desc("matches"), *_EXCHANGE, "pattern")
+    has_patterns = written.has("patterns")
+    heavy = written.rows("patterns", *order)[:SHOWN] if has_patterns else []
+    dead = written.rows("patterns", *order, where=F.col("dead")) if has_patterns else []
+    vain = written.count("patterns", F.col("dead")) if has_patterns else 0
     busiest = found[:SHOWN]
-    dropped = sum(row["unroutable_dropped"] for row in found)
-    lost = dropped + sum(row["unroutable_returned"] for row in found)
-    published = sum(row["pub_in"] for row in found)
-    dead = [row for row in matched if row["dead"]]
-    heavy = matched[:SHOWN]
+    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTERS]
+    total = written.table("exchanges").agg(F.count("*").alias("number"), *sums).collect()[0]
+    dropped = total["unroutable_dropped"]
     sections = [
         Section(
             "Exchanges",
@@ -121,7 +128,7 @@ def describe(written: Written) -> Page:
             rows=found,
         )
     ]
-    if matched:
+    if heavy:
         columns = (*_EXCHANGE, "pattern", "matches", "error", "share", "hours")
         sections += [
             Section(
@@ -142,12 +149,12 @@ def describe(written: Written) -> Page:
         ]
     return Page(
         title="Routing",
-        lead=f"{number_of(len(found), 'exchange')}; {number_of(published, 'message')} came in, and {lost:,} reached no "
-        "queue.",
+        lead=f"{number_of(total['number'], 'exchange')}; {number_of(total['pub_in'], 'message')} came in, and "
+        f"{dropped + total['unroutable_returned']:,} reached no queue.",
         facts=[
             number_of(dropped, "message was", "messages were")
             + " dropped without a word to the publisher, who had not set `mandatory`.",
-            *([f"{number_of(len(dead), 'binding pattern')} matched nothing."] if matched else []),
+            *([f"{number_of(vain, 'binding pattern')} matched nothing."] if heavy else []),
         ],
         sections=sections,
     )
