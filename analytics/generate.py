@@ -5,7 +5,7 @@ find in them follows from the formulas: `tests/analytics` reckons it without Spa
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +31,33 @@ WHAT: Final = (
 SPREAD: Final = 50
 """How many buckets the histograms of one kind begin in, one after the other."""
 ROWS_OF_A_NODE: Final = 100_000
+ROWS_OF_A_BOOT: Final = 25_000
 QUEUES: Final = 10_000
+EXCHANGES: Final = 1000
+PATTERNS: Final = 64
+"""Of each exchange, as many as the broker tells."""
+BURST: Final = (600, 604)
+"""Intervals of each hour in which every thousandth queue has ten times as many messages as usual."""
+HOUR: Final = 3_600_000 // INTERVAL_MS
+EVENTS: Final = (
+    *("connection_opened", "queue_created", "auth_failed", "queue_created"),
+    *("connection_closed", "queue_deleted", "queue_deleted"),
+)
+"""What happens on a node, a second apart, again and again."""
+ALARM: Final = (*EVENTS[:3], "alarm_raised", *EVENTS[4:6], "alarm_cleared")
+"""The same with an alarm in place of a queue: what happens once in `ALARMED` times."""
+ALARMED: Final = 100
+CYCLE_MS: Final = 10_000
+LATE_RATE: Final = 9000
+LINES: Final = {"default": 10, "paper-standard": 5, "consumer-ack": 40, "consumer-ack-light": 50}
+"""The lines of a comparison, and how fast each is."""
+BLOCKS: Final = 10
+QUEUE_COUNTS: Final = 10
+WINDOWS: Final = (50, 200)
+RUNS: Final = len(LINES) * BLOCKS * QUEUE_COUNTS * len(WINDOWS)
+LEAST_SECONDS: Final = 60
+"""Of a run."""
 ROWS_OF_A_TASK: Final = 500_000
-STATES: Final = ("alpha", "beta", "gamma", "delta")
 
 
 def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
@@ -41,7 +65,7 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
 
     Of row `id` = 4 n + k: kind k, two buckets, the lower with 1 + n mod 3, 7 above it 2.
     """
-    nodes = max(1, rows // ROWS_OF_A_NODE)
+    nodes = _nodes(rows)
     kind, number = F.col("id") % len(WHAT), F.floor(F.col("id") / len(WHAT))
     first = (64 + 32 * kind + number % SPREAD).cast("int")
     count = 1 + number % 3
@@ -50,13 +74,12 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
         return F.struct(index.cast("int").alias("i"), number.cast("long").alias("c"))
 
     values: dict[str, Column] = {
-        **_common(F.floor(number / nodes)),
-        "node": F.concat((number % nodes).cast("string"), F.lit("@generated")),
+        **_common(F.floor(number / nodes), number % nodes),
         "scope": F.lit("node"),
         "vhost": F.lit(""),
         "name": F.lit(""),
-        "metric": F.get(F.array(*[F.lit(metric) for metric, _ in WHAT]), kind.cast("int")),
-        "mode": F.get(F.array(*[F.lit(mode) for _, mode in WHAT]), kind.cast("int")),
+        "metric": _nth([metric for metric, _ in WHAT], kind),
+        "mode": _nth([mode for _, mode in WHAT], kind),
         "scheme": F.lit("ll5"),
         "count": count + 2,
         "sum_us": lowest(first) * count + lowest(first + 7) * 2,
@@ -70,12 +93,18 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
 def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
     """Make the rows of queues that all live as long. Of row `id` = n q + i: queue i, its interval n.
 
-    Queue i gets and delivers 10 + i mod 7 messages a second, and has i mod 10 in alpha, twice as many in gamma.
+    Queue i gets and delivers 10 + i mod 7 messages a second, and has i mod 10 in alpha, twice as many in gamma. Where
+    i mod 1000 is 1 it gets and delivers ten times as many in the intervals `BURST` of each hour.
     """
     queues = min(QUEUES, max(1, rows // 100))
     number, queue = F.floor(F.col("id") / queues), F.col("id") % queues
     seconds = number * (INTERVAL_MS // 1000)
-    handled, level = seconds * (10 + queue % 7), queue % 10
+    first, end = BURST
+    burst = F.floor(number / HOUR) * (end - first) + F.least(
+        F.greatest(number % HOUR - first, F.lit(0)), F.lit(end - first)
+    )
+    more = F.when(queue % 1000 == 1, 9 * burst * (INTERVAL_MS // 1000)).otherwise(0)
+    handled, level = (seconds + more) * (10 + queue % 7), queue % 10
     values: dict[str, Column] = {
         **_common(number),
         "vhost": F.lit("/"),
@@ -101,10 +130,208 @@ def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
     return _table("queue_interval", _numbers(spark, rows), values)
 
 
+def exchange_interval(spark: SparkSession, rows: int) -> DataFrame:
+    """Make the rows of exchanges that all live as long. Of row `id` = n e + i: exchange i, its interval n.
+
+    In each interval 100 (1 + i mod 7) messages come in: 90 % are routed, to 1 + i mod 4 queues each, 4 % are
+    returned, 6 % dropped; for 10 % the route has to be worked out.
+    """
+    exchanges = min(EXCHANGES, max(1, rows // 100))
+    number, exchange = F.floor(F.col("id") / exchanges), F.col("id") % exchanges
+    hundreds, copies = number * (1 + exchange % 7), 1 + exchange % 4
+    values: dict[str, Column] = {
+        **_common(number),
+        "vhost": F.lit("/"),
+        "exchange": F.concat(F.lit("e"), exchange.cast("string")),
+        "since_ms": F.lit(START_MS),
+        "type": F.lit("topic"),
+        "bindings": F.lit(PATTERNS),
+        "pub_in": hundreds * 100,
+        "routed": hundreds * 90,
+        "unroutable_returned": hundreds * 4,
+        "unroutable_dropped": hundreds * 6,
+        "fanout_sum": hundreds * 90 * copies,
+        "route_lookups": hundreds * 10,
+    }
+    return _table("exchange_interval", _numbers(spark, rows), values)
+
+
+def topic_pattern(spark: SparkSession, rows: int) -> DataFrame:
+    """Make the rows of the patterns of these exchanges. Of row `id` = 64 (n e + i) + p: pattern p, its interval n.
+
+    In each interval it matches p (1 + i mod 7) messages, so that the first pattern of each exchange is dead.
+    """
+    exchanges = min(EXCHANGES, max(1, rows // (100 * PATTERNS)))
+    pattern, each = F.col("id") % PATTERNS, F.floor(F.col("id") / PATTERNS)
+    number, exchange = F.floor(each / exchanges), each % exchanges
+    values: dict[str, Column] = {
+        **_common(number),
+        "vhost": F.lit("/"),
+        "exchange": F.concat(F.lit("e"), exchange.cast("string")),
+        "pattern": F.concat(F.lit("#."), pattern.cast("string")),
+        "since_ms": F.lit(START_MS),
+        "matches": number * pattern * (1 + exchange % 7),
+    }
+    return _table("topic_pattern", _numbers(spark, rows), values)
+
+
+def node_interval(spark: SparkSession, rows: int) -> DataFrame:
+    """Make intervals of nodes that have `ROWS_OF_A_NODE` each, and start anew every `ROWS_OF_A_BOOT`.
+
+    In the interval up to row k of a boot 100 + 10 ((k - 1) mod 1000) messages a second are published. On node i each
+    takes 40 + i mod 10 microseconds of the processor, and whatever happens takes 2 % of it; a fifth of the time is
+    the system's. Where more than `LATE_RATE` are published the event loop is late.
+    """
+    nodes = _nodes(rows)
+    node, interval = F.col("id") % nodes, F.floor(F.col("id") / nodes)
+    number, boot = interval % ROWS_OF_A_BOOT, F.floor(interval / ROWS_OF_A_BOOT)
+    rise, seconds = 1000, INTERVAL_MS // 1000
+    whole, part = F.floor(number / rise), number % rise
+    risen = whole * (rise * (rise - 1) // 2) + F.floor(part * (part - 1) / 2)  # the sum of (k - 1) mod 1000
+    published = seconds * (100 * number + 10 * risen)
+    busy_us = published * (40 + node % 10) + number * (INTERVAL_MS * 20)
+    last = F.when(number > 0, 100 + 10 * ((number - 1) % rise)).otherwise(0)
+    values: dict[str, Column] = {
+        **_common(interval, node),
+        "boot_id": F.concat(F.lit(BOOT), boot.cast("string")),
+        "alarms": F.array(),
+        "mem_used": F.lit(10**8),
+        "mem_limit": F.lit(10**9),
+        "disk_free": F.lit(10**10),
+        "disk_limit": F.lit(10**9),
+        "published": published,
+        "cpu_user_us": busy_us - F.floor(busy_us / 5),
+        "cpu_sys_us": F.floor(busy_us / 5),
+        "loop_lag_p99_us": F.when(last > LATE_RATE, 30_000).otherwise(2000),
+    }
+    return _table("node_interval", _numbers(spark, rows), values)
+
+
+def event(spark: SparkSession, rows: int) -> DataFrame:
+    """Make events of nodes that have `ROWS_OF_A_NODE` each: `EVENTS` again and again.
+
+    Of row `id` = 7 (n m + i) + k: event k of cycle m of node i. The connection that is closed was opened i mod 7
+    cycles before, and closed up to a second later than usual. Clients of 100 addresses and 10 users open connections,
+    attackers of 50 addresses fail to log in. Alarms last three seconds.
+    """
+    nodes = _nodes(rows)
+    place, each = F.col("id") % len(EVENTS), F.floor(F.col("id") / len(EVENTS))
+    node, cycle = each % nodes, F.floor(each / nodes)
+    kind = F.when(cycle % ALARMED == 0, _nth(ALARM, place)).otherwise(_nth(EVENTS, place))
+    number = F.when(kind == "connection_closed", cycle - node % 7).otherwise(cycle)
+    late_ms = F.when(kind == "connection_closed", F.pmod(number * 7919, F.lit(1000))).otherwise(0)
+    since_ms = cycle * CYCLE_MS + place * 1000 + late_ms
+    peer = F.when(kind == "auth_failed", F.concat(F.lit("10.1.0."), (cycle % 50).cast("string"))).otherwise(
+        F.concat(F.lit("10.0.0."), F.pmod(number, F.lit(100)).cast("string"))
+    )
+    user = F.concat(F.lit("u"), F.pmod(number, F.lit(10)).cast("string"))
+    values: dict[str, Column] = {
+        **_common(cycle, node),
+        "ts": START_MS + since_ms,
+        "mono_us": since_ms * 1000,
+        "kind": kind,
+        "vhost": F.when(kind.startswith("queue"), "/").otherwise(""),
+        "name": F.when(kind.startswith("alarm"), "memory")
+        .when(kind == "auth_failed", "root")
+        .otherwise(number.cast("string")),
+        "detail": F.when(
+            kind.startswith("connection"), F.create_map(F.lit("peer"), peer, F.lit("user"), user)
+        )
+        .when(kind == "auth_failed", F.create_map(F.lit("peer"), peer))
+        .otherwise(F.create_map().cast("map<string,string>")),
+    }
+    return _table("event", _numbers(spark, rows), values)
+
+
+def bench_run(spark: SparkSession, rows: int) -> DataFrame:
+    """Make the runs of which `bench_sample` has so many rows: at most `RUNS`, of `LEAST_SECONDS` at least.
+
+    Of run r: the line r mod 4, the block floor(r / 4) mod 10, then queues, then the window.
+    """
+    runs, run = _runs(rows), F.col("id")
+    line, block, queues = _cell(run)
+    values: dict[str, Column] = {
+        "v": F.lit(VERSION),
+        "run_id": run.cast("string"),
+        **{name: F.lit("made up") for name in ("git", "host", "cpu", "kernel", "version", "sync")},
+        "broker": F.lit("leveret"),
+        "mode": F.when(line.startswith("consumer-ack"), line).otherwise("standard"),
+        "queues": queues,
+        "persistent": F.lit(True),
+        "block": block,
+        "start_ts": START_MS + run * 1000,
+        "dur_s": F.lit(rows // runs),
+    }
+    return _table("bench_run", spark.range(0, runs, 1, 2), values)
+
+
+def bench_cost(spark: SparkSession, rows: int) -> DataFrame:
+    """Make what the runs of `bench_run` cost: 50 microseconds of processor time a message."""
+    runs, run = _runs(rows), F.col("id")
+    values: dict[str, Column] = {
+        "v": F.lit(VERSION),
+        "run_id": run.cast("string"),
+        "line": _cell(run)[0],
+        "window": _nth(WINDOWS, F.floor(run / (RUNS // len(WINDOWS)))),
+        "settings": F.lit(""),
+        "messages": F.lit(1_000_000),
+        "cpu_s": F.lit(50),
+        "counters": F.create_map(F.lit("commits"), F.lit(10_000)),
+    }
+    return _table("bench_cost", spark.range(0, runs, 1, 2), values)
+
+
+def bench_sample(spark: SparkSession, rows: int) -> DataFrame:
+    """Make seconds of the runs of `bench_run`. Of row `id` = s n + r: run r, the second up to s + 1.
+
+    Its rate is that of its line (`LINES`) times 100 queues + block + s mod 7: lines of a block have the same ratio in
+    all of them.
+    """
+    runs = _runs(rows)
+    run, second = F.col("id") % runs, F.floor(F.col("id") / runs)
+    _, block, queues = _cell(run)
+    rate = _nth(LINES.values(), run % len(LINES)) * (100 * queues + block + second % 7)
+    values: dict[str, Column] = {
+        "v": F.lit(VERSION),
+        "run_id": run.cast("string"),
+        "t_s": second + 1,
+        "published": rate,
+        "confirmed": rate,
+        "received": rate,
+        **{f"{kind}_p{part}": 1000 + second % 100 for kind in "cl" for part in (50, 75, 95, 99)},
+    }
+    return _table("bench_sample", _numbers(spark, rows), values)
+
+
 TABLES: Final[Mapping[str, Callable[[SparkSession, int], DataFrame]]] = {
     "latency_hist": latency_hist,
     "queue_interval": queue_interval,
+    "exchange_interval": exchange_interval,
+    "topic_pattern": topic_pattern,
+    "node_interval": node_interval,
+    "event": event,
+    "bench_run": bench_run,
+    "bench_cost": bench_cost,
+    "bench_sample": bench_sample,
 }
+
+
+def _nth(values: Iterable[str | int], number: Column) -> Column:
+    return F.get(F.array(*map(F.lit, values)), number.cast("int"))
+
+
+def _nodes(rows: int) -> int:
+    return max(1, rows // ROWS_OF_A_NODE)
+
+
+def _runs(samples: int) -> int:
+    return min(RUNS, max(1, samples // LEAST_SECONDS))
+
+
+def _cell(run: Column) -> tuple[Column, Column, Column]:
+    """Return the line, block and number of queues of a run."""
+    block, queues = F.floor(run / len(LINES)), F.floor(run / (len(LINES) * BLOCKS))
+    return _nth(LINES, run % len(LINES)), 1 + block % BLOCKS, 1 + queues % QUEUE_COUNTS
 
 
 def _numbers(spark: SparkSession, rows: int) -> DataFrame:
@@ -112,18 +339,18 @@ def _numbers(spark: SparkSession, rows: int) -> DataFrame:
     return spark.range(0, rows, 1, max(2, rows // ROWS_OF_A_TASK))
 
 
-def _common(number: Column) -> dict[str, Column]:
+def _common(number: Column, node: Column | None = None) -> dict[str, Column]:
     return {
         "v": F.lit(VERSION),
         "ts": START_MS + number * INTERVAL_MS,
         "mono_us": number * INTERVAL_MS * 1000,
-        "node": F.lit(NODE),
+        "node": F.lit(NODE) if node is None else F.concat(node.cast("string"), F.lit("@generated")),
         "boot_id": F.lit(BOOT),
     }
 
 
 def _table(name: str, numbers: DataFrame, values: Mapping[str, Column]) -> DataFrame:
-    """Fill in 0 for what is not said, and give each column its declared type."""
+    """Fill in 0 for the numbers that are not said, and give each column its declared type."""
     return numbers.select(
         *[
             values.get(field.name, F.lit(0)).cast(field.dataType).alias(field.name)
@@ -143,7 +370,8 @@ def write(rows: DataFrame, name: str, directory: Path, *, parquet: bool) -> None
 
     """
     folder = (directory / name).resolve()
-    time = F.timestamp_millis("ts")
+    # Seconds of a run have no time of their own; no job asks in which hour they were.
+    time = F.timestamp_millis("ts" if "ts" in rows.columns else F.lit(START_MS))
     placed = rows.withColumn("dt", F.date_format(time, "yyyy-MM-dd")).withColumn(
         "hour", F.date_format(time, "HH")
     )
@@ -162,7 +390,7 @@ def write(rows: DataFrame, name: str, directory: Path, *, parquet: bool) -> None
 @click.option("--rows", required=True, type=click.IntRange(min=1))
 @click.option("--parquet", is_flag=True, help="Instead of JSON Lines.")
 def main(names: tuple[str, ...], output: Path, rows: int, *, parquet: bool) -> None:
-    """Make tables of so many rows each."""
+    """Make tables of so many rows each; of a comparison's runs, as many as have so many seconds."""
     with session(progress=sys.stderr.isatty()) as spark:
         for name in names:
             write(TABLES[name](spark, rows), name, output, parquet=parquet)

@@ -3,6 +3,11 @@
     make bench-analytics                              # 10^6 and 10^7 rows, from Parquet
     make bench-analytics ARGS="--lines"               # from JSON Lines, as the export writes them
     make bench-analytics ARGS="--rows 100000000 --jobs latency paging health --memory 6g"
+    make bench-analytics ARGS="--rows 100000000 --jobs health --input made"  # tables that are made already
+
+Each of the tables that a job reads has so many rows; of `confirm-compare` it is the samples, of at most 800 runs.
+`compact` always reads JSON Lines, which is what it is for, and those of the table with the shortest: 10^8 of another
+would not fit on a disk. `validate` reads the table with the most counters, and takes either form.
 
 Each job runs in a process of its own, Spark's start included. `cpu s` is the processor time of all its processes, which
 says more than the seconds do where other programs run; memory the greatest sum of their resident sizes, looked at five
@@ -17,16 +22,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-TABLE = {
-    "latency": "latency_hist",
-    "paging": "queue_interval",
-    "health": "queue_interval",
-    "anomalies": "queue_interval",
+TABLES = {
+    "latency": ("latency_hist",),
+    "paging": ("queue_interval",),
+    "health": ("queue_interval",),
+    "anomalies": ("queue_interval",),
+    "validate": ("queue_interval",),
+    "routing": ("exchange_interval", "topic_pattern"),
+    "capacity": ("node_interval",),
+    "churn": ("event",),
+    "confirm-compare": ("bench_run", "bench_cost", "bench_sample"),
+    "compact": ("latency_hist",),
 }
+LINES_ONLY = {"compact"}
 LOOK_SECONDS = 0.2
 SMALL = 1000
 
@@ -69,41 +82,62 @@ def timed(*command: str) -> Taken:
     return Taken(time.monotonic() - begun, sum(ticks.values()) / os.sysconf("SC_CLK_TCK"), peak)
 
 
+def provide(folder: Path, tables: Sequence[str], rows: int, suffix: str, made: Path | None) -> float:
+    """Put tables into a folder, those that are made already as links; return their size in MB."""
+    lacking = []
+    for table in tables:
+        if made is not None and any((made / table).rglob(f"*.{suffix}")):
+            (folder / table).symlink_to((made / table).resolve())
+        else:
+            lacking.append(table)
+    if lacking:
+        form = ["--parquet"] if suffix == "parquet" else []
+        timed("analytics.generate", *lacking, "--output", str(folder), "--rows", str(rows), *form)
+    files = [path for table in tables for path in (folder / table).resolve().rglob(f"*.{suffix}")]
+    return sum(path.stat().st_size for path in files) / 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7])
-    parser.add_argument("--jobs", nargs="+", choices=TABLE, default=list(TABLE))
+    parser.add_argument("--jobs", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument(
         "--lines", action="store_true", help="what the export writes, not what `compact` does"
     )
     parser.add_argument("--memory", default="2g", help="of Spark's driver")
-    options = parser.parse_args()
-    form = [] if options.lines else ["--parquet"]
-    memory = ["--conf", f"spark.driver.memory={options.memory}"]
-    print(
-        f"{os.cpu_count()} cores, Spark's memory {options.memory}, {'JSON Lines' if options.lines else 'Parquet'}"
+    parser.add_argument(
+        "--input", type=Path, help="directory of tables that have the most rows asked for; others are made"
     )
-    print(f"{'job':<10}{'rows':>13}{'input MB':>10}{'seconds':>9}{'cpu s':>9}{'peak MB':>9}{'exponent':>10}")
+    options = parser.parse_args()
+    memory = ["--conf", f"spark.driver.memory={options.memory}"]
+    groups: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for job in options.jobs:
+        suffix = "jsonl" if options.lines or job in LINES_ONLY else "parquet"
+        groups.setdefault((TABLES[job], suffix), []).append(job)
+    print(f"{os.cpu_count()} cores, Spark's memory {options.memory}")
+    print(
+        f"{'job':<16}{'input':>8}{'rows':>13}{'input MB':>10}{'seconds':>9}{'cpu s':>9}{'peak MB':>9}{'exponent':>10}"
+    )
     taken: dict[tuple[str, int], float] = {}
     for rows in [SMALL, *options.rows]:
-        for table in dict.fromkeys(TABLE[job] for job in options.jobs):
+        made = options.input if rows == max(options.rows) else None
+        for (tables, suffix), jobs in groups.items():
             with tempfile.TemporaryDirectory() as folder:
-                timed("analytics.generate", table, "--output", folder, "--rows", str(rows), *form)
-                size = sum(path.stat().st_size for path in Path(folder, table).rglob("*.[jp]*[lt]"))
-                for job in [job for job in options.jobs if TABLE[job] == table]:
+                size = provide(Path(folder), tables, rows, suffix, made)
+                for job in jobs:
                     where = ["--input", folder, "--output", f"{folder}/report"]
                     run = timed("analytics", job, *where, "--quiet", *memory)
                     start = taken.get((job, SMALL), 0.0)
                     taken[job, rows] = run.cpu
                     before = [each for name, each in taken if name == job and SMALL < each < rows]
                     exponent = ""
-                    if before and taken[job, before[-1]] > start:
+                    if before and run.cpu > start and taken[job, before[-1]] > start:
                         grown = (run.cpu - start) / (taken[job, before[-1]] - start)
                         exponent = f"{math.log(grown) / math.log(rows / before[-1]):.2f}"
                     print(
-                        f"{job:<10}{rows:>13,}{size / 1e6:>10,.1f}{run.seconds:>9,.1f}{run.cpu:>9,.1f}"
+                        f"{job:<16}{suffix:>8}{rows:>13,}{size:>10,.1f}{run.seconds:>9,.1f}{run.cpu:>9,.1f}"
                         f"{run.octets / 1e6:>9,.0f}{exponent:>10}",
                         flush=True,
                     )

@@ -64,7 +64,7 @@ class Made:
 
     Args:
         spark: the session.
-        rows: lists of rows, by table.
+        rows: lists of rows, by table; or tables.
 
     """
 
@@ -74,6 +74,8 @@ class Made:
         self.spark = spark
         self._tables = {
             name: spark.createDataFrame(made, tables()[name].schema, verifySchema=False)
+            if isinstance(made, list)
+            else made
             for name, made in rows.items()
         }
 
