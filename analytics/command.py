@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NoReturn, Protocol
 
 import click
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from analytics import job as one_job, report
@@ -27,6 +28,7 @@ PROGRAM: Final = "leveret analyze"
 FOLLOW_SECONDS: Final = 30
 _SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
 """A key of Spark's with its value, which may be a password; pages are passed on."""
+_CALLING: Final = "An error occurred while calling"
 _WIDTH: Final = max(map(len, JOBS))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
     f"  {name:<{_WIDTH}}  {text}"
@@ -124,8 +126,8 @@ def main(
         _fail(str(error), os.EX_DATAERR)
     except OSError as error:
         _fail(str(error), os.EX_CANTCREAT)
-    except PySparkException as error:
-        _fail(f"Spark failed: {str(error).splitlines()[0] if str(error) else error!r}", os.EX_SOFTWARE)
+    except (PySparkException, Py4JError) as error:
+        _fail(f"Spark failed: {_told(error)}", os.EX_SOFTWARE)
 
 
 def analyse(names: Sequence[str], data: Input, output: Path, told: Callable[[str], None]) -> None:
@@ -220,6 +222,12 @@ def _stop_on_signals() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stopping.set())
     return stopping
+
+
+def _told(error: Exception) -> str:
+    """Return what failed in one line. What pyspark has no words for comes with the name of a call first."""
+    lines = [line.removeprefix(": ") for line in str(error).splitlines() if not line.startswith(_CALLING)]
+    return lines[0] if lines else repr(error)
 
 
 def _fail(text: str, code: int) -> NoReturn:

