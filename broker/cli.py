@@ -56,7 +56,7 @@ def _config_options(command: Callable[..., None]) -> Callable[..., None]:
             metavar="FILE",
             multiple=True,
             type=path,
-            help="Read this file, or the *.conf of this directory; repeatable, later ones win.",
+            help="Read this file, the *.conf of this directory or what this pattern names; repeatable, later ones win.",
         ),
     ):
         command = option(command)

@@ -114,10 +114,12 @@ def load(
     settings: Iterable[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Make a ``Config`` of files (or directories of ``*.conf``), the environment and ``KEY=VALUE`` settings.
+    """Make a ``Config`` of files, the environment and ``KEY=VALUE`` settings.
 
-    Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names the
-    file. Raises ConfigError with every problem found.
+    Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names a
+    file, and ``RABBITMQ_CONFIG_FILES`` more. What a path may be besides a file, ``config_values.read_file`` says.
+
+    Raises ConfigError with every problem found.
     """
     problems: list[str] = []
     warnings: list[str] = []

@@ -29,7 +29,8 @@ Settings come from four places; an earlier one wins:
    `--log-file FILE`;
 2. the environment: `LEVERET_` and the key in capitals, dots as underscores (`confirm.mode` is
    `LEVERET_CONFIRM_MODE`), and RabbitMQ's variables below;
-3. files: `--config FILE`, any number of them, later ones win; a directory stands for its `*.conf` in
+3. files: `--config FILE`, any number of them, later ones win; a directory stands for its `*.conf`, and a
+   pattern (`'/etc/rabbitmq/conf.d/*.conf'`; also `?`, `[0-9]`, `{this,that}`) for what it matches, in
    lexical order;
 4. the defaults.
 
@@ -72,7 +73,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "| Variable | Key |"
     yield "|---|---|"
-    yield "| `RABBITMQ_CONFIG_FILE`, `RABBITMQ_CONFIG_FILES` | file or directory, without `--config` |"
+    yield "| `RABBITMQ_CONFIG_FILE` | a file, read where there is no `--config`; the ending may be left out |"
+    yield "| `RABBITMQ_CONFIG_FILES` | a directory or a pattern, read after that file |"
     yield "| `RABBITMQ_NODE_PORT`, `RABBITMQ_NODE_IP_ADDRESS` | `listeners.tcp.default` |"
     for variable, name in RABBITMQ_VARIABLES.items():
         yield f"| `{variable}` | `{name}` |"

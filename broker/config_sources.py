@@ -22,15 +22,17 @@ DEFAULT_PORT: Final = 5672
 
 
 def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files to read: those given, or else those that the environment names."""
+    """The files to read: those given, or else those that the environment names, as RabbitMQ does: one, then more."""
     if given := tuple(config_paths):
         return given
-    for variable in ("LEVERET_CONFIG_FILE", "RABBITMQ_CONFIG_FILE", "RABBITMQ_CONFIG_FILES"):
-        if name := environ.get(variable):
-            path = Path(name)
-            # RabbitMQ lets RABBITMQ_CONFIG_FILE leave out the ending.
-            return (path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"),)
-    return ()
+    named = []
+    if name := environ.get("LEVERET_CONFIG_FILE") or environ.get("RABBITMQ_CONFIG_FILE"):
+        path = Path(name)
+        # RabbitMQ lets RABBITMQ_CONFIG_FILE leave out the ending.
+        named.append(path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"))
+    if more := environ.get("RABBITMQ_CONFIG_FILES"):
+        named.append(Path(more))
+    return tuple(named)
 
 
 def from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting]:

@@ -18,6 +18,8 @@ _LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")
 _QUOTED = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")
 _REFERENCE = re.compile(r"\$\((?P<name>[^)]*)\)")
 _NUMBER_WITH_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)")
+_PATTERN = re.compile(r"[*?[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _PORT_MAX: Final = 65535
 
 # RabbitMQ reads most sizes with KB = 1024, but its memory and disk limits with KB = 1000 and K = KiB = 1024.
@@ -87,16 +89,46 @@ def _interpolate(value: str, environ: Mapping[str, str]) -> str:
 
 
 def read_file(path: Path, environ: Mapping[str, str], problems: list[str]) -> Iterator[Setting]:
-    """Yield the settings of ``path``, or of its ``*.conf`` in lexical order if it is a directory.
+    """Yield the settings of ``path``, or of the files that it stands for in lexical order.
+
+    A directory stands for its ``*.conf``. A path that is not there and has ``*``, ``?``, ``[0-9]`` or
+    ``{this,that}`` in it stands for what it matches, if anything, as in RabbitMQ's ``RABBITMQ_CONFIG_FILES``.
 
     What cannot be read or understood is added to ``problems``; the rest is still read, so that all is told
     at once.
     """
     try:
-        if path.is_dir():
-            for part in sorted(path.glob("*.conf")):
-                yield from read_file(part, environ, problems)
-            return
+        files = _files(path)
+    except (OSError, ValueError) as error:
+        problems.append(f"cannot read {path}: {error}")
+        return
+    for file in files:
+        yield from _settings(file, environ, problems)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = set(path.glob("*.conf"))
+    elif path.exists() or not _PATTERN.search(str(path)):
+        return [path]
+    else:
+        start = Path(path.anchor)
+        patterns = _alternatives(str(path.relative_to(start)))
+        found = {file for pattern in patterns for file in start.glob(pattern)}
+    return sorted([file for file in found if file.is_file()], key=str)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The patterns without ``{this,that}`` that one with it stands for."""
+    braces = _BRACES.search(pattern)
+    if braces is None:
+        return [pattern]
+    before, after = pattern[: braces.start()], pattern[braces.end() :]
+    return [text for word in braces[1].split(",") for text in _alternatives(before + word + after)]
+
+
+def _settings(path: Path, environ: Mapping[str, str], problems: list[str]) -> Iterator[Setting]:
+    try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         problems.append(f"cannot read {path}: {error.strerror or error}")

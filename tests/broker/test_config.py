@@ -16,7 +16,7 @@ from broker.config import (
     load,
 )
 from broker.config_keys import KEYS, UNSUPPORTED, KeyTable
-from broker.config_values import PARSERS, parse_line
+from broker.config_values import PARSERS, parse_line, read_file
 
 ALL = (".*", ".*", ".*")
 
@@ -405,6 +405,67 @@ def test_the_environment_names_the_file(tmp_path):
 
     assert 7 == load(environ={"RABBITMQ_CONFIG_FILE": str(path)}).heartbeat
     assert 7 == load(environ={"RABBITMQ_CONFIG_FILE": str(tmp_path / "rabbitmq")}).heartbeat
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """A directory of files that each say something else; what says 99 is no part of it."""
+    for name, value in (
+        ("a.conf", 1), ("b10.conf", 3), ("b9.conf", 4), ("c.conf~", 99), ("z.txt", 99), (".hidden.conf", 2),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(f"heartbeat = {value}\n")
+    (tmp_path / "d.conf").mkdir()
+    (tmp_path / "d.conf" / "e.conf").write_text("heartbeat = 99\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "read"),
+    [
+        ("", [".hidden", "a", "b10", "b9"]),
+        ("*.conf", [".hidden", "a", "b10", "b9"]),
+        ("b?.conf", ["b9"]),
+        ("b[0-9]*.conf", ["b10", "b9"]),
+        ("{b9,a}.conf", ["a", "b9"]),
+        ("a.{conf,txt}", ["a"]),
+        ("no*.conf", []),
+    ],
+)
+def test_a_pattern_names_files(parts, pattern, read):
+    """Files of a directory, or those that RabbitMQ's patterns name, are read in lexical order; none is no error."""
+    problems = []
+    found = list(read_file(parts / pattern, {}, problems))
+
+    assert [] == problems
+    assert read == list(dict.fromkeys(Path(setting.origin.rpartition(":")[0]).stem for setting in found))
+
+
+def test_what_is_no_pattern_is_told(tmp_path):
+    """Two stars within a name mean nothing."""
+    problems = []
+
+    assert [] == list(read_file(tmp_path / "a**.conf", {}, problems))
+    assert problems[0].startswith(f"cannot read {tmp_path / 'a**.conf'}: ")
+
+
+def test_what_a_pattern_names_is_read_after_the_file(parts):
+    """RABBITMQ_CONFIG_FILES adds to RABBITMQ_CONFIG_FILE, and wins."""
+    (parts / "z.txt").rename(parts / "main.conf")
+    named = {"RABBITMQ_CONFIG_FILE": str(parts / "main"), "RABBITMQ_CONFIG_FILES": str(parts / "[ab]*.conf")}
+
+    assert 4 == load(environ=named).heartbeat
+    assert 3 == load(environ=named | {"RABBITMQ_CONFIG_FILES": str(parts / "b10.conf")}).heartbeat
+    assert 1 == load([parts / "a.conf"], environ=named).heartbeat
+
+
+def test_a_directory_that_looks_like_a_pattern_is_one(tmp_path):
+    """What is there under its name is read."""
+    odd = tmp_path / "{a,b}[c]*"
+    odd.mkdir()
+    (odd / "x.conf").write_text("heartbeat = 7\n")
+
+    assert 7 == load([odd]).heartbeat
+    assert 7 == load([odd / "x.conf"]).heartbeat
 
 
 def test_an_unknown_variable_of_ours_is_a_warning():
