@@ -27,8 +27,8 @@ SHOWN: Final = 20
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `nodes` and `rates`."""
-    taken = loads(data.table("node_interval"))
-    grouped = by_rate(taken)
+    taken = data.keep(loads(data.table("node_interval")))
+    grouped = data.keep(by_rate(taken))
     return {"nodes": nodes(taken, grouped).orderBy("node"), "rates": grouped.orderBy("node", "number")}
 
 
