@@ -125,7 +125,7 @@ def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
         "area_ready": seconds * level * 3_000_000,
         "area_alpha": seconds * level * 1_000_000,
         "area_gamma": seconds * level * 2_000_000,
-        "t_ag": seconds,
+        "t_ag": seconds + level * 2,
     }
     return _table("queue_interval", _numbers(spark, rows), values)
 

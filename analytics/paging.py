@@ -8,12 +8,13 @@ A message is an alpha (in memory), a beta (transient, its body paged out), a gam
 or in the delta (on disk altogether). `BROKEN` are the conditions under which rows contradict that.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from analytics.figures import Panel, bars, panels, series_of
-from analytics.job import Job, Page, Section, Written
+from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
 from analytics.series import bin_seconds, last, start_of_bin, steps
 
@@ -31,62 +32,90 @@ NEAR: Final = 0.1
 _PAGED: Final = "t_unacked_out = 0"
 BROKEN: Final = {
     "alpha + beta + gamma + delta is not ready": "alpha + beta + gamma + delta != ready",
-    "the areas of the states are not that of ready": (
-        f"abs({' + '.join(f'd_area_{state}' for state in STATES)} - d_area_ready) > 8"
-    ),
-    "the delta has grown by more than went there": "d_delta > d_t_to_delta - d_t_from_delta",
     "a gamma in a queue that is not durable": "not durable and gamma > 0",
     "a beta, and no transient message was paged out": f"beta > 0 and t_ab = 0 and {_PAGED}",
     "a gamma, and no persistent message was paged out": (
         f"gamma > 0 and t_ag = 0 and t_from_delta = 0 and {_PAGED}"
     ),
 }
-"""What no row may be: a name for it, and the condition. Areas are cut to microseconds one by one."""
+"""What no row may be: a name for it, and the condition."""
+BROKEN_STEPS: Final = {
+    "the areas of the states are not that of ready": (
+        f"abs({' + '.join(f'd_area_{state}' for state in STATES)} - d_area_ready) > 8"
+    ),
+    "the delta has grown by more than went there": "d_delta > d_t_to_delta - d_t_from_delta",
+}
+"""The same of what was added since the row before. Areas are cut to microseconds one by one."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves`, `totals` and `broken`."""
     rows = data.table("queue_interval")
-    # The rows are sorted and kept, so they are made narrow before and after.
-    narrow = rows.select(
-        *_OBJECT, "ts", "mono_us", "mode", "durable", "ready", *STATES, *COUNTERS, *MOVES, *AREAS
-    )
+    seconds = bin_seconds(rows)
+    # The rows are sorted, so they are made narrow before.
+    narrow = rows.select(*_OBJECT, "ts", "mono_us", "mode", "ready", "delta", *COUNTERS, *MOVES, *AREAS)
     taken = steps(narrow, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
-    taken = data.keep(taken.drop(*COUNTERS, *AREAS))
-    each = data.keep(lives(taken))
-    queues = by_queue(each)
+    found = data.keep(parts(taken, seconds))
+    queues = by_queue(lives(found))
     if data.has("latency_hist"):
         queues = with_measured(queues, data.table("latency_hist"))
-    seconds = bin_seconds(rows)
     return {
         "queues": queues.orderBy(*_QUEUE),
-        "residence": residence(taken, seconds).orderBy("node", "time"),
-        "moves": moves(taken, seconds).orderBy("node", "time"),
+        "residence": residence(found, seconds).orderBy("node", "time"),
+        "moves": moves(found, seconds).orderBy("node", "time"),
         "totals": last(rows, "queue_interval", ("node", "mode"), COUNTERS).orderBy("node", "mode"),
-        "broken": broken(each).orderBy("what"),
+        "broken": broken(rows, found).orderBy("what"),
     }
 
 
-def lives(taken: DataFrame) -> DataFrame:
-    """Return a row for each making of a queue: what was added in it, how it ended, and rows of it that cannot be.
+def parts(taken: DataFrame, seconds: int) -> DataFrame:
+    """Add up the steps of each making of a queue that are in the same bin: there are much fewer bins than steps.
 
-    `at_ends` is what was there at its beginning and at its end.
+    Returns:
+        Sums; `bin`; `ts`, `mono_us` and `ready` at the end, `begun_us` and `begun_with` (messages) at the beginning.
+        A step that is in several bins is not added to others: it has the one it ends in, and `over_from` and
+        `over_until` (ms), which are null for all others.
+
     """
     # How many a queue had when it was made, or found again at a start, is what its counters do not explain.
     gone = F.col("d_delivered") + F.col("d_expired") + F.col("d_dropped") + F.col("d_purged")
     grown = F.coalesce("d_ready", F.col("d_pub") + F.col("d_requeued") - gone)
+    first, end = start_of_bin(F.col("from_ts"), seconds), start_of_bin(F.col("ts") - 1, seconds)
+    is_over = first < end
+    # By numbers only, and with `mode` among what makes a group, Spark need not sort for it.
     return (
         taken.withColumn("d_ready", grown)
-        .groupBy(*_OBJECT)
-        .agg(
-            F.max_by("mode", "mono_us").alias("mode"),
-            F.max("ts").alias("ts"),
-            *[F.sum(name).alias(name) for name in ("step_us", "d_ready", *(f"d_{name}" for name in _SUMMED))],
-            (F.min_by(F.col("ready") - F.col("d_ready"), "mono_us") + F.max_by("ready", "mono_us")).alias(
-                "at_ends"
-            ),
-            *[F.count_if(F.expr(condition)).alias(what) for what, condition in BROKEN.items()],
+        .groupBy(
+            *_OBJECT,
+            "mode",
+            F.greatest(first, end).alias("bin"),
+            F.when(is_over, F.col("from_ts")).alias("over_from"),
+            F.when(is_over, F.col("ts")).alias("over_until"),
         )
+        .agg(
+            F.max("ts").alias("ts"),
+            F.max("mono_us").alias("mono_us"),
+            F.max_by("ready", "mono_us").alias("ready"),
+            F.min("mono_us").alias("begun_us"),
+            F.min_by(F.col("ready") - F.col("d_ready"), "mono_us").alias("begun_with"),
+            *[F.sum(name).alias(name) for name in ("step_us", "d_ready")],
+            *[F.sum(f"d_{name}").alias(f"d_{name}") for name in (*COUNTERS, *MOVES)],
+            *[F.sum(F.col(f"d_{name}").cast("double")).alias(f"d_{name}") for name in AREAS],
+            *[F.count_if(F.expr(condition)).alias(what) for what, condition in BROKEN_STEPS.items()],
+        )
+    )
+
+
+def lives(parts: DataFrame) -> DataFrame:
+    """Return a row for each making of a queue: what was added in it, and how it ended.
+
+    `at_ends` is what was there at its beginning and at its end.
+    """
+    return parts.groupBy(*_OBJECT).agg(
+        F.max_by("mode", "mono_us").alias("mode"),
+        F.max("ts").alias("ts"),
+        *[F.sum(name).alias(name) for name in ("step_us", "d_ready", *(f"d_{name}" for name in _SUMMED))],
+        (F.min_by("begun_with", "begun_us") + F.max_by("ready", "mono_us")).alias("at_ends"),
     )
 
 
@@ -114,15 +143,18 @@ def by_queue(lives: DataFrame) -> DataFrame:
     )
 
 
-def broken(lives: DataFrame) -> DataFrame:
-    """Return how many rows are what no row may be, for each of `BROKEN`; zeros included."""
-    counts = [
-        F.struct(F.lit(what).alias("what"), F.coalesce(F.sum(F.col(f"`{what}`")), F.lit(0)).alias("rows"))
-        for what in BROKEN
-    ]
-    return (
-        lives.agg(F.array(*counts).alias("counts")).select(F.explode("counts").alias("one")).select("one.*")
-    )
+def broken(rows: DataFrame, parts: DataFrame) -> DataFrame:
+    """Return how many rows are what no row may be, for each of `BROKEN` and `BROKEN_STEPS`; zeros included."""
+
+    def counted(found: DataFrame, counts: Mapping[str, Column]) -> DataFrame:
+        each = [
+            F.struct(F.lit(what).alias("what"), F.coalesce(count, F.lit(0)).alias("rows"))
+            for what, count in counts.items()
+        ]
+        return found.agg(F.array(*each).alias("each")).select(F.inline("each"))
+
+    of_rows = counted(rows, {what: F.count_if(F.expr(condition)) for what, condition in BROKEN.items()})
+    return of_rows.unionByName(counted(parts, {what: F.sum(F.col(f"`{what}`")) for what in BROKEN_STEPS}))
 
 
 def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
@@ -131,7 +163,7 @@ def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
         histograms.filter((F.col("scope") == "queue") & (F.col("metric") == "deliver"))
         .groupBy("node", "vhost", F.col("name").alias("queue"))
         .agg(
-            (F.try_divide(F.sum("sum_us"), F.sum("count")) / 1000).alias("measured_ms"),
+            (F.try_divide(F.sum(F.col("sum_us").cast("double")), F.sum("count")) / 1000).alias("measured_ms"),
             F.sum("count").alias("samples"),
         )
     )
@@ -144,29 +176,36 @@ def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
     )
 
 
-def residence(taken: DataFrame, seconds: int) -> DataFrame:
+def residence(parts: DataFrame, seconds: int) -> DataFrame:
     """Return how many messages were in each state on average, by node and time.
 
-    A step that is longer than a bin is spread over those it covers: as long as nothing was written, nothing changed.
+    A step that is in several bins is spread over them: as long as nothing was written, nothing changed.
     """
     length = seconds * 1000
-    first, end = start_of_bin(F.col("from_ts"), seconds), start_of_bin(F.col("ts") - 1, seconds)
-    spread = taken.filter(F.col("ts") > F.col("from_ts")).withColumn(
-        "bin", F.explode(F.sequence(first, F.greatest(first, end), F.lit(length).cast("bigint")))
+    first = start_of_bin(F.coalesce("over_from", "bin"), seconds)
+    spread = parts.withColumn("bin", F.explode(F.sequence(first, "bin", F.lit(length).cast("bigint"))))
+    covered = F.least(F.col("over_until"), F.col("bin") + length) - F.greatest(
+        F.col("over_from"), F.col("bin")
     )
-    covered = F.least(F.col("ts"), F.col("bin") + length) - F.greatest(F.col("from_ts"), F.col("bin"))
-    weight = covered / (F.col("ts") - F.col("from_ts")) / (length * 1000)
+    share = F.when(F.col("over_from").isNull(), 1.0).otherwise(
+        covered / (F.col("over_until") - F.col("over_from"))
+    )
     return (
         spread.groupBy("node", "bin")
-        .agg(*[F.sum(F.col(f"d_area_{name}") * weight).alias(name) for name in (*STATES, "unacked")])
+        .agg(
+            *[
+                (F.sum(F.col(f"d_area_{name}") * share) / (length * 1000)).alias(name)
+                for name in (*STATES, "unacked")
+            ]
+        )
         .select("node", F.timestamp_millis("bin").alias("time"), *STATES, "unacked")
     )
 
 
-def moves(taken: DataFrame, seconds: int) -> DataFrame:
+def moves(parts: DataFrame, seconds: int) -> DataFrame:
     """Return how many messages a second changed their state, by node and time."""
     return (
-        taken.groupBy("node", start_of_bin(F.col("ts"), seconds).alias("bin"))
+        parts.groupBy("node", "bin")
         .agg(*[(F.sum(f"d_{name}") / seconds).alias(name) for name in MOVES])
         .select("node", F.timestamp_millis("bin").alias("time"), *MOVES)
     )
@@ -238,27 +277,29 @@ def describe(written: Written) -> Page:
             )
         )
     number = written.table("queues").count()
+    thrashing = written.count("queues", F.col("thrash") > 0)
+    contradicting = number_of(sum(row["rows"] for row in wrong), "row contradicts", "rows contradict")
     return Page(
         title="Paging",
-        lead=f"{number:,} queues; {sum(row['pub'] for row in totals):,} messages were published into them and "
-        f"{sum(row['acked'] for row in totals):,} acked since the start.",
+        lead=f"{number_of(number, 'queue')}. Since the start: "
+        f"{number_of(sum(row['pub'] for row in totals), 'message')} published into them, "
+        f"{sum(row['acked'] for row in totals):,} acked.",
         facts=[
-            f"{written.count('queues', F.col('thrash') > 0):,} of {number:,} queues had messages read back from disk.",
-            f"{sum(row['rows'] for row in wrong):,} rows contradict what states a message can be in.",
-            *_agreement(queues),
+            f"With messages read back from disk: {thrashing:,} of {number_of(number, 'queue')}.",
+            f"{contradicting} what states a message can be in.",
+            *_agreement(written),
         ],
         sections=sections,
     )
 
 
-def _agreement(queues: list[Row]) -> list[str]:
-    known = [row for row in queues if "gap" in row and row["gap"] is not None]
-    if not known:
+def _agreement(written: Written) -> list[str]:
+    if "gap" not in written.table("queues").columns:
         return []
-    near = sum(row["gap"] <= NEAR for row in known)
-    return [
-        f"Little's law and the samples agree to {NEAR:.0%} in {near:,} of {len(known):,} queues that settled down."
-    ]
+    known = written.count("queues", F.col("gap").isNotNull())
+    near = written.count("queues", F.col("gap") <= NEAR)
+    of = number_of(known, "queue that settled down", "queues that settled down")
+    return [f"Little's law and the samples agree to {NEAR:.0%} in {near:,} of {of}."] if known else []
 
 
 JOB: Final = Job(

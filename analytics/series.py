@@ -115,6 +115,13 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
 
     """
     keys = tables()[name].of_kind("key")
-    taken = dict.fromkeys([*columns, *(column for column in by if column not in keys)])
-    ends = rows.groupBy(*keys).agg(*[F.max_by(column, "mono_us").alias(column) for column in taken])
+    changing = [column for column in by if column not in keys]
+    # Numbers only are looked for in all rows, as Spark would sort them to look for a text.
+    ends = rows.groupBy(*keys, *changing).agg(
+        F.max("mono_us").alias("mono_us"), *[F.max_by(column, "mono_us").alias(column) for column in columns]
+    )
+    if changing:
+        ends = ends.groupBy(*keys).agg(
+            *[F.max_by(column, "mono_us").alias(column) for column in (*changing, *columns)]
+        )
     return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])

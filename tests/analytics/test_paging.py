@@ -4,7 +4,7 @@ import pytest
 from made_rows import START, Made, row, run_twice
 
 from analytics.generate import queue_interval, write
-from analytics.paging import BROKEN, JOB, STATES, compute
+from analytics.paging import BROKEN, BROKEN_STEPS, JOB, STATES, compute
 from analytics.reading import Input
 
 RATE, WAIT = 20, 2.0
@@ -185,7 +185,9 @@ def test_totals_are_since_the_start(still):
 
 def test_rows_that_cannot_be_are_counted(still):
     """Of each kind of row that contradicts the states of messages the one that was put in is counted."""
-    assert dict.fromkeys(BROKEN, 1) == {each["what"]: each["rows"] for each in still["broken"].collect()}
+    assert dict.fromkeys((*BROKEN, *BROKEN_STEPS), 1) == {
+        each["what"]: each["rows"] for each in still["broken"].collect()
+    }
 
 
 def test_generated_queues_are_where_their_formulas_put_them(spark, tmp_path):
