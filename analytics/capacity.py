@@ -155,7 +155,7 @@ def describe(written: Written) -> Page:
     return Page(
         title="Capacity",
         lead=f"{number_of(len(found), 'node')}, {number_of(sum(row['intervals'] for row in found), 'interval')}."
-        + (f" The {SHOWN} that published most a second are drawn." if len(found) > SHOWN else ""),
+        + (f" The {SHOWN} that published most a second are drawn and told of." if len(found) > SHOWN else ""),
         facts=[_fact(row) for row in shown],
         sections=sections,
     )

@@ -226,7 +226,9 @@ def _stop_on_signals() -> threading.Event:
 
 def _told(error: Exception) -> str:
     """Return what failed in one line. What pyspark has no words for comes with the name of a call first."""
-    lines = [line.removeprefix(": ") for line in str(error).splitlines() if not line.startswith(_CALLING)]
+    lines = [
+        line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(_CALLING)
+    ]
     return lines[0] if lines else repr(error)
 
 

@@ -93,8 +93,8 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
 def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
     """Make the rows of queues that all live as long. Of row `id` = n q + i: queue i, its interval n.
 
-    Queue i gets and delivers 10 + i mod 7 messages a second, and has i mod 10 in alpha, twice as many in gamma. Where
-    i mod 1000 is 1 it gets and delivers ten times as many in the intervals `BURST` of each hour.
+    Queue i gets and delivers 10 + i mod 7 messages a second, and has i mod 10 in alpha, twice as many in gamma (paged
+    out before). Where i mod 1000 is 1 it gets and delivers ten times as many in the intervals `BURST` of each hour.
     """
     queues = min(QUEUES, max(1, rows // 100))
     number, queue = F.floor(F.col("id") / queues), F.col("id") % queues

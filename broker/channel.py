@@ -7,7 +7,7 @@ nothing special; everything else comes through the methods here.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -33,7 +33,7 @@ from broker.errors import (
     precondition_failed,
     resource,
 )
-from broker.meters import SAMPLE_EVERY, WATCHED_CONFIRMS
+from broker.meters import SAMPLE_EVERY, WATCHED_CONFIRMS, next_place, one_of
 from broker.queue import Queue
 from broker.route import AwaitedRoute, Route, Special, spread
 from broker.totals import ChannelCounts
@@ -129,6 +129,7 @@ class Channel:
         "unacked",
         "vhost",
         "watch_every",
+        "watch_place",
         "watched",
     )
 
@@ -156,9 +157,10 @@ class Channel:
         self.watched: list[tuple[int, str, int, int]] = []
         """Numbers of which is noted how long they take: number, confirm mode, when it came (ns), for how many."""
         self.numbered: Route | None = None
-        """That of the last publish with a number."""
+        """That of the last publish with a number in this turn."""
         self.last_watched = 1 - SAMPLE_EVERY
         self.watch_every = SAMPLE_EVERY
+        self.watch_place = 0
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -372,22 +374,29 @@ class Channel:
         self.watched = kept
         self.watch_every *= 2
 
-    def _watch(self, number: int) -> None:
-        """Note how long the last publish, which has that number, takes to be told; it came in this turn."""
-        stands_for = number - max(0, self.last_watched)
-        self.last_watched = number
+    def _watch(self, confirms: StandardConfirms, came: int) -> None:
+        """Note how long one of the numbers that came in this turn takes to be told.
+
+        It stands for all since the one before, and for the mode of the turn's last.
+        """
+        last = confirms.seq_no
+        self.watch_place = next_place(self.watch_place)
+        number = one_of(last, came, self.watch_place)
+        stands_for = last - max(0, self.last_watched)
+        self.last_watched = last
         turn = self.outbox.turn
         mode = self.numbered.confirm_mode  # type: ignore[union-attr]
-        if number not in self.confirms.held:  # type: ignore[union-attr]
+        if number not in confirms.held:
             turn.latencies.ended(turn.latencies.confirm[mode], turn.now, stands_for)
             return
         if len(self.watched) >= WATCHED_CONFIRMS:
             self._thin_out_watched()
         self.watched.append((number, mode, turn.now, stands_for))
 
-    def _look_at_watched(self, held: Collection[int]) -> None:
+    def _look_at_watched(self, confirms: StandardConfirms, came: int) -> None:
         """Have the time noted of those numbers that are told now."""
         latencies = self.outbox.turn.latencies
+        held = confirms.held
         waiting = []
         for watched in self.watched:
             if watched[0] in held:
@@ -397,7 +406,7 @@ class Channel:
         self.watched = waiting
         if not waiting and self.watch_every > SAMPLE_EVERY:
             self.watch_every = SAMPLE_EVERY
-            self.last_watched = self.confirms.seq_no  # type: ignore[union-attr] # what comes is not like the last ones
+            self.last_watched = confirms.seq_no - came  # those of a long wait are not like what comes
 
     def schedule_confirms(self) -> None:
         """Have the confirms written at the end of the turn."""
@@ -407,12 +416,14 @@ class Channel:
         """Write the confirms that are due."""
         confirms = self.confirms
         if confirms is not None:
+            came = confirms.seq_no - confirms.taken
             for tag, multiple, ack in confirms.take():
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
             if self.watched:
-                self._look_at_watched(confirms.held)
+                self._look_at_watched(confirms, came)
             if confirms.seq_no >= self.last_watched + self.watch_every:
-                self._watch(confirms.seq_no)
+                self._watch(confirms, came)
+            self.numbered = None
 
     # -- settling ---------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "| Variable | Key |"
     yield "|---|---|"
-    yield "| `RABBITMQ_CONFIG_FILE` | a file, read where there is no `--config`; the ending may be left out |"
+    yield "| `LEVERET_CONFIG_FILE` | a file, read where there is no `--config` |"
+    yield "| `RABBITMQ_CONFIG_FILE` | a file, read where there is neither; the ending may be left out |"
     yield "| `RABBITMQ_CONFIG_FILES` | a directory or a pattern, read after that file |"
     yield "| `RABBITMQ_NODE_PORT`, `RABBITMQ_NODE_IP_ADDRESS` | `listeners.tcp.default` |"
     for variable, name in RABBITMQ_VARIABLES.items():

@@ -99,7 +99,7 @@ def read_file(path: Path, environ: Mapping[str, str], problems: list[str]) -> It
     """
     try:
         files = _files(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, NotImplementedError) as error:
         problems.append(f"cannot read {path}: {error}")
         return
     for file in files:

@@ -35,6 +35,16 @@ _GOLDEN = 0x9E3779B1
 """A step by the golden ratio of 2^32: its multiples are spread evenly over all remainders."""
 
 
+def next_place(place: int) -> int:
+    """Where to look the next time: the places are spread evenly, however many there are."""
+    return (place + _GOLDEN) & 0xFFFFFFFF
+
+
+def one_of(last: int, count: int, place: int) -> int:
+    """The one at that place among `count` numbers that end with `last`."""
+    return last - (count * place >> 32)
+
+
 class Recorder(Protocol):
     """Counts durations."""
 
@@ -287,9 +297,9 @@ class QueueMeter:
                         came - arrived
                     )  # the last of a long queue are not like this one
                 self._next = came + self._spacing
-                self._place = (self._place + _GOLDEN) & 0xFFFFFFFF
+                self._place = next_place(self._place)
                 # Any of this turn's, not always the last, stands for all that came since the last one was watched.
-                waiting.append((came - (arrived * self._place >> 32), now, came))
+                waiting.append((one_of(came, arrived, self._place), now, came))
         gone = came - self._ready_now
         while waiting and waiting[0][0] <= gone:
             _, since, up_to = waiting[0]

@@ -44,13 +44,13 @@ class StandardConfirms:
         "_nacked",
         "_refused",
         "_settled",
-        "_taken",
         "_told",
         "_wake",
         "held",
         "nacked_count",
         "scheduled",
         "seq_no",
+        "taken",
     )
 
     def __init__(self, wake: Callable[[], object] = _nobody) -> None:
@@ -63,7 +63,8 @@ class StandardConfirms:
         """The open numbers."""
         self._low = 0  # no number up to here is open
         self._told = 0  # every number up to here has its verdict
-        self._taken = 0  # seq_no at the last take()
+        self.taken = 0
+        """`seq_no` at the last `take`."""
         self._settled: list[int] = []  # were open at the last take(), settled since
         self._refused: set[int] = set()  # refused since the last take()
         self.nacked_count = 0
@@ -91,7 +92,7 @@ class StandardConfirms:
         """Nobody is left to be told: whatever still comes is ignored."""
         self._wake = _nobody
         self.held.clear()
-        self._taken = 1 << 62  # as if all numbers had been told
+        self.taken = 1 << 62  # as if all numbers had been told
 
     def accepted(self, seq_no: int) -> None:
         """Every queue took responsibility for the message of a held number; ignored if it was given up meanwhile."""
@@ -99,7 +100,7 @@ class StandardConfirms:
             self.held.remove(seq_no)
         except KeyError:
             return
-        if seq_no <= self._taken:
+        if seq_no <= self.taken:
             self._settled.append(seq_no)
         if not self.scheduled:
             self.scheduled = True
@@ -112,7 +113,7 @@ class StandardConfirms:
         """
         if seq_no in self.held:
             self.held.remove(seq_no)
-        elif seq_no <= self._taken:
+        elif seq_no <= self.taken:
             return
         self._refused.add(seq_no)
         self.schedule()
@@ -131,7 +132,7 @@ class StandardConfirms:
     @property
     def unconfirmed_count(self) -> int:
         """Numbers without a verdict sent yet."""
-        taken, held = self._taken, self.held
+        taken, held = self.taken, self.held
         latest = range(taken + 1, self.seq_no + 1)  # few, where the open ones may be a million
         before = len(held) - sum([number in held for number in latest])
         before += sum([number <= taken for number in self._refused])
@@ -151,7 +152,7 @@ class StandardConfirms:
         told = self._told
         if last == told:
             return []
-        self._told = self._taken = self._low = last
+        self._told = self.taken = self._low = last
         return [Confirmation(last, last > told + 1, True)]
 
     def _take_some(self) -> list[Confirmation]:
@@ -160,12 +161,12 @@ class StandardConfirms:
         settled = self._settled
         if settled:
             settled.sort()
-        settled += [n for n in range(self._taken + 1, last + 1) if n not in held and n not in refused]
+        settled += [n for n in range(self.taken + 1, last + 1) if n not in held and n not in refused]
         low = self._low
         while low < last and low + 1 not in held:
             low += 1
         self._low = low
-        self._taken = last
+        self.taken = last
         if not settled and not refused:
             return []
         cutoff = low

@@ -57,7 +57,7 @@ tries again every minute.
   Buckets 32 to 63 do not occur.
 - **Messages are sampled**: of a queue's or a channel's messages one in {SAMPLE_EVERY} at most is measured, and one of a turn, and fewer in
   long queues. Each counts for all that came since the one measured before, so that `count` is about the number of messages
-  and a percentile is that of messages. `commit` and `loop_lag` are complete.
+  and a percentile is that of messages. A read with publishes of several confirm modes counts for that of its last. `commit` and `loop_lag` are complete.
 
 What the metrics of `latency_hist` measure:
 

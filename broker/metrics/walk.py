@@ -324,7 +324,7 @@ def _storage(disk: MeasuredDisk) -> Storage:
         paged=journal.paged_out,
         early=journal.early,
         waiting=journal.octets + journal.octets_in_flight + journal.octets_in_files,
-        sizes=disk.commits.sizes.counts,
+        sizes=tuple(disk.commits.sizes.counts),
     )
 
 

@@ -441,11 +441,12 @@ def test_a_pattern_names_files(parts, pattern, read):
 
 
 def test_what_is_no_pattern_is_told(tmp_path):
-    """Two stars within a name mean nothing."""
+    """Where a path begins cannot be left open."""
     problems = []
+    path = Path(f"{{{tmp_path},{tmp_path / 'more'}}}/*.conf")
 
-    assert [] == list(read_file(tmp_path / "a**.conf", {}, problems))
-    assert problems[0].startswith(f"cannot read {tmp_path / 'a**.conf'}: ")
+    assert [] == list(read_file(path, {}, problems))
+    assert problems[0].startswith(f"cannot read {path}: ")
 
 
 def test_what_a_pattern_names_is_read_after_the_file(parts):

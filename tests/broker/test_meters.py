@@ -5,7 +5,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from fakes import Client, DiskNode, Node
+from fakes import Client, DiskNode, Node, publish_frames
 from hypothesis import given, settings, strategies as st
 
 from broker.amqp.commands import Basic, Confirm, make
@@ -350,6 +350,25 @@ def test_many_numbers_that_wait_are_watched_more_thinly():
     assert 3000 * 3 / 4 <= slow.count <= 3000
     assert 1_500_000 == pytest.approx(slow.total / slow.count, rel=0.25)  # the first waited for three seconds
     assert (SAMPLE_EVERY, 0) == (fast.count, fast.total)
+
+
+def test_numbers_of_one_read_are_timed_at_all_their_places():
+    """Where fifty publishes come together and are told one by one, the mean time is that of all of them."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})
+    client.send(make(Confirm.Select, False))
+    client.consume("q")
+    channel = client.connection.channels[1]
+    for _ in range(60):
+        client.receive(publish_frames("q", b"body") * 50)
+        for tag in range(channel.delivery_tag - 49, channel.delivery_tag + 1):
+            node.pass_time(1)
+            client.send(Basic.Ack(tag, False))
+    found = node.turn.latencies.confirm["consumer-ack"].take()
+
+    assert 60 * 50 == found.count
+    assert 25_500 == pytest.approx(found.total / found.count, rel=0.05)
 
 
 @settings(max_examples=20)
