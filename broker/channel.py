@@ -22,6 +22,7 @@ from broker.amqp.fastpath import (
 from broker.amqp.properties import Properties
 from broker.auth import Permissions, TopicPermissions, User
 from broker.confirm_ages import ConfirmAges
+from broker.confirm_times import ConfirmTimes
 from broker.consumer import Consumer, Getter
 from broker.delay_line import DelayLine
 from broker.delivery_ages import DeliveryAges
@@ -33,7 +34,6 @@ from broker.errors import (
     precondition_failed,
     resource,
 )
-from broker.meters import SAMPLE_EVERY, WATCHED_CONFIRMS, next_place, one_of
 from broker.queue import Queue
 from broker.route import AwaitedRoute, Route, Special, spread
 from broker.totals import ChannelCounts
@@ -96,6 +96,7 @@ class Channel:
         "acked",
         "ages",
         "confirm_ages",
+        "confirm_times",
         "confirms",
         "consumers",
         "delivered",
@@ -111,7 +112,6 @@ class Channel:
         "got_auto",
         "host",
         "last_queue",
-        "last_watched",
         "missing",
         "number",
         "numbered",
@@ -128,9 +128,6 @@ class Channel:
         "tx",
         "unacked",
         "vhost",
-        "watch_every",
-        "watch_place",
-        "watched",
     )
 
     def __init__(self, number: int, host: ChannelHost) -> None:
@@ -154,13 +151,9 @@ class Channel:
         # publishing
         self.confirms: StandardConfirms | None = None
         self.confirm_ages: ConfirmAges | None = None
-        self.watched: list[tuple[int, str, int, int]] = []
-        """Numbers of which is noted how long they take: number, confirm mode, when it came (ns), for how many."""
+        self.confirm_times = ConfirmTimes()
         self.numbered: Route | None = None
         """That of the last publish with a number in this turn."""
-        self.last_watched = 1 - SAMPLE_EVERY
-        self.watch_every = SAMPLE_EVERY
-        self.watch_place = 0
         self.tx: Transaction | None = None
         self.last_queue = ""
         # the publish whose content is arriving
@@ -365,49 +358,6 @@ class Channel:
         self.outbox.pending += len(content)
         self.outbox.send(content)
 
-    def _thin_out_watched(self) -> None:
-        """Watch every other number only, and every other of those that come."""
-        watched = self.watched
-        kept = [
-            (*late[:3], early[3] + late[3]) for early, late in zip(watched[::2], watched[1::2], strict=True)
-        ]
-        self.watched = kept
-        self.watch_every *= 2
-
-    def _watch(self, confirms: StandardConfirms, came: int) -> None:
-        """Note how long one of the numbers that came in this turn takes to be told.
-
-        It stands for all since the one before, and for the mode of the turn's last.
-        """
-        last = confirms.seq_no
-        self.watch_place = next_place(self.watch_place)
-        number = one_of(last, came, self.watch_place)
-        stands_for = last - max(0, self.last_watched)
-        self.last_watched = last
-        turn = self.outbox.turn
-        mode = self.numbered.confirm_mode  # type: ignore[union-attr]
-        if number not in confirms.held:
-            turn.latencies.ended(turn.latencies.confirm[mode], turn.now, stands_for)
-            return
-        if len(self.watched) >= WATCHED_CONFIRMS:
-            self._thin_out_watched()
-        self.watched.append((number, mode, turn.now, stands_for))
-
-    def _look_at_watched(self, confirms: StandardConfirms, came: int) -> None:
-        """Have the time noted of those numbers that are told now."""
-        latencies = self.outbox.turn.latencies
-        held = confirms.held
-        waiting = []
-        for watched in self.watched:
-            if watched[0] in held:
-                waiting.append(watched)
-            else:
-                latencies.ended(latencies.confirm[watched[1]], *watched[2:])
-        self.watched = waiting
-        if not waiting and self.watch_every > SAMPLE_EVERY:
-            self.watch_every = SAMPLE_EVERY
-            self.last_watched = confirms.seq_no - came  # those of a long wait are not like what comes
-
     def schedule_confirms(self) -> None:
         """Have the confirms written at the end of the turn."""
         self.outbox.turn.channels.append(self)
@@ -419,10 +369,11 @@ class Channel:
             came = confirms.seq_no - confirms.taken
             for tag, multiple, ack in confirms.take():
                 self.outbox.send(pack_confirm(self.number, tag, multiple=multiple, ack=ack))
-            if self.watched:
-                self._look_at_watched(confirms, came)
-            if confirms.seq_no >= self.last_watched + self.watch_every:
-                self._watch(confirms, came)
+            times = self.confirm_times
+            if times.watched:
+                times.look(confirms, came, self.outbox.turn)
+            if confirms.seq_no >= times.due:
+                times.watch(confirms, came, self.numbered.confirm_mode, self.outbox.turn)  # type: ignore[union-attr]
             self.numbered = None
 
     # -- settling ---------------------------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ from storage.sub_queues import SubQueues
 SAMPLE_EVERY = 17
 """Of so many messages one is watched, and never more than one of a turn; fewer in a long queue. A prime, or whoever
 publishes to 2, 4 or 16 places in turn would always be watched at the same one."""
-WATCHED_CONFIRMS = 8
-"""Numbers of a channel that are watched at once, at most; as for queues."""
 WATCHED_MESSAGES = 64
 """Messages of a queue that are watched at once, at most: then every other one is not watched any more."""
 MOST_EVENTS = 10_000

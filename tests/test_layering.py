@@ -44,7 +44,7 @@ STOREYS = (
     (
         "broker.arguments",
         "broker.auth*",
-        "broker.confirm_ages",
+        "broker.confirm_*",
         "broker.dead_letters",
         "broker.delivery_ages",
         "broker.limits",

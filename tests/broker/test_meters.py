@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 from broker.amqp.commands import Basic, Confirm, make
 from broker.config import ExportConfig, StorageConfig
+from broker.confirm_times import WATCHED_CONFIRMS
 from broker.histogram import Histogram
 from broker.meters import (
     MOST_EVENTS,
     SAMPLE_EVERY,
-    WATCHED_CONFIRMS,
     WATCHED_MESSAGES,
     Events,
     Happening,
@@ -336,7 +336,7 @@ def test_many_numbers_that_wait_are_watched_more_thinly():
     channel = client.connection.channels[1]
     for _ in range(3000):
         client.publish("q")
-        assert len(channel.watched) <= WATCHED_CONFIRMS
+        assert len(channel.confirm_times.watched) <= WATCHED_CONFIRMS
         node.pass_time(1)
     client.consume("q")
     for number in range(1, 3001):
@@ -386,7 +386,7 @@ def test_confirms_are_watched_one_in_a_few(runs):
             client.publish("q")
         published += count
 
-        assert len(channel.watched) <= min(WATCHED_CONFIRMS, 1 + published // SAMPLE_EVERY)
+        assert len(channel.confirm_times.watched) <= min(WATCHED_CONFIRMS, 1 + published // SAMPLE_EVERY)
     client.consume("q", no_ack=True)
 
-    assert [] == channel.watched
+    assert [] == channel.confirm_times.watched
