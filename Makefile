@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
-	bench bench-hotpath bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
+	bench bench-hotpath bench-instructions bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
 	bench-store bench-backlog bench-delayed bench-stalls bench-transactions bench-ladder bench-paper bench-analytics conformance definitions-roundtrip fuzz fuzz-long model \
 	confirm-properties \
 	crash powercut crash-points faults torn mutants disk-full churn clean
@@ -24,8 +24,8 @@ help:
 	@echo "make test         lint, types and all tests"
 	@echo "make fmt          format the code"
 	@echo "make docs         write the generated pages under docs/, and the site into build/site"
-	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -topic, -topology, -scale, -latency, -fairness,"
-	@echo "                  -store, -backlog, -stalls, -transactions, -ladder, -paper, -analytics"
+	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -instructions, -topic, -topology, -scale, -latency,"
+	@echo "                  -fairness, -store, -backlog, -stalls, -transactions, -ladder, -paper, -analytics"
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make definitions-roundtrip  definitions to a real RabbitMQ and back"
 	@echo "make fuzz         20,000 mutated sessions; fuzz-long: 2,000,000"
@@ -89,6 +89,9 @@ bench: $(VENV)/.installed-test
 
 bench-hotpath: $(VENV)/.installed-test
 	$(BIN)/python -m bench.hotpath $(ARGS)
+
+bench-instructions: $(VENV)/.installed-test
+	$(BIN)/python -m bench.instructions --against $(or $(REF),main) $(ARGS)
 
 bench-topic: $(VENV)/.installed-test
 	$(BIN)/python -m bench.topic $(ARGS)
