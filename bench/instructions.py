@@ -2,7 +2,7 @@
 
 The cases are those of `bench.hotpath`. Its times scatter by some per cent where a machine is shared; instructions, as
 valgrind (which must be installed) counts them, hardly do. They are no times: a division counts as much as an addition,
-and memory that is not in the cache as much as what is.
+and memory that is not in the cache as much as what is. All copies of a message are counted together.
 """
 
 import argparse
