@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input, InputError, source, url
 from analytics.schemas import Table, tables
+from analytics.series import counted
 
 TABLES: Final = "tables"
 """Directory of the output that is an input for the other jobs."""
@@ -181,15 +182,8 @@ def findings(rows: DataFrame, table: Table) -> DataFrame:
         rows = earlier
     if not checks:
         checks = {"no check": F.lit(False)}
-    counts = [
-        F.struct(F.lit(what).alias("what"), F.coalesce(F.count_if(check), F.lit(0)).alias("rows"))
-        for what, check in checks.items()
-    ]
-    return (
-        rows.agg(F.array(*counts).alias("counts"))
-        .select(F.lit(table.name).alias("table"), F.explode("counts").alias("count"))
-        .select("table", "count.what", F.col("count.rows").cast("bigint").alias("rows"))
-    )
+    counts = counted(rows, {what: F.count_if(check) for what, check in checks.items()})
+    return counts.select(F.lit(table.name).alias("table"), "what", "rows")
 
 
 def gaps(nodes: DataFrame) -> DataFrame:

@@ -8,7 +8,6 @@ A message is an alpha (in memory), a beta (transient, its body paged out), a gam
 or in the delta (on disk altogether). `BROKEN` are the conditions under which rows contradict that.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions as F
@@ -16,7 +15,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from analytics.figures import Panel, bars, panels, series_of
 from analytics.job import Job, Page, Section, Written, number_of
 from analytics.reading import Input
-from analytics.series import bin_seconds, last, start_of_bin, steps
+from analytics.series import bin_seconds, counted, last, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
@@ -145,14 +144,6 @@ def by_queue(lives: DataFrame) -> DataFrame:
 
 def broken(rows: DataFrame, parts: DataFrame) -> DataFrame:
     """Return how many rows are what no row may be, for each of `BROKEN` and `BROKEN_STEPS`; zeros included."""
-
-    def counted(found: DataFrame, counts: Mapping[str, Column]) -> DataFrame:
-        each = [
-            F.struct(F.lit(what).alias("what"), F.coalesce(count, F.lit(0)).alias("rows"))
-            for what, count in counts.items()
-        ]
-        return found.agg(F.array(*each).alias("each")).select(F.inline("each"))
-
     of_rows = counted(rows, {what: F.count_if(F.expr(condition)) for what, condition in BROKEN.items()})
     return of_rows.unionByName(counted(parts, {what: F.sum(F.col(f"`{what}`")) for what in BROKEN_STEPS}))
 

@@ -4,7 +4,7 @@ A counter counts from the beginning of its object, so a row that is missing cost
 difference has it. Where the broker wrote no row nothing had changed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Final
 
@@ -125,3 +125,12 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
             *[F.max_by(column, "mono_us").alias(column) for column in (*changing, *columns)]
         )
     return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])
+
+
+def counted(rows: DataFrame, counts: Mapping[str, Column]) -> DataFrame:
+    """Return a row for each of these counts of all rows, `what` it is of and how many `rows`; zeros included."""
+    each = [
+        F.struct(F.lit(what).alias("what"), F.coalesce(count, F.lit(0)).cast("bigint").alias("rows"))
+        for what, count in counts.items()
+    ]
+    return rows.agg(F.array(*each).alias("each")).select(F.inline("each"))
