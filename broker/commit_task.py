@@ -28,7 +28,7 @@ import aiofiles.os
 from broker.histogram import Latency
 from broker.totals import Sizes
 from storage.environment import Environment, sync_directory
-from storage.errors import DiskFullError
+from storage.errors import DiskFullError, Done
 from storage.journal import Journal
 from storage.loading import Loaded, LoadRequest
 from storage.message import Persistent
@@ -140,6 +140,10 @@ class CommitTask:
         """There was a turn since the last look."""
         self._idle_rounds = 0
         self._full = False
+        self._unpaged = False
+        """Transient messages stay in memory, for want of room."""
+        self._page_due = 0.0
+        """When they are tried again."""
         self._stopping = False
         self._last_try = True
         """Whether a full disk is tried once more before the end."""
@@ -168,7 +172,8 @@ class CommitTask:
             self._write_files()
         if journal.in_flight is not None:
             return
-        if not (journal.has_work or self._environment.has_unfinished or self._full):
+        has_work = journal.has_work or self._environment.has_unfinished
+        if not (has_work or self._full or journal.has_unpaged):
             return
         now = self._loop.time()
         if self._full:
@@ -178,7 +183,7 @@ class CommitTask:
             if self._min_gap > MIN_GAP and due > now:
                 self._watch()
         else:
-            due = now + LAZY_SECONDS
+            due = now + LAZY_SECONDS if has_work else self._page_due
         if self._timer is not None:
             if self._due <= due:
                 return
@@ -233,6 +238,8 @@ class CommitTask:
             # Nobody may publish, so nothing else would find out that there is room; and LMDB uses the pages that one
             # commit has freed only after the next one.
             journal.put("meta", b"room", b"")
+        if journal.has_unpaged and not self._stopping and self._loop.time() >= self._page_due:
+            journal.page_again()
         self._started = self._loop.time()
         self._began = monotonic_ns()
         try:
@@ -258,7 +265,8 @@ class CommitTask:
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
             self._host.storage_failed(bug)
             return
-        self._found_full(full=error is not None)
+        self._found_full(full=error is not None and error.durable is not Done.ALL)
+        self._found_unpaged(unpaged=error is not None and error.paged is not Done.ALL)
         for msg_id in unlink or ():
             self._unlink(msg_id)
         self._tell_if_cleared(backlogged=backlogged)
@@ -278,6 +286,20 @@ class CommitTask:
             self._no_room.discard(msg_id)
         if before is not self.is_full:
             self._host.disk_full(full=self.is_full)
+
+    def _found_unpaged(self, *, unpaged: bool) -> None:
+        """Note whether transient messages had room; those that had none are tried again in a while.
+
+        That stops nobody: they stay in memory, and if that is too much there is the alarm for memory.
+        """
+        if unpaged:
+            self._page_due = self._loop.time() + RETRY_SECONDS
+            if not self._unpaged:
+                log.warning("no room to page transient messages: they stay in memory and are tried again")
+            self._unpaged = True
+        elif self._unpaged and not self._journal.has_unpaged:
+            log.info("there is room to page transient messages again")
+            self._unpaged = False
 
     def _tell_if_cleared(self, *, backlogged: bool) -> None:
         """Have publishers read again if they were not, for what waited for the disk, and need not wait any more."""

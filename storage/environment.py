@@ -29,7 +29,7 @@ from storage.blocks import (
     read_header,
     read_records,
 )
-from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
+from storage.errors import DamagedError, DiskFullError, Done, StorageError, UnknownFormatError
 from storage.journal import Batch, Changes
 from storage.loading import Loaded, Range, RawBlock
 from storage.resident import Mapping, file_octets
@@ -120,11 +120,20 @@ class Environment:
     def commit(self, batch: Batch) -> list[int]:
         """Commit a batch; all of it is on disk when this returns. Returns the files nobody refers to any more.
 
-        Raises DiskFullError if there was no room (nothing new was written then), lmdb.Error or OSError for anything
-        else, after which the state of the disk is unknown and the process should end.
+        Raises DiskFullError if one environment, or both, had no room, which says what was written nevertheless (the
+        files are then returned by the next commit); lmdb.Error or OSError for anything else, after which the state of
+        the disk is unknown and the process should end.
         """
+        paged, reason = Done.ALL, ""
         if batch.paged or self.paged.unfinished:
-            self._commit_paged(batch.paged, batch.durable)
+            paged, reason = self._commit_paged(batch.paged)
+        unlink = self._commit_durable(batch, paged)
+        if paged is not Done.ALL:
+            self.store.unlink = unlink + self.store.unlink
+            raise DiskFullError(reason, durable=Done.ALL, paged=paged)
+        return unlink
+
+    def _commit_durable(self, batch: Batch, paged: Done) -> list[int]:
         store = self.store
         if not batch.needs_sync and not store.unfinished and not self._gone_lines:
             unlink, store.unlink = store.unlink, []
@@ -139,8 +148,9 @@ class Environment:
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
                 raise
-            done = self._commit_deletions(store, batch.durable)
-            raise DiskFullError(str(error), deletions_done=done, paged_done=True) from error
+            raise DiskFullError(
+                str(error), durable=self._commit_deletions(store, batch.durable), paged=paged
+            ) from error
         self._gone_lines = gone
         if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:
             self._mapping.give_back()
@@ -161,7 +171,11 @@ class Environment:
                     gone.append(int.from_bytes(key, "big"))
         return gone
 
-    def _commit_paged(self, changes: Changes, durable: Changes) -> None:
+    def _commit_paged(self, changes: Changes) -> tuple[Done, str]:
+        """How much was committed, and why not all of it.
+
+        The store's file may have taken the whole disk and have room in itself: so this is no reason to write nothing.
+        """
         paged = self.paged
         try:
             with paged.writing() as txn:
@@ -170,10 +184,10 @@ class Environment:
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(changes.octets, error):
                 raise
-            done = self._commit_deletions(paged, changes) and self._commit_deletions(self.store, durable)
-            raise DiskFullError(str(error), deletions_done=done) from error
+            return self._commit_deletions(paged, changes), str(error)
+        return Done.ALL, ""
 
-    def _commit_deletions(self, table: Table, changes: Changes) -> bool:
+    def _commit_deletions(self, table: Table, changes: Changes) -> Done:
         """Commit at least what frees room; not a row that says something was deleted, though: that is told later.
 
         A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without
@@ -186,8 +200,8 @@ class Environment:
             while part and self._delete_some(table, changes, part):
                 pass
             if not part:
-                return False
-        return True
+                return Done.NOTHING
+        return Done.DELETIONS
 
     def _try_deletions(self, table: Table, changes: Changes) -> bool:
         try:

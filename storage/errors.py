@@ -1,5 +1,7 @@
 """What storage raises."""
 
+from enum import Enum
+
 
 class StorageError(Exception):
     """Something is wrong with the data on disk, or with what is asked of it; the text is for an administrator."""
@@ -13,14 +15,23 @@ class UnknownFormatError(StorageError):
     """Raised when the data directory was written by a version whose format this one does not know."""
 
 
-class DiskFullError(StorageError):
-    """Raised when a commit found no room. Nothing new was written; the environment can still be used.
+class Done(Enum):
+    """How much of its part of a batch an environment has taken."""
 
-    `deletions_done` says whether at least that was committed which frees room, `paged_done` whether everything was that
-    belongs to paged transient messages.
+    NOTHING = "nothing"
+    DELETIONS = "deletions"
+    """What frees room."""
+    ALL = "all"
+
+
+class DiskFullError(StorageError):
+    """Raised when a commit found no room in one environment, or in both; they can still be used.
+
+    `durable` and `paged` say how much of the batch each of them has taken. A durable part that is done is on disk as
+    after any other commit: that transient messages could not be paged is no concern of persistent ones.
     """
 
-    def __init__(self, text: str, *, deletions_done: bool = False, paged_done: bool = False) -> None:
+    def __init__(self, text: str, *, durable: Done = Done.NOTHING, paged: Done = Done.NOTHING) -> None:
         super().__init__(text)
-        self.deletions_done = deletions_done
-        self.paged_done = paged_done
+        self.durable = durable
+        self.paged = paged

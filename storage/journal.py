@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, Plan, pack_bits, pack_key, plan_blocks
 from storage.delayed import KEY_SIZE, TABLE as DELAYED
-from storage.errors import DiskFullError
+from storage.errors import DiskFullError, Done
 from storage.loading import Range
 from storage.message import Persistent
 
@@ -102,6 +102,14 @@ class Batch(NamedTuple):
         return bool(self.durable or self.rows)
 
 
+class Unpaged(NamedTuple):
+    """What transient messages would have written to their environment, which had no room."""
+
+    entries: list[tuple["Journaled", list[Entry]]]
+    acked: list[tuple[Block, list[int]]]
+    sweeps: list[Range]
+
+
 class Journaled(Protocol):
     """A queue whose messages go to disk."""
 
@@ -135,9 +143,11 @@ class Journal:
         "_late_waiters",
         "_moved_refs",
         "_next_msg_id",
+        "_paged_sweeps",
         "_queues",
         "_rows",
         "_sweeps",
+        "_unpaged",
         "_unrefs",
         "_waiters",
         "commits",
@@ -171,7 +181,10 @@ class Journal:
         self._late_waiters: list[Callable[[bool], object]] = []
         """Who waits for ends that could only be noted when the last commit was done."""
         self._buried = False
-        """There are such ends."""
+        """There are such ends, or there will be when the batch under way is settled."""
+        self._unpaged: list[Unpaged] = []
+        self._paged_sweeps: list[Range] = []
+        """Those that the durable environment has carried out."""
         self.in_flight: Batch | None = None
         self.octets = 0
         """Octets of memory that wait for a cut, about; some of them may be settled already."""
@@ -258,6 +271,10 @@ class Journal:
         self._buried = True
         self.dead(entry)
 
+    def outlast(self) -> None:
+        """Records of the batch under way are settled and end with a sweep: who waits for it waits for that, too."""
+        self._buried = True
+
     def sweep(self, qid: int, first: int, stop: int) -> None:
         """Everything of a queue from seq_id `first` to before `stop` is gone."""
         self._sweeps.append(Range(qid, first, stop))
@@ -267,8 +284,19 @@ class Journal:
     def has_work(self) -> bool:
         """Whether a cut would have anything to do."""
         return bool(
-            self._queues or self._dirty or self._rows or self._sweeps or self._unrefs or self._waiters
+            self._queues
+            or self._dirty
+            or self._rows
+            or self._sweeps
+            or self._paged_sweeps
+            or self._unrefs
+            or self._waiters
         )
+
+    @property
+    def has_unpaged(self) -> bool:
+        """Whether something of transient messages waits for `page_again`."""
+        return bool(self._unpaged)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
@@ -318,13 +346,14 @@ class Journal:
         for is_paged, msg_id in self._unrefs:
             (paged if is_paged else durable).unrefs.append(msg_id)
         durable.sweeps += self._sweeps
-        paged.sweeps += self._sweeps
+        paged.sweeps += self._paged_sweeps + self._sweeps
         octets = durable.octets + paged.octets + sum([len(value) for _, _, value in self._rows if value])
         batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets)
         self._queues = []
         self._dirty = []
         self._unrefs = []
         self._sweeps = []
+        self._paged_sweeps = []
         self._rows = []
         self._waiters = []
         self.octets_in_flight, self.octets = self.octets, 0
@@ -361,10 +390,6 @@ class Journal:
         changes.blocks += plans
         changes.octets += sum([plan.octets for plan in plans])
         entries.append((queue, left))
-        if is_paged:
-            self.paged_out += len(left)
-        else:
-            self.written += len(left)
 
     def _write_apart(self, entry: Entry, message: Persistent, changes: Changes) -> None:
         """Have a body written once, however many records refer to it.
@@ -390,15 +415,18 @@ class Journal:
         """The batch under way is committed or, with an error, has found no room.
 
         Without room the publishers that wait are refused, and what could not be written is noted again: it is still
-        in its queues, and goes to disk when there is room.
+        in its queues, and goes to disk when there is room. Transient messages that found none stay in memory until
+        `page_again`; nobody waits for them.
         """
         batch = self.in_flight
         assert batch is not None
         self.in_flight = None
         self.octets_in_flight = 0
-        if error is None:
+        safe = error is None or error.durable is Done.ALL
+        if safe:
             self.commits += 1
-            self.octets_written += batch.octets
+            self.octets_written += batch.octets if error is None else batch.octets - batch.paged.octets
+        if error is None:
             for queue, entries in batch.entries:
                 self._settle_entries(queue, entries)
         else:
@@ -411,11 +439,14 @@ class Journal:
         else:
             due = due + batch.waiters
         for waiter in due:
-            waiter(error is None)
+            waiter(safe)
 
-    @staticmethod
-    def _settle_entries(queue: Journaled, entries: Iterable[Entry]) -> None:
+    def _settle_entries(self, queue: Journaled, entries: list[Entry]) -> None:
         """Entries of one queue are on disk."""
+        if entries[0].block.paged:
+            self.paged_out += len(entries)
+        else:
+            self.written += len(entries)
         evicted: list[Entry] = []
         for entry in entries:
             if entry.state == WRITING:
@@ -429,10 +460,14 @@ class Journal:
 
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
         not_written: set[int] = set()
+        unpaged: list[tuple[Journaled, list[Entry]]] = []
         for queue, entries in batch.entries:
-            if error.paged_done and entries[0].block.paged:
+            is_paged = entries[0].block.paged
+            if (error.paged if is_paged else error.durable) is Done.ALL:
                 self._settle_entries(queue, entries)
                 continue
+            if is_paged:
+                unpaged.append((queue, entries))
             for entry in entries:
                 block = entry.block
                 block.live = -1  # it never existed, whatever died in it meanwhile
@@ -440,9 +475,7 @@ class Journal:
                 if entry.state == WRITING:
                     entry.state = NEW
                     entry.msg_id = 0
-                    if block.paged:
-                        queue.journal_paged.append(entry)
-                    else:
+                    if not is_paged:
                         queue.journal_fresh.append(entry)
                         assert isinstance(message, Persistent)
                         if not message.in_file:
@@ -455,7 +488,12 @@ class Journal:
                     elif message.in_file:  # nobody needs the file any more
                         self._unrefs.append((False, entry.msg_id))
             queue.unstored(entries)
-            self.touch(queue)
+            if not is_paged:
+                self.touch(queue)
+        if error.paged is not Done.ALL:
+            self._keep_unpaged(unpaged, batch, error)
+        if error.durable is Done.ALL:
+            return
         if not_written:  # other copies will be written under that number, and nobody may take theirs away
             self._unrefs = [each for each in self._unrefs if each[1] not in not_written]
             self._moved_refs = [msg_id for msg_id in self._moved_refs if msg_id not in not_written]
@@ -465,13 +503,36 @@ class Journal:
                 block.moving = True
                 self._note_dead_again(block, acked)
             self._moved_refs += batch.durable.moves.unrefs
-        if error.deletions_done:
+        if error.durable is Done.DELETIONS:
             return
         for block, acked in batch.acked:
-            if not (error.paged_done and block.paged):
+            if not block.paged:
                 self._note_dead_again(block, acked)
         self._unrefs += [(False, msg_id) for msg_id in batch.durable.unrefs]
         self._sweeps[:0] = batch.durable.sweeps
+
+    def _keep_unpaged(
+        self, entries: list[tuple[Journaled, list[Entry]]], batch: Batch, error: DiskFullError
+    ) -> None:
+        acked: list[tuple[Block, list[int]]] = []
+        sweeps: list[Range] = []
+        if error.paged is Done.NOTHING:
+            acked = [each for each in batch.acked if each[0].paged]
+            if error.durable is not Done.NOTHING:  # else both are swept again
+                sweeps = batch.paged.sweeps
+        if entries or acked or sweeps:
+            self._unpaged.append(Unpaged(entries, acked, sweeps))
+
+    def page_again(self) -> None:
+        """Try once more to write what transient messages found no room for, with the next cut."""
+        unpaged, self._unpaged = self._unpaged, []
+        for entries_of, acked_of, sweeps in unpaged:
+            for queue, entries in entries_of:
+                queue.journal_paged += [entry for entry in entries if entry.state == NEW]
+                self.touch(queue)
+            for block, acked in acked_of:
+                self._note_dead_again(block, acked)
+            self._paged_sweeps += sweeps
 
     def _note_dead_again(self, block: Block, acked: list[int]) -> None:
         block.acked += acked

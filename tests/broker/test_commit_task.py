@@ -8,6 +8,7 @@ import pytest
 from broker import commit_task
 from broker.config import StorageConfig
 from broker.disk import Disk
+from storage.errors import Done
 from storage.message import Persistent
 
 
@@ -136,6 +137,63 @@ def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
     again = commit_task.Environment(tmp_path / "data", sync=False)
     assert (True, 1) == (again.was_clean, len(list(again.rows("blocks"))))
     again.close()
+
+
+def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
+    """They stay in memory, which is told once, and are paged when there is room; nobody hears of a full disk."""
+    caplog.set_level("INFO", "leveret.storage")
+    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    commit, tries, paged = disk.environment.commit, [], asyncio.Event()
+
+    def fail_twice(batch):
+        if not batch.paged:
+            return commit(batch)
+        tries.append(len(batch.paged.blocks))
+        if len(tries) < 3:
+            raise commit_task.DiskFullError("no room", durable=Done.ALL)
+        loop.call_soon_threadsafe(loop.call_later, 0.01, paged.set)
+        return commit(batch)
+
+    async def run():
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        host, queue = started(disk)
+        disk.environment.commit = fail_twice
+        queue.publish([message(10), message(10)], persistent=False)
+        queue.set_lazy(lazy=True)
+        disk.commits.wake()
+        await asyncio.wait_for(paged.wait(), 10)
+        states = queue.states()
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return host.full, states["beta"] + states["delta"]
+
+    loop = None
+    assert ([], 2) == asyncio.run(run())
+    assert [1, 1, 1] == tries
+    assert 1 == caplog.text.count("no room to page transient messages")
+    assert 1 == caplog.text.count("there is room to page transient messages again")
+
+
+def test_a_stop_does_not_wait_for_room_for_transient_messages(disk, caplog):
+    """They would not survive it anyway; the stop is a clean one."""
+    commit = disk.environment.commit
+
+    def fail(batch):
+        if not batch.paged:
+            return commit(batch)
+        raise commit_task.DiskFullError("no room", durable=Done.ALL)
+
+    async def run():
+        host, queue = started(disk)
+        disk.environment.commit = fail
+        queue.publish([message(10)], persistent=False)
+        queue.set_lazy(lazy=True)
+        disk.commits.wake()
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return host.full
+
+    assert [] == asyncio.run(run())
+    assert "are lost" not in caplog.text
 
 
 def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):

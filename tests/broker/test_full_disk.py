@@ -127,6 +127,42 @@ def test_a_full_disk_is_left_behind(tmp_path, small_disk, limit):
         assert 0 == nacked
 
 
+def test_a_disk_without_room_to_page_goes_on(tmp_path, small_disk):
+    """Persistent messages have the room that consumers made in their file; transient ones stay in memory meanwhile."""
+    arguments = ("--set", "disk_free_limit.absolute=0", "--data-dir", str(small_disk / "data"))
+    with Running(tmp_path, *arguments) as running:
+        running.wait_for("Server startup complete")
+        parameters = pika.ConnectionParameters(*running.address)
+        with contextlib.closing(pika.BlockingConnection(parameters)) as client:
+            channel = client.channel()
+            channel.queue_declare("q", durable=True)
+            channel.queue_declare("lazy", durable=True, arguments={"x-queue-mode": "lazy"})
+            channel.confirm_delivery()
+            persistent = pika.BasicProperties(delivery_mode=2)
+            for _ in range(400):
+                channel.basic_publish("", "q", bytes(20_000), persistent)
+            channel.queue_purge("q")
+            with contextlib.suppress(OSError), (small_disk / "others").open("wb", 0) as file:
+                while True:
+                    file.write(bytes(1 << 20))
+            bodies = [b"%d" % number * 2000 for number in range(100)]
+            for body in bodies:
+                channel.basic_publish("", "lazy", body)
+            running.wait_for("no room to page transient messages")
+            for number in range(100):
+                channel.basic_publish("", "q", b"%d" % number, persistent)
+            (small_disk / "others").unlink()
+            running.wait_for("there is room to page transient messages again")
+            got = [channel.basic_get("lazy", auto_ack=True)[2] for _ in bodies]
+        stored = drained(running.address)
+        code, out, err = running.stopped_by(signal.SIGTERM)
+
+    assert bodies == got
+    assert 100 == stored
+    assert (0, "") == (code, err)
+    assert "alarm raised" not in out
+
+
 @pytest.mark.parametrize(
     "error",
     [

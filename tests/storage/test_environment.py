@@ -11,7 +11,7 @@ import pytest
 from storage import table as table_module
 from storage.blocks import LAST_SEQ_ID, Entry, Record, bits_of, read_header, read_records
 from storage.environment import Environment, pack_blob
-from storage.errors import DiskFullError, StorageError, UnknownFormatError
+from storage.errors import DiskFullError, Done, StorageError, UnknownFormatError
 from storage.journal import Journal
 from storage.loading import Loaded, Range
 from storage.message import Message, Persistent
@@ -339,12 +339,39 @@ def test_a_full_disk_takes_at_least_the_deletions(environment: Environment) -> N
     ):
         environment.commit(batch)
 
-    assert caught.value.deletions_done
+    assert (Done.DELETIONS, Done.ALL) == (caught.value.durable, caught.value.paged)
     assert [2] == seq_ids(environment.read([Range(QID, 0, 9)], 1 << 20))
 
     writer.journal.settled(caught.value)
     writer.commit()
 
+    assert [2, 3] == seq_ids(environment.read([Range(QID, 0, 9)], 1 << 20))
+
+
+def test_no_room_for_transient_messages_is_no_concern_of_persistent_ones(environment: Environment) -> None:
+    """They are committed in the room that their own file has; files nobody refers to are named by the next commit."""
+    writer = Writer(environment)
+    writer.journal.dead(writer.write(1)[0])
+    writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 2)
+    writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 3, paged=True)
+    batch = writer.journal.cut()
+    environment.store.unlink = [77]
+    with (
+        patch.object(environment.paged, "_widen", side_effect=lmdb.MapFullError("planted")),
+        pytest.raises(DiskFullError, match="planted") as caught,
+    ):
+        environment.commit(batch)
+
+    assert (Done.ALL, Done.DELETIONS) == (caught.value.durable, caught.value.paged)
+    assert [2] == seq_ids(environment.read([Range(QID, 0, 9)], 1 << 20))
+
+    writer.journal.settled(caught.value)
+
+    assert environment.has_unfinished
+
+    writer.journal.page_again()
+
+    assert [77] == environment.commit(writer.journal.cut())
     assert [2, 3] == seq_ids(environment.read([Range(QID, 0, 9)], 1 << 20))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
-from storage.errors import DiskFullError
+from storage.errors import DiskFullError, Done
 from storage.journal import Journal
 from storage.message import Persistent
 
@@ -230,7 +230,7 @@ def test_deletions_that_were_done_are_not_noted_again(
     journal.sweep(9, 0, 1)
     queue.take(message(publisher, 2), 2)
     journal.cut()
-    journal.settled(DiskFullError("full", deletions_done=True))
+    journal.settled(DiskFullError("full", durable=Done.DELETIONS, paged=Done.DELETIONS))
     batch = journal.cut()
 
     assert 1 == len(batch.durable.blocks)
@@ -376,8 +376,86 @@ def test_paged_entries_of_a_failed_batch(journal: Journal, queue: FakeQueue, pub
     queue.journal_paged.append(paged)
     entry = queue.take(message(publisher, 2), 2)
     journal.cut()
-    journal.settled(DiskFullError("full", paged_done=True))
+    journal.settled(DiskFullError("full", paged=Done.ALL))
 
     assert STORED == paged.state
     assert NEW == entry.state
     assert not journal.cut().paged
+
+
+def test_transient_messages_without_room_stay_in_memory(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """What is durable is safe and told so; what could not be paged is no work until it shall be tried again."""
+    told: list[bool] = []
+    needed, settled = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in (1, 2)]
+    queue.journal_paged += [needed, settled]
+    entry = queue.take(message(publisher, 3), 3)
+    journal.when_safe(told.append)
+    journal.cut()
+    journal.settled(DiskFullError("full", durable=Done.ALL))
+
+    assert STORED == entry.state
+    assert ([("accepted", 3)], [True]) == (publisher.told, told)
+    assert (NEW, NEW) == (needed.state, settled.state)
+    assert (1, 1, 0) == (journal.commits, journal.written, journal.paged_out)
+    assert (True, False) == (journal.has_unpaged, journal.has_work)
+
+    settled.state = GONE
+    journal.page_again()
+    again = journal.cut()
+
+    assert not journal.has_unpaged
+    assert [1] == [each.seq_id for each in again.paged.blocks[0].entries]
+
+    journal.settled()
+
+    assert STORED == needed.state
+    assert 1 == journal.paged_out
+
+
+def test_deletions_of_transient_messages_without_room(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """What could not even be deleted is deleted later, once, and from the environment of paged messages alone."""
+    paged = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in (1, 2)]
+    queue.journal_paged += paged
+    journal.touch(queue)
+    journal.cut()
+    journal.settled()
+    journal.dead(paged[0])
+    journal.sweep(9, 0, 1)
+    journal.cut()
+    journal.settled(DiskFullError("full", durable=Done.ALL))
+
+    assert (True, False) == (journal.has_unpaged, journal.has_work)
+
+    journal.dead(paged[1])
+    journal.cut()
+    journal.settled(DiskFullError("full", durable=Done.ALL))
+    journal.page_again()
+
+    assert journal.has_work
+
+    batch = journal.cut()
+
+    assert 1 == len(batch.paged.deletes)
+    assert [(9, 0, 1)] == batch.paged.sweeps
+    assert not batch.needs_sync
+
+    journal.settled()
+
+    assert (False, False) == (journal.has_unpaged, journal.has_work)
+
+
+def test_without_room_for_either(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
+    """Sweeps that neither environment has carried out are noted once, for both."""
+    journal.sweep(9, 0, 1)
+    queue.take(message(publisher), 1)
+    for _ in range(3):
+        journal.cut()
+        journal.settled(DiskFullError("full"))
+        journal.page_again()
+    batch = journal.cut()
+
+    assert ([(9, 0, 1)], [(9, 0, 1)]) == (batch.durable.sweeps, batch.paged.sweeps)

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 from storage import table as table_module, variable_queue as variable_queue_module
 from storage.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
 from storage.environment import Environment, pack_blob
-from storage.errors import DiskFullError
+from storage.errors import DiskFullError, Done
 from storage.invariants import check
 from storage.journal import Batch, Journal
 from storage.late import LateQueue
@@ -561,18 +561,26 @@ class Machine(RuleBasedStateMachine):
                 self.unlink += self.environment.commit(self.batch)
         except DiskFullError as error:
             self.error = error
-            self.note("disk full, deletions done" if error.deletions_done else "disk full")
+            self.note(f"disk full, {error.durable.value} done")
+            if self.journal.in_flight is not None and error.paged is not Done.ALL:
+                self.note(f"nothing paged, {error.durable.value} done")
+        done = self.done
         for copy in self.every_copy():
-            if copy.disk == WRITING and self.error is None:
+            if copy.disk == WRITING and done is Done.ALL:
                 copy.on_disk = True
-            if copy.death == WRITING and (self.error is None or self.error.deletions_done):
+            if copy.death == WRITING and done is not Done.NOTHING:
                 copy.on_disk = False
-        if self.error is not None and self.error.deletions_done:
+        if done is Done.DELETIONS:
             self.keep_what_moved()
-        if self.error is None:
+        if done is Done.ALL:
             for qid, exists in self.writing_definitions:
                 (self.definitions.add if exists else self.definitions.discard)(qid)
         self.verify()
+
+    @property
+    def done(self) -> Done:
+        """How much of the batch the durable environment has taken."""
+        return Done.ALL if self.error is None else self.error.durable
 
     def keep_what_moved(self) -> None:
         """Deletions were committed alone: what lives on elsewhere is still there, and perhaps its neighbours are."""
@@ -628,16 +636,16 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.committed and self.batch is not None)
     @rule()
     def settle(self) -> None:
-        error = self.error
+        error, done = self.error, self.done
         for copy in self.every_copy():
             if copy.disk == WRITING:
-                if error is None:
+                if done is Done.ALL:
                     copy.disk = WRITTEN
                 else:
                     copy.disk = NOTED if copy.state != GONE else NOWHERE
             if copy.death == WRITING:
-                copy.death = WRITTEN if error is None or error.deletions_done else NOWHERE
-        if error is not None:
+                copy.death = NOWHERE if done is Done.NOTHING else WRITTEN
+        if done is not Done.ALL:
             self.noted_definitions[:0] = self.writing_definitions
         self.writing_definitions = []
         self.batch = None
@@ -654,6 +662,13 @@ class Machine(RuleBasedStateMachine):
         self.cut()
         self.commit(())
         self.settle()
+
+    @precondition(lambda self: self.batch is None and self.journal.has_unpaged)
+    @rule()
+    def page_again(self) -> None:
+        self.journal.page_again()
+        self.note("paged again")
+        self.verify()
 
     @rule()
     def wait(self) -> None:
@@ -724,6 +739,7 @@ class Machine(RuleBasedStateMachine):
             self.commit(())
         if self.batch is not None:
             self.settle()
+        self.journal.page_again()
         while self.journal.has_work or self.environment.has_unfinished:
             self.cut() if self.journal.has_work else self.cut_nothing()
             self.commit(())
