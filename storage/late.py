@@ -86,6 +86,8 @@ class LateQueue(VariableQueue):
     def delete(self) -> None:
         """The queue goes, with its unacked messages and what is doomed."""
         for entry in self._doomed.values():
+            if entry.state == WRITING:
+                self._journal.outlast()
             self._give_up(entry)
         self._doomed.clear()
         super().delete()

@@ -119,6 +119,25 @@ def test_what_waits_is_not_put_off_twice(journal, queue, publisher):
     assert [0, 1] == told
 
 
+def test_what_is_on_its_way_to_disk_when_its_queue_is_deleted(journal, queue, publisher):
+    """Who waits for its end waits for the sweep that brings it, one commit later."""
+    queue.publish([message(publisher, 1)], persistent=True)
+    take(queue)
+    journal.cut()
+    told = []
+    journal.when_safe(told.append)
+    queue.delete()
+    journal.settled()
+
+    assert ([("ack", 1)], []) == (publisher.told, told)
+
+    batch = journal.cut()
+    journal.settled()
+
+    assert [QID] == [sweep.qid for sweep in batch.durable.sweeps]
+    assert [True] == told
+
+
 def test_a_full_disk_writes_nothing_that_nobody_needs(journal, queue, publisher):
     """What was refused and is consumed needs no room any more; the end of the others is told to who waits."""
     queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
