@@ -37,6 +37,8 @@ ON_SMALL_DISKS = ("full", "alarm")
 SMALL_MEGABYTES = 48
 LIVES_SECONDS = 20.0
 RESUME_SECONDS = 15.0
+FILLS = 4
+"""How often a disk is filled at most until it refuses a publisher: the batch that finds no room may be that of others."""
 STARTUP_CALLS = 12
 """More than the calls of the main thread before the writer's thread begins."""
 
@@ -174,28 +176,19 @@ async def _fill_and_drain(cycles: Cycles, kind: str) -> str:
     fillers = [_Filler(ledger, random.Random(rng.random()), 100) for _ in range(4)]
     for filler in fillers:
         await filler.open(port)
-        filler.start()
-
-    def is_full() -> bool:
-        return all(filler.link.blocked or filler.link.lost.done() for filler in fillers)
-
-    if not await until(is_full, LIVES_SECONDS, 0.02):
-        ledger.broke("O10", f"{kind}: publishers are not blocked")
-    nacked = sum(filler.nacked for filler in fillers)
-    if kind == "full" and not nacked:
+    link = await Link.connect(port)
+    for _ in range(FILLS):
+        if not await _fill_once(site, port, kind, fillers, link):
+            return "failed"
+        confirmed = ledger.counts["confirmed"]
+        nacked = sum(filler.nacked for filler in fillers)
+        if nacked or kind != "full":
+            break
+    else:
         ledger.broke("O4", f"{kind}: nothing was nacked")
     for filler in fillers:
-        filler.stop()
-    await asyncio.sleep(0.1)
-    stored = ledger.counts["confirmed"]
-    link = await Link.connect(port)
-    await _drain_while_blocked(site, port, link)
-    if not await until(lambda: not any(filler.link.blocked for filler in fillers), RESUME_SECONDS, 0.02):
-        ledger.broke("O10", f"{kind}: the alarm does not clear")
-        return "failed"
-    for filler in fillers:
         filler.start()
-    if not await until(lambda: ledger.counts["confirmed"] >= stored + 1000, RESUME_SECONDS, 0.02):
+    if not await until(lambda: ledger.counts["confirmed"] >= confirmed + 1000, RESUME_SECONDS, 0.02):
         ledger.broke("O10", f"{kind}: publishing does not resume")
         return "failed"
     for filler in fillers:
@@ -204,7 +197,27 @@ async def _fill_and_drain(cycles: Cycles, kind: str) -> str:
     if moving is not None:
         await moving.quiet()
     await link.close()
-    return f"{stored} stored, {nacked} nacked, resumed"
+    return f"{confirmed} confirmed, {nacked} nacked, resumed"
+
+
+async def _fill_once(site: Site, port: int, kind: str, fillers: Sequence[_Filler], link: Link) -> bool:
+    """Fill the disk until everybody is blocked, and drain it until nobody is; whether that comes to an end."""
+
+    def is_full() -> bool:
+        return all(filler.link.blocked or filler.link.lost.done() for filler in fillers)
+
+    for filler in fillers:
+        filler.start()
+    if not await until(is_full, LIVES_SECONDS, 0.02):
+        site.ledger.broke("O10", f"{kind}: publishers are not blocked")
+    for filler in fillers:
+        filler.stop()
+    await asyncio.sleep(0.1)
+    await _drain_while_blocked(site, port, link)
+    if not await until(lambda: not any(filler.link.blocked for filler in fillers), RESUME_SECONDS, 0.02):
+        site.ledger.broke("O10", f"{kind}: the alarm does not clear")
+        return False
+    return True
 
 
 async def _drain_while_blocked(site: Site, port: int, link: Link) -> None:
