@@ -18,6 +18,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -29,7 +30,7 @@ from broker.histogram import Latency
 from broker.totals import Sizes
 from storage.environment import Environment, sync_directory
 from storage.errors import DiskFullError, Done
-from storage.journal import Journal
+from storage.journal import Batch, Journal
 from storage.loading import Loaded, LoadRequest
 from storage.message import Persistent
 from storage.table import pack_blob
@@ -47,6 +48,8 @@ LAZY_OCTETS = 1024 * 1024
 """Octets that are not put off any more."""
 RETRY_SECONDS = 1.0
 """How long to wait after a commit that found the disk full."""
+PROBE_OCTETS = 1024 * 1024
+"""Octets of transient messages that are tried at once after they found no room."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Octets waiting for the disk from which publishers are not read any more."""
 FILES_HIGH = 64 * 1024 * 1024
@@ -141,7 +144,7 @@ class CommitTask:
         self._idle_rounds = 0
         self._full = False
         self._unpaged = False
-        """Transient messages stay in memory, for want of room."""
+        """Transient messages had no room; since then they are paged little by little."""
         self._page_due = 0.0
         """When they are tried again."""
         self._stopping = False
@@ -172,8 +175,9 @@ class CommitTask:
             self._write_files()
         if journal.in_flight is not None:
             return
-        has_work = journal.has_work or self._environment.has_unfinished
-        if not (has_work or self._full or journal.has_unpaged):
+        environment = self._environment
+        has_work = journal.has_work or environment.has_unfinished_durable
+        if not (has_work or self._full or journal.has_unpaged or environment.paged.unfinished):
             return
         now = self._loop.time()
         if self._full:
@@ -183,7 +187,7 @@ class CommitTask:
             if self._min_gap > MIN_GAP and due > now:
                 self._watch()
         else:
-            due = now + LAZY_SECONDS if has_work else self._page_due
+            due = max(now + LAZY_SECONDS, 0.0 if has_work else self._page_due)
         if self._timer is not None:
             if self._due <= due:
                 return
@@ -238,12 +242,13 @@ class CommitTask:
             # Nobody may publish, so nothing else would find out that there is room; and LMDB uses the pages that one
             # commit has freed only after the next one.
             journal.put("meta", b"room", b"")
-        if journal.has_unpaged and not self._stopping and self._loop.time() >= self._page_due:
-            journal.page_again()
         self._started = self._loop.time()
         self._began = monotonic_ns()
+        page = inf
+        if self._unpaged:
+            page = PROBE_OCTETS if self._started >= self._page_due else 0
         try:
-            batch = journal.cut()
+            batch = journal.cut(page)
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
             self._host.storage_failed(error)
             return
@@ -258,16 +263,19 @@ class CommitTask:
         if error is not None and not isinstance(error, DiskFullError):
             self._host.storage_failed(error)
             return
-        if error is None and journal.in_flight is not None:
-            self.sizes.add(journal.in_flight.octets)
         try:
-            journal.settled(error)
+            batch = journal.settled(error)
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
             self._host.storage_failed(bug)
             return
-        self._found_full(full=error is not None and error.durable is not Done.ALL)
-        self._found_unpaged(unpaged=error is not None and error.paged is not Done.ALL)
-        for msg_id in unlink or ():
+        durable = Done.ALL if error is None else error.durable
+        if durable is Done.ALL:
+            self.sizes.add(batch.written(error))
+        if batch.needs_sync or durable is not Done.ALL:
+            self._found_full(full=durable is not Done.ALL)
+        if batch.paged or error is not None:
+            self._found_unpaged(batch, Done.ALL if error is None else error.paged)
+        for msg_id in unlink or (error.unlink if error is not None else ()):
             self._unlink(msg_id)
         self._tell_if_cleared(backlogged=backlogged)
         self._host.run_turn()
@@ -287,17 +295,17 @@ class CommitTask:
         if before is not self.is_full:
             self._host.disk_full(full=self.is_full)
 
-    def _found_unpaged(self, *, unpaged: bool) -> None:
+    def _found_unpaged(self, batch: Batch, paged: Done) -> None:
         """Note whether transient messages had room; those that had none are tried again in a while.
 
         That stops nobody: they stay in memory, and if that is too much there is the alarm for memory.
         """
-        if unpaged:
+        if paged is not Done.ALL:
             self._page_due = self._loop.time() + RETRY_SECONDS
             if not self._unpaged:
                 log.warning("no room to page transient messages: they stay in memory and are tried again")
             self._unpaged = True
-        elif self._unpaged and not self._journal.has_unpaged:
+        elif self._unpaged and batch.paged.blocks and not self._journal.has_unpaged:
             log.info("there is room to page transient messages again")
             self._unpaged = False
 

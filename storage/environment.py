@@ -120,24 +120,25 @@ class Environment:
     def commit(self, batch: Batch) -> list[int]:
         """Commit a batch; all of it is on disk when this returns. Returns the files nobody refers to any more.
 
-        Raises DiskFullError if one environment, or both, had no room, which says what was written nevertheless (the
-        files are then returned by the next commit); lmdb.Error or OSError for anything else, after which the state of
-        the disk is unknown and the process should end.
+        Raises DiskFullError if one environment, or both, had no room, which says what was written nevertheless;
+        lmdb.Error or OSError for anything else, after which the state of the disk is unknown and the process should
+        end.
         """
-        paged, reason = Done.ALL, ""
-        if batch.paged or self.paged.unfinished:
+        durable = paged = Done.ALL
+        reason = ""
+        if batch.paged or (batch.pages and self.paged.unfinished):
             paged, reason = self._commit_paged(batch.paged)
-        unlink = self._commit_durable(batch, paged)
-        if paged is not Done.ALL:
-            self.store.unlink = unlink + self.store.unlink
-            raise DiskFullError(reason, durable=Done.ALL, paged=paged)
+        if batch.needs_sync or self.store.unfinished or self._gone_lines:
+            durable, why = self._commit_durable(batch)
+            reason = why or reason
+        unlink, self.store.unlink = self.store.unlink, []
+        if durable is not Done.ALL or paged is not Done.ALL:
+            raise DiskFullError(reason, durable=durable, paged=paged, unlink=unlink)
         return unlink
 
-    def _commit_durable(self, batch: Batch, paged: Done) -> list[int]:
+    def _commit_durable(self, batch: Batch) -> tuple[Done, str]:
+        """How much was committed, and why not all of it."""
         store = self.store
-        if not batch.needs_sync and not store.unfinished and not self._gone_lines:
-            unlink, store.unlink = store.unlink, []
-            return unlink
         try:
             with store.writing() as txn:
                 gone = [*self._gone_lines, *self._put_rows(txn, batch.rows)]
@@ -148,14 +149,11 @@ class Environment:
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
                 raise
-            raise DiskFullError(
-                str(error), durable=self._commit_deletions(store, batch.durable), paged=paged
-            ) from error
+            return self._commit_deletions(store, batch.durable), str(error)
         self._gone_lines = gone
         if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:
             self._mapping.give_back()
-        unlink, store.unlink = store.unlink, []
-        return unlink
+        return Done.ALL, ""
 
     def _put_rows(self, txn: Any, rows: Iterable[tuple[str, bytes, bytes | None]]) -> list[int]:
         """Write and delete rows, in their order; returns the lines of delayed messages that are deleted thereby."""
@@ -245,7 +243,12 @@ class Environment:
     @property
     def has_unfinished(self) -> bool:
         """Whether a sweep waits to be carried on by the next commit, or files to be named by it."""
-        return bool(self.store.unfinished or self.paged.unfinished or self.store.unlink or self._gone_lines)
+        return bool(self.has_unfinished_durable or self.paged.unfinished)
+
+    @property
+    def has_unfinished_durable(self) -> bool:
+        """The same without the sweeps of paged messages, which wait for a commit that pages."""
+        return bool(self.store.unfinished or self.store.unlink or self._gone_lines)
 
     def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
         """Note that everything is written and what the next start needs to know. The last commit there is.

@@ -1,5 +1,6 @@
 """What storage raises."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 
@@ -28,10 +29,19 @@ class DiskFullError(StorageError):
     """Raised when a commit found no room in one environment, or in both; they can still be used.
 
     `durable` and `paged` say how much of the batch each of them has taken. A durable part that is done is on disk as
-    after any other commit: that transient messages could not be paged is no concern of persistent ones.
+    after any other commit: that transient messages could not be paged is no concern of persistent ones. `unlink` are
+    the files nobody refers to any more, as `storage.environment.Environment.commit` returns them.
     """
 
-    def __init__(self, text: str, *, durable: Done = Done.NOTHING, paged: Done = Done.NOTHING) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        durable: Done = Done.NOTHING,
+        paged: Done = Done.NOTHING,
+        unlink: Sequence[int] = (),
+    ) -> None:
         super().__init__(text)
         self.durable = durable
         self.paged = paged
+        self.unlink = unlink

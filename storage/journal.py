@@ -11,7 +11,10 @@ one, which is strictly later. Pure: the driver (`broker.commit_task`) says when 
 Hot path: see docs/performance.md.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from itertools import accumulate
+from math import inf
 from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -95,19 +98,19 @@ class Batch(NamedTuple):
     """Those of blocks of which some live on elsewhere."""
     waiters: list[Callable[[bool], object]]
     octets: int
+    pages: bool
+    """Whether it touches the environment of paged messages, if there is something to be done."""
 
     @property
     def needs_sync(self) -> bool:
         """Whether anything of it must survive the process."""
         return bool(self.durable or self.rows)
 
-
-class Unpaged(NamedTuple):
-    """What transient messages would have written to their environment, which had no room."""
-
-    entries: list[tuple["Journaled", list[Entry]]]
-    acked: list[tuple[Block, list[int]]]
-    sweeps: list[Range]
+    def written(self, error: DiskFullError | None) -> int:
+        """Octets of it that a commit has put on disk."""
+        if error is None:
+            return self.octets
+        return self.octets - self.paged.octets if error.durable is Done.ALL else 0
 
 
 class Journaled(Protocol):
@@ -143,11 +146,12 @@ class Journal:
         "_late_waiters",
         "_moved_refs",
         "_next_msg_id",
+        "_paged_dirty",
         "_paged_sweeps",
+        "_paging",
         "_queues",
         "_rows",
         "_sweeps",
-        "_unpaged",
         "_unrefs",
         "_waiters",
         "commits",
@@ -173,18 +177,20 @@ class Journal:
         self._next_msg_id = first_msg_id
         self._queues: list[Journaled] = []
         self._dirty: list[Block] = []
+        self._paging: dict[Journaled, None] = {}
+        """Queues with entries to be paged by a cut that pages."""
+        self._paged_dirty: list[Block] = []
+        """Dirty blocks for such a cut."""
         self._unrefs: list[tuple[bool, int]] = []
         self._moved_refs: list[int] = []
         self._sweeps: list[Range] = []
+        self._paged_sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []
         """Who waits for ends that could only be noted when the last commit was done."""
         self._buried = False
         """There are such ends, or there will be when the batch under way is settled."""
-        self._unpaged: list[Unpaged] = []
-        self._paged_sweeps: list[Range] = []
-        """Those that the durable environment has carried out."""
         self.in_flight: Batch | None = None
         self.octets = 0
         """Octets of memory that wait for a cut, about; some of them may be settled already."""
@@ -277,31 +283,31 @@ class Journal:
 
     def sweep(self, qid: int, first: int, stop: int) -> None:
         """Everything of a queue from seq_id `first` to before `stop` is gone."""
-        self._sweeps.append(Range(qid, first, stop))
+        gone = Range(qid, first, stop)
+        self._sweeps.append(gone)
+        self._paged_sweeps.append(gone)
         self.urgent = True
 
     @property
     def has_work(self) -> bool:
-        """Whether a cut would have anything to do."""
+        """Whether a cut would have anything to do, but for what waits for one that pages."""
         return bool(
-            self._queues
-            or self._dirty
-            or self._rows
-            or self._sweeps
-            or self._paged_sweeps
-            or self._unrefs
-            or self._waiters
+            self._queues or self._dirty or self._rows or self._sweeps or self._unrefs or self._waiters
         )
 
     @property
     def has_unpaged(self) -> bool:
-        """Whether something of transient messages waits for `page_again`."""
-        return bool(self._unpaged)
+        """Whether something waits for a cut that pages."""
+        return bool(self._paging or self._paged_dirty or self._paged_sweeps)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
-    def cut(self) -> Batch:
-        """Take everything noted so far as one batch. The caller owes `settled` before the next cut."""
+    def cut(self, page: float = inf) -> Batch:
+        """Take everything noted so far as one batch. The caller owes `settled` before the next cut.
+
+        `page` is how many octets of transient messages go to disk at most, about. With 0 nothing of what is or shall be
+        paged is touched; whatever is left waits for another cut (`has_unpaged`).
+        """
         assert self.in_flight is None
         durable, paged = Changes(), Changes()
         entries: list[tuple[Journaled, list[Entry]]] = []
@@ -310,13 +316,17 @@ class Journal:
             fresh, queue.journal_fresh = queue.journal_fresh, []
             self._cut_entries(queue, fresh, durable, entries, is_paged=False)
             if queue.journal_paged:
-                fresh, queue.journal_paged = queue.journal_paged, []
-                self._cut_entries(queue, fresh, paged, entries, is_paged=True)
+                self._paging[queue] = None
+        if page:
+            self._cut_paged(page, paged, entries)
         acked: list[tuple[Block, list[int]]] = []
         moved: list[tuple[Block, list[int]]] = []
         moves = Changes()
         moves.unrefs, self._moved_refs = self._moved_refs, []
         for block in self._dirty:
+            if block.paged and not page:
+                self._paged_dirty.append(block)
+                continue
             block.dirty = False
             if block.live < 0:
                 continue
@@ -345,21 +355,35 @@ class Journal:
             durable.moves = moves
         for is_paged, msg_id in self._unrefs:
             (paged if is_paged else durable).unrefs.append(msg_id)
-        durable.sweeps += self._sweeps
-        paged.sweeps += self._paged_sweeps + self._sweeps
+        durable.sweeps, self._sweeps = self._sweeps, []
         octets = durable.octets + paged.octets + sum([len(value) for _, _, value in self._rows if value])
-        batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets)
+        batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets, page > 0)
         self._queues = []
         self._dirty = []
         self._unrefs = []
-        self._sweeps = []
-        self._paged_sweeps = []
         self._rows = []
         self._waiters = []
         self.octets_in_flight, self.octets = self.octets, 0
         self.urgent = False
         self.in_flight = batch
         return batch
+
+    def _cut_paged(self, page: float, paged: Changes, entries: list[tuple[Journaled, list[Entry]]]) -> None:
+        """Take what has ended of paged messages, and so many octets of what is to be paged: one message at least."""
+        for queue in list(self._paging):
+            fresh = [entry for entry in queue.journal_paged if entry.state == NEW]
+            count = len(fresh)
+            if page < inf:
+                room = page - paged.octets
+                count = bisect_right(list(accumulate([entry.size for entry in fresh])), room)
+                count = count or not paged.octets
+            queue.journal_paged = fresh[count:]
+            self._cut_entries(queue, fresh[:count], paged, entries, is_paged=True)
+            if not queue.journal_paged:
+                del self._paging[queue]
+        self._dirty += self._paged_dirty
+        self._paged_dirty = []
+        paged.sweeps, self._paged_sweeps = self._paged_sweeps, []
 
     def _cut_entries(
         self,
@@ -411,21 +435,20 @@ class Journal:
         if message.open_copies > 1:
             changes.refs.append((key, _COUNT(message.open_copies)))
 
-    def settled(self, error: DiskFullError | None = None) -> None:
-        """The batch under way is committed or, with an error, has found no room.
+    def settled(self, error: DiskFullError | None = None) -> Batch:
+        """The batch under way is committed or, with an error, has found no room. Returns it.
 
         Without room the publishers that wait are refused, and what could not be written is noted again: it is still
         in its queues, and goes to disk when there is room. Transient messages that found none stay in memory until
-        `page_again`; nobody waits for them.
+        another cut pages them; nobody waits for that.
         """
         batch = self.in_flight
         assert batch is not None
         self.in_flight = None
         self.octets_in_flight = 0
         safe = error is None or error.durable is Done.ALL
-        if safe:
-            self.commits += 1
-            self.octets_written += batch.octets if error is None else batch.octets - batch.paged.octets
+        self.commits += safe
+        self.octets_written += batch.written(error)
         if error is None:
             for queue, entries in batch.entries:
                 self._settle_entries(queue, entries)
@@ -440,6 +463,7 @@ class Journal:
             due = due + batch.waiters
         for waiter in due:
             waiter(safe)
+        return batch
 
     def _settle_entries(self, queue: Journaled, entries: list[Entry]) -> None:
         """Entries of one queue are on disk."""
@@ -460,14 +484,11 @@ class Journal:
 
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
         not_written: set[int] = set()
-        unpaged: list[tuple[Journaled, list[Entry]]] = []
         for queue, entries in batch.entries:
             is_paged = entries[0].block.paged
             if (error.paged if is_paged else error.durable) is Done.ALL:
                 self._settle_entries(queue, entries)
                 continue
-            if is_paged:
-                unpaged.append((queue, entries))
             for entry in entries:
                 block = entry.block
                 block.live = -1  # it never existed, whatever died in it meanwhile
@@ -475,7 +496,9 @@ class Journal:
                 if entry.state == WRITING:
                     entry.state = NEW
                     entry.msg_id = 0
-                    if not is_paged:
+                    if is_paged:
+                        queue.journal_paged.append(entry)
+                    else:
                         queue.journal_fresh.append(entry)
                         assert isinstance(message, Persistent)
                         if not message.in_file:
@@ -488,10 +511,15 @@ class Journal:
                     elif message.in_file:  # nobody needs the file any more
                         self._unrefs.append((False, entry.msg_id))
             queue.unstored(entries)
-            if not is_paged:
+            if is_paged:
+                self._paging[queue] = None
+            else:
                 self.touch(queue)
-        if error.paged is not Done.ALL:
-            self._keep_unpaged(unpaged, batch, error)
+        if error.paged is Done.NOTHING:
+            for block, acked in batch.acked:
+                if block.paged:
+                    self._note_dead_again(block, acked)
+            self._paged_sweeps[:0] = batch.paged.sweeps
         if error.durable is Done.ALL:
             return
         if not_written:  # other copies will be written under that number, and nobody may take theirs away
@@ -511,34 +539,11 @@ class Journal:
         self._unrefs += [(False, msg_id) for msg_id in batch.durable.unrefs]
         self._sweeps[:0] = batch.durable.sweeps
 
-    def _keep_unpaged(
-        self, entries: list[tuple[Journaled, list[Entry]]], batch: Batch, error: DiskFullError
-    ) -> None:
-        acked: list[tuple[Block, list[int]]] = []
-        sweeps: list[Range] = []
-        if error.paged is Done.NOTHING:
-            acked = [each for each in batch.acked if each[0].paged]
-            if error.durable is not Done.NOTHING:  # else both are swept again
-                sweeps = batch.paged.sweeps
-        if entries or acked or sweeps:
-            self._unpaged.append(Unpaged(entries, acked, sweeps))
-
-    def page_again(self) -> None:
-        """Try once more to write what transient messages found no room for, with the next cut."""
-        unpaged, self._unpaged = self._unpaged, []
-        for entries_of, acked_of, sweeps in unpaged:
-            for queue, entries in entries_of:
-                queue.journal_paged += [entry for entry in entries if entry.state == NEW]
-                self.touch(queue)
-            for block, acked in acked_of:
-                self._note_dead_again(block, acked)
-            self._paged_sweeps += sweeps
-
     def _note_dead_again(self, block: Block, acked: list[int]) -> None:
         block.acked += acked
         if not block.dirty and block.live >= 0:
             block.dirty = True
-            self._dirty.append(block)
+            (self._paged_dirty if block.paged else self._dirty).append(block)
 
     def unwritten(self) -> tuple[int, int]:
         """How many copies of persistent messages, and how many definitions, wait to be written."""

@@ -174,6 +174,37 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
     assert 1 == caplog.text.count("there is room to page transient messages again")
 
 
+def test_a_commit_that_only_pages_does_not_end_a_full_disk(disk, monkeypatch):
+    """What the store has no room for is found out by the store alone."""
+    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    commit, tried = disk.environment.commit, []
+
+    def fail(batch):
+        tried.append((batch.needs_sync, bool(batch.paged)))
+        if batch.needs_sync:
+            raise commit_task.DiskFullError("no room", paged=Done.ALL)
+        return commit(batch)
+
+    async def run():
+        host, queue = started(disk)
+        lazy = disk.make_backing(disk.next_id(), {})
+        disk.environment.commit = fail
+        queue.publish([message(10)], persistent=True)
+        disk.commits.wake()
+        while not host.full:
+            await asyncio.sleep(0)
+        queue.ack(queue.fetch(1, ack_required=True).seq_ids)
+        lazy.publish([message(10)], persistent=False)
+        lazy.set_lazy(lazy=True)
+        while (False, True) not in tried or (True, False) not in tried[tried.index((False, True)) :]:
+            await asyncio.sleep(0)
+        disk.environment.commit = commit
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return host.full
+
+    assert [True, False] == asyncio.run(run())
+
+
 def test_a_stop_does_not_wait_for_room_for_transient_messages(disk, caplog):
     """They would not survive it anyway; the stop is a clean one."""
     commit = disk.environment.commit

@@ -402,7 +402,6 @@ def test_transient_messages_without_room_stay_in_memory(
     assert (True, False) == (journal.has_unpaged, journal.has_work)
 
     settled.state = GONE
-    journal.page_again()
     again = journal.cut()
 
     assert not journal.has_unpaged
@@ -431,12 +430,18 @@ def test_deletions_of_transient_messages_without_room(
     assert (True, False) == (journal.has_unpaged, journal.has_work)
 
     journal.dead(paged[1])
+    journal.touch(queue)
+    batch = journal.cut(0)
+
+    assert not batch.paged
+    assert not batch.pages
+
+    journal.settled()
+
+    assert (True, False) == (journal.has_unpaged, journal.has_work)
+
     journal.cut()
-    journal.settled(DiskFullError("full", durable=Done.ALL))
-    journal.page_again()
-
-    assert journal.has_work
-
+    journal.settled(DiskFullError("full", durable=Done.NOTHING))
     batch = journal.cut()
 
     assert 1 == len(batch.paged.deletes)
@@ -455,7 +460,33 @@ def test_without_room_for_either(journal: Journal, queue: FakeQueue, publisher: 
     for _ in range(3):
         journal.cut()
         journal.settled(DiskFullError("full"))
-        journal.page_again()
     batch = journal.cut()
 
     assert ([(9, 0, 1)], [(9, 0, 1)]) == (batch.durable.sweeps, batch.paged.sweeps)
+
+
+def test_transient_messages_are_paged_little_by_little(journal: Journal, publisher: Publisher) -> None:
+    """As many octets as a cut may take, one message at least; what has ended meanwhile is forgotten everywhere."""
+    queues = [FakeQueue(journal, qid) for qid in (1, 2)]
+    large = Entry(1, message(publisher), 5000, durable=False)
+    small = [Entry(seq_id, message(publisher), 100, durable=False) for seq_id in range(1, 31)]
+    queues[0].journal_paged.append(large)
+    queues[1].journal_paged += small
+    for each in queues:
+        journal.touch(each)
+
+    def page(octets: float) -> list[int]:
+        batch = journal.cut(octets)
+        journal.settled()
+        return [len(plan.entries) for plan in batch.paged.blocks]
+
+    assert [] == page(0)
+    assert ([1], [5]) == (page(500), page(500))
+
+    for entry in small[7:]:
+        entry.state = GONE
+
+    assert [1] == page(1)
+    assert [small[6]] == queues[1].journal_paged
+    assert [1] == page(500)
+    assert not journal.has_unpaged

@@ -537,16 +537,18 @@ class Machine(RuleBasedStateMachine):
         for model in (*self.all_queues, *self.graves.values()):
             yield from model.copies.values()
 
-    @precondition(lambda self: self.batch is None and self.journal.has_work)
-    @rule()
-    def cut(self) -> None:
+    @precondition(lambda self: self.batch is None and (self.journal.has_work or self.journal.has_unpaged))
+    @rule(page=st.sampled_from([inf, inf, 0, 300]))
+    def cut(self, page: float = inf) -> None:
         for copy in self.every_copy():
             if copy.disk == NOTED:
                 copy.disk = WRITING if copy.is_needed(late=self.late) else NOWHERE
             elif copy.disk == WRITTEN and copy.state == GONE and copy.death == NOWHERE:
                 copy.death = WRITING
         self.writing_definitions, self.noted_definitions = self.noted_definitions, []
-        self.batch = self.journal.cut()
+        self.batch = self.journal.cut(page)
+        if page and self.journal.has_unpaged:
+            self.note("paged little by little")
         self.committed = False
         self.verify()
 
@@ -561,8 +563,9 @@ class Machine(RuleBasedStateMachine):
                 self.unlink += self.environment.commit(self.batch)
         except DiskFullError as error:
             self.error = error
+            self.unlink += error.unlink
             self.note(f"disk full, {error.durable.value} done")
-            if self.journal.in_flight is not None and error.paged is not Done.ALL:
+            if error.paged is not Done.ALL:
                 self.note(f"nothing paged, {error.durable.value} done")
         done = self.done
         for copy in self.every_copy():
@@ -663,13 +666,6 @@ class Machine(RuleBasedStateMachine):
         self.commit(())
         self.settle()
 
-    @precondition(lambda self: self.batch is None and self.journal.has_unpaged)
-    @rule()
-    def page_again(self) -> None:
-        self.journal.page_again()
-        self.note("paged again")
-        self.verify()
-
     @rule()
     def wait(self) -> None:
         """Somebody wants to know when all that was settled so far is written down."""
@@ -739,8 +735,7 @@ class Machine(RuleBasedStateMachine):
             self.commit(())
         if self.batch is not None:
             self.settle()
-        self.journal.page_again()
-        while self.journal.has_work or self.environment.has_unfinished:
+        while self.journal.has_work or self.journal.has_unpaged or self.environment.has_unfinished:
             self.cut() if self.journal.has_work else self.cut_nothing()
             self.commit(())
             self.settle()
