@@ -49,7 +49,7 @@ LAZY_OCTETS = 1024 * 1024
 RETRY_SECONDS = 1.0
 """How long to wait after a commit that found the disk full."""
 PROBE_OCTETS = 1024 * 1024
-"""Octets of transient messages that are tried at once after they found no room."""
+"""Octets of transient messages that are tried at once after they found no room; twice as many when they had some."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Octets waiting for the disk from which publishers are not read any more."""
 FILES_HIGH = 64 * 1024 * 1024
@@ -143,8 +143,8 @@ class CommitTask:
         """There was a turn since the last look."""
         self._idle_rounds = 0
         self._full = False
-        self._unpaged = False
-        """Transient messages had no room; since then they are paged little by little."""
+        self._page_octets = inf
+        """Octets of transient messages to page at once, since there was no room for them."""
         self._page_due = 0.0
         """When they are tried again."""
         self._stopping = False
@@ -221,7 +221,7 @@ class CommitTask:
 
     @property
     def is_full(self) -> bool:
-        """Whether the last commit found no room, or a body no room for its file."""
+        """Whether the last durable commit found no room, or a body no room for its file."""
         return self._full or bool(self._no_room)
 
     @property
@@ -238,17 +238,14 @@ class CommitTask:
         journal = self._journal
         if journal.in_flight is not None:
             return
-        if self._full and not journal.has_work:
+        if self._full:
             # Nobody may publish, so nothing else would find out that there is room; and LMDB uses the pages that one
             # commit has freed only after the next one.
-            journal.put("meta", b"room", b"")
+            journal.probe()
         self._started = self._loop.time()
         self._began = monotonic_ns()
-        page = inf
-        if self._unpaged:
-            page = PROBE_OCTETS if self._started >= self._page_due else 0
         try:
-            batch = journal.cut(page)
+            batch = journal.cut(self._page_octets if self._started >= self._page_due else 0)
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
             self._host.storage_failed(error)
             return
@@ -271,8 +268,7 @@ class CommitTask:
         durable = Done.ALL if error is None else error.durable
         if durable is Done.ALL:
             self.sizes.add(batch.written(error))
-        if batch.needs_sync or durable is not Done.ALL:
-            self._found_full(full=durable is not Done.ALL)
+        self._found_full(full=durable is not Done.ALL)
         if batch.paged or error is not None:
             self._found_unpaged(batch, Done.ALL if error is None else error.paged)
         for msg_id in unlink or (error.unlink if error is not None else ()):
@@ -302,12 +298,14 @@ class CommitTask:
         """
         if paged is not Done.ALL:
             self._page_due = self._loop.time() + RETRY_SECONDS
-            if not self._unpaged:
+            if self._page_octets == inf:
                 log.warning("no room to page transient messages: they stay in memory and are tried again")
-            self._unpaged = True
-        elif self._unpaged and batch.paged.blocks and not self._journal.has_unpaged:
-            log.info("there is room to page transient messages again")
-            self._unpaged = False
+            self._page_octets = PROBE_OCTETS
+        elif self._page_octets < inf and batch.paged.blocks:
+            self._page_octets *= 2
+            if not self._journal.has_unpaged:
+                log.info("there is room to page transient messages again")
+                self._page_octets = inf
 
     def _tell_if_cleared(self, *, backlogged: bool) -> None:
         """Have publishers read again if they were not, for what waited for the disk, and need not wait any more."""

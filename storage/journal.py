@@ -110,7 +110,8 @@ class Batch(NamedTuple):
         """Octets of it that a commit has put on disk."""
         if error is None:
             return self.octets
-        return self.octets - self.paged.octets if error.durable is Done.ALL else 0
+        paged = self.paged.octets
+        return (error.durable is Done.ALL) * (self.octets - paged) + (error.paged is Done.ALL) * paged
 
 
 class Journaled(Protocol):
@@ -281,12 +282,21 @@ class Journal:
         """Records of the batch under way are settled and end with a sweep: who waits for it waits for that, too."""
         self._buried = True
 
-    def sweep(self, qid: int, first: int, stop: int) -> None:
-        """Everything of a queue from seq_id `first` to before `stop` is gone."""
+    def sweep(self, qid: int, first: int, stop: int, *, paged: bool = True) -> None:
+        """Everything of a queue from seq_id `first` to before `stop` is gone.
+
+        `paged` is whether any of it may have been paged.
+        """
         gone = Range(qid, first, stop)
         self._sweeps.append(gone)
-        self._paged_sweeps.append(gone)
+        if paged:
+            self._paged_sweeps.append(gone)
         self.urgent = True
+
+    def probe(self) -> None:
+        """Have the next commit write something durable, whatever else it does: it shows whether there is room."""
+        if not self._rows:
+            self.put("meta", b"room", b"")
 
     @property
     def has_work(self) -> bool:
@@ -370,17 +380,21 @@ class Journal:
 
     def _cut_paged(self, page: float, paged: Changes, entries: list[tuple[Journaled, list[Entry]]]) -> None:
         """Take what has ended of paged messages, and so many octets of what is to be paged: one message at least."""
-        for queue in list(self._paging):
+        waiting, self._paging = self._paging, {}
+        for queue in waiting:
             fresh = [entry for entry in queue.journal_paged if entry.state == NEW]
             count = len(fresh)
-            if page < inf:
-                room = page - paged.octets
+            room = page - paged.octets
+            if room <= 0:
+                count = 0
+            elif room < inf:
                 count = bisect_right(list(accumulate([entry.size for entry in fresh])), room)
-                count = count or not paged.octets
+                if not paged.octets:
+                    count = max(1, count)
             queue.journal_paged = fresh[count:]
             self._cut_entries(queue, fresh[:count], paged, entries, is_paged=True)
-            if not queue.journal_paged:
-                del self._paging[queue]
+            if queue.journal_paged:
+                self._paging[queue] = None
         self._dirty += self._paged_dirty
         self._paged_dirty = []
         paged.sweeps, self._paged_sweeps = self._paged_sweeps, []
@@ -511,7 +525,8 @@ class Journal:
                     elif message.in_file:  # nobody needs the file any more
                         self._unrefs.append((False, entry.msg_id))
             queue.unstored(entries)
-            if is_paged:
+            if is_paged:  # behind the others: there may be room for less
+                self._paging.pop(queue, None)
                 self._paging[queue] = None
             else:
                 self.touch(queue)

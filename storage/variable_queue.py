@@ -438,7 +438,8 @@ class VariableQueue(Reading):
         self._forget(self.q3)
         self._forget(self.q2)
         if self.delta_count:
-            self._journal.sweep(self.qid, self.delta_start, self.delta_stop)
+            paged = self.transitions is not None
+            self._journal.sweep(self.qid, self.delta_start, self.delta_stop, paged=paged)
             for block in self.blocks.values():
                 block.swept = True
         self._empty()
@@ -471,5 +472,6 @@ class VariableQueue(Reading):
         self.on_loaded = never  # or it would keep its owner, who keeps it
         self.deleted = True
         self.pager.active.discard(self)
-        if self.durable or self.transitions is not None:
-            journal.sweep(self.qid, 0, LAST_SEQ_ID)
+        paged = self.transitions is not None
+        if self.durable or paged:
+            journal.sweep(self.qid, 0, LAST_SEQ_ID, paged=paged)

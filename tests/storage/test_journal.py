@@ -490,3 +490,46 @@ def test_transient_messages_are_paged_little_by_little(journal: Journal, publish
     assert [small[6]] == queues[1].journal_paged
     assert [1] == page(500)
     assert not journal.has_unpaged
+
+
+def test_what_is_too_large_to_be_paged_keeps_no_other_queue_waiting(
+    journal: Journal, publisher: Publisher
+) -> None:
+    """A queue that found no room is behind the others the next time."""
+    queues = [FakeQueue(journal, qid) for qid in (1, 2)]
+    for each, size in zip(queues, (5000, 100), strict=True):
+        each.journal_paged.append(Entry(1, message(publisher), size, durable=False))
+        journal.touch(each)
+
+    def page() -> list[int]:
+        batch = journal.cut(500)
+        found = [queue.qid for queue, _ in batch.entries]
+        journal.settled(DiskFullError("full", durable=Done.ALL) if 1 in found else None)
+        return found
+
+    assert [[1], [2], [1]] == [page(), page(), page()]
+
+
+def test_sweeps_of_queues_that_never_paged(journal: Journal) -> None:
+    """They concern the durable environment alone."""
+    journal.sweep(9, 0, 1, paged=False)
+    batch = journal.cut()
+
+    assert ([(9, 0, 1)], []) == (batch.durable.sweeps, batch.paged.sweeps)
+
+
+def test_a_probe_is_written_once(journal: Journal) -> None:
+    """However often there is no room; a row that waits anyway is one."""
+    for _ in range(3):
+        journal.probe()
+        batch = journal.cut()
+        journal.settled(DiskFullError("full"))
+
+    assert [("meta", b"room", b"")] == batch.rows
+
+    journal.cut()
+    journal.settled()
+    journal.put("defs", b"k", b"v")
+    journal.probe()
+
+    assert [("defs", b"k", b"v")] == journal.cut().rows
