@@ -8,8 +8,8 @@ _cut = Journal.cut
 _commit = CommitTask._commit
 
 
-def cut(journal):
-    batch = _cut(journal)
+def cut(journal, page):
+    batch = _cut(journal, page)
     for _, entries in batch.entries:
         for entry in entries:
             if entry.durable:
@@ -17,7 +17,7 @@ def cut(journal):
     return batch
 
 
-def settle_entries(queue, entries):
+def settle_entries(_journal, queue, entries):
     for entry in entries:
         if entry.state == WRITING:
             entry.state = STORED
@@ -31,5 +31,5 @@ def commit(task):
 
 
 Journal.cut = cut
-Journal._settle_entries = staticmethod(settle_entries)
+Journal._settle_entries = settle_entries
 CommitTask._commit = commit

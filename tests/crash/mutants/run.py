@@ -129,8 +129,9 @@ def run_all(only: str | None = None) -> int:
         began = time.monotonic()
         totals = run_one(mutant)
         by = [violation for violation in totals.violations if violation.oracle != CRASHED]
-        missed += not by
-        what = f"caught after {totals.cycles} cycles by {by[0]}" if by else "NOT caught"
+        caught = bool(by and totals.cycles)  # without a cycle it has not even started
+        missed += not caught
+        what = f"caught after {totals.cycles} cycles by {by[0]}" if caught else "NOT caught"
         print(f"{mutant}: {what} ({time.monotonic() - began:.1f} s)", flush=True)
     print(f"{missed} mutants not caught", flush=True)
     return 1 if missed else 0
