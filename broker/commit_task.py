@@ -28,9 +28,10 @@ import aiofiles.os
 
 from broker.histogram import Latency
 from broker.totals import Sizes
+from storage.batch import Batch
 from storage.environment import Environment, sync_directory
 from storage.errors import DiskFullError, Done
-from storage.journal import Batch, Journal
+from storage.journal import Journal
 from storage.loading import Loaded, LoadRequest
 from storage.message import Persistent
 from storage.table import pack_blob

@@ -23,6 +23,7 @@ from typing import Any
 import lmdb
 
 from storage import delayed, delayed_rows
+from storage.batch import Batch, Changes
 from storage.blocks import (
     LAST_SEQ_ID,
     bits_of,
@@ -30,7 +31,6 @@ from storage.blocks import (
     read_records,
 )
 from storage.errors import DamagedError, DiskFullError, Done, StorageError, UnknownFormatError
-from storage.journal import Batch, Changes
 from storage.loading import Loaded, Range, RawBlock
 from storage.resident import Mapping, file_octets
 from storage.table import Table, pack_blob

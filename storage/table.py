@@ -14,6 +14,7 @@ from zlib import crc32
 
 import lmdb
 
+from storage.batch import Changes
 from storage.blocks import (
     LAST_SEQ_ID,
     Plan,
@@ -27,7 +28,6 @@ from storage.blocks import (
     unpack_key,
 )
 from storage.errors import DamagedError
-from storage.journal import Changes
 from storage.loading import Range, RawBlock
 
 log = logging.getLogger("leveret.storage")

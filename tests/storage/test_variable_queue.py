@@ -30,11 +30,12 @@ from hypothesis.stateful import (
 )
 
 from storage import table as table_module, variable_queue as variable_queue_module
+from storage.batch import Batch
 from storage.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
 from storage.environment import Environment, pack_blob
 from storage.errors import DiskFullError, Done
 from storage.invariants import check
-from storage.journal import Batch, Journal
+from storage.journal import Journal
 from storage.late import LateQueue
 from storage.loading import Loaded, LoadRequest, Range
 from storage.message import Message, Persistent
