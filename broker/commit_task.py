@@ -145,9 +145,9 @@ class CommitTask:
         self._idle_rounds = 0
         self._full = False
         self._page_octets = inf
-        """Octets of transient messages to page at once, since there was no room for them."""
+        """Octets of transient messages that a commit may page: no end of them, unless there was no room lately."""
         self._page_due = 0.0
-        """When they are tried again."""
+        """Nothing is paged before."""
         self._stopping = False
         self._last_try = True
         """Whether a full disk is tried once more before the end."""
