@@ -66,6 +66,18 @@ def _erlang_term(field_type: str, value: object) -> str:
     return str(value)
 
 
+class TooManyHopsError(Exception):
+    """A message would pass more exchanges than one message may.
+
+    `reached` are the destinations that it has reached so far, `limit` is what was allowed.
+    """
+
+    def __init__(self, reached: tuple[object, ...], limit: int) -> None:
+        super().__init__(f"more than {limit} hops between exchanges")
+        self.reached = reached
+        self.limit = limit
+
+
 def _erlang_pair(field: tuple[str, object]) -> str:
     """Print one typed value as the pair {Type,Value}."""
     field_type, value = field

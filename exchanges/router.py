@@ -6,12 +6,13 @@ docs/performance.md.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 from exchanges.base import Binding, Exchange, Headers, Line, Table
 from exchanges.delayed import DELAYED, DelayedExchange, delayed_class
 from exchanges.direct import DirectExchange
-from exchanges.errors import UnknownExchangeError, UnknownExchangeTypeError
+from exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
 from exchanges.fanout import FanoutExchange
 from exchanges.headers import HeadersExchange
 from exchanges.topic import TopicExchange
@@ -24,6 +25,7 @@ EXCHANGE_TYPES: dict[str, type[Exchange]] = {
     DELAYED: DelayedExchange,
 }
 
+_UNLIMITED = 1 << 62
 _CACHE_LIMIT = 8192  # routes kept by one router, about 250 bytes each
 
 _PREDECLARED = (
@@ -62,10 +64,12 @@ class Router:
     """The exchanges and bindings of one vhost, and the names of its queues for the default exchange.
 
     Attributes:
+        binding_count: how many explicit bindings there are.
         exchanges: by name; read it, change it through the methods.
         queues: destinations by queue name; read it, change it through `add_queue` and `forget`.
         generation: incremented by every change after which some message may take another route. Whoever
             caches routes drops them when it has changed.
+        hop_limit: how many exchanges beyond the first one message may pass, times its routing keys.
         listener: is told of changes to durable exchanges and to bindings from them, None for nobody.
         make_line: makes what keeps the messages of an exchange that delays; None: none does.
         on_deleted: called with each exchange that has gone, for whatever reason.
@@ -73,12 +77,16 @@ class Router:
     """
 
     __slots__ = (
+        "_asked",
         "_cached",
         "_default",
+        "_needing",
         "_routes",
         "_sources",
+        "binding_count",
         "exchanges",
         "generation",
+        "hop_limit",
         "listener",
         "make_line",
         "on_deleted",
@@ -89,6 +97,7 @@ class Router:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, object] = {}
         self.generation = 0
+        self.binding_count = 0
         self.listener: Listener | None = None
         self.make_line: Callable[[DelayedExchange], Line] | None = None
         self.on_deleted: Callable[[Exchange], object] = _ignored
@@ -97,7 +106,10 @@ class Router:
         # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
         self._routes: dict[Exchange, dict[str, tuple[object, ...]] | None] = {}
         self._cached = 0
+        self._needing: dict[Exchange, bool] = {}
+        self._asked: set[str] = set()  # names that the default exchange was asked for in this generation
         self._default: Exchange | None = None
+        self.hop_limit = _UNLIMITED
 
     # Topology
 
@@ -182,6 +194,7 @@ class Router:
             raise UnknownExchangeError(source_name)
         if not source.bind(destination, binding_key, arguments):
             return False
+        self.binding_count += 1
         sources = self._sources.get(destination)
         if sources is None:
             self._sources[destination] = source
@@ -201,6 +214,7 @@ class Router:
         source = self.exchanges.get(source_name)
         if source is None or not source.unbind(destination, binding_key, arguments):
             return False, []
+        self.binding_count -= 1
         if source.durable and self.listener is not None:
             self.listener.unbound(source, destination, binding_key, arguments or {})
         if not source.is_bound(destination):
@@ -218,7 +232,7 @@ class Router:
     def add_queue(self, name: str, destination: object) -> None:
         """Make a queue known to the default exchange under its name."""
         self.queues[name] = destination
-        self.generation += 1  # no cached route can lead to it
+        self._name_changed(name)
 
     def forget(self, name: str) -> list[Exchange]:
         """Forget a queue that was deleted: its name, and its bindings everywhere.
@@ -228,7 +242,7 @@ class Router:
         destination = self.queues.pop(name, None)
         if destination is None:
             return []
-        self.generation += 1
+        self._name_changed(name)
         if destination not in self._sources:
             return []
         gone = self._delete(self._unbind_everywhere(destination))
@@ -266,7 +280,7 @@ class Router:
         for source in self._sources_of(destination):
             if source.durable and self.listener is not None:
                 self._tell_unbound(source, source.bindings_to(destination))
-            source.unbind_destination(destination)
+            self.binding_count -= source.unbind_destination(destination)
             if source.auto_delete and not source.in_use:
                 unused.append(source)
         self._sources.pop(destination, None)
@@ -283,6 +297,7 @@ class Router:
             del self.exchanges[exchange.name]
             if exchange is self._default:
                 self._default = None
+            self.binding_count -= exchange.binding_count
             for destination in exchange.destinations():
                 self._discard_source(destination, exchange)
             listener = self.listener if exchange.durable else None
@@ -301,10 +316,21 @@ class Router:
         for _, destination, binding_key, arguments in bindings:
             self.listener.unbound(source, destination, binding_key, arguments)
 
+    def _name_changed(self, name: str) -> None:
+        """Void all cached routes if one of them may lead to a queue, or nowhere, because of its name.
+
+        Most queues that come and go are published to by nobody who has asked before: replies of one request each.
+        """
+        if name in self._asked:
+            self._asked.clear()
+            self.generation += 1
+
     def _changed(self) -> None:
+        self._asked.clear()
         self.generation += 1
         self._routes.clear()
         self._cached = 0
+        self._needing.clear()
 
     # Routing
 
@@ -315,6 +341,8 @@ class Router:
 
         `routing_keys` are the routing key and those of CC and BCC. A callable `headers` is called at most
         once, and only if the way leads through a headers exchange.
+
+        Raises TooManyHopsError.
         """
         if len(routing_keys) == 1:
             return self.route_key(exchange, routing_keys[0], headers)
@@ -324,13 +352,20 @@ class Router:
         return self._walk(exchange, routing_keys, headers)
 
     def route_key(self, exchange: Exchange, routing_key: str, headers: Headers = None) -> tuple[object, ...]:
-        """Do what `route` does for a message with one routing key only, which is nearly every message."""
+        """Do what `route` does for a message with one routing key only, which is nearly every message.
+
+        Raises TooManyHopsError.
+        """
         routes = self._routes.get(exchange)
         if routes is not None:
             route = routes.get(routing_key)
             if route is not None:
                 return route
         if exchange is self._default:
+            if len(self._asked) >= _CACHE_LIMIT:
+                self._asked.clear()
+                self.generation += 1
+            self._asked.add(routing_key)
             queue = self.queues.get(routing_key)
             return () if queue is None else (queue,)
         if exchange.exchange_destinations is None:
@@ -360,6 +395,12 @@ class Router:
 
     def needs_headers(self, exchange: Exchange) -> bool:
         """Tell whether a message published to this exchange can reach a headers exchange."""
+        needing = self._needing.get(exchange)
+        if needing is None:
+            needing = self._needing[exchange] = self._look_for_headers(exchange)
+        return needing
+
+    def _look_for_headers(self, exchange: Exchange) -> bool:
         seen = {exchange}
         work = [exchange]
         while work:
@@ -384,17 +425,21 @@ class Router:
         queues: dict[object, None] = {}
         seen = {exchange}
         work = [exchange]
+        most = 1 + self.hop_limit // len(routing_keys)
         while work:
+            if len(seen) > most:
+                raise TooManyHopsError(tuple(queues), self.hop_limit)
             visited = work.pop()
             if visited.needs_headers and callable(headers):
                 headers = headers()
             if len(routing_keys) == 1 or visited.keyless:
                 found = visited.match(routing_keys[0], headers)
             else:
-                union: dict[object, None] = {}
-                for routing_key in routing_keys:
-                    union.update(dict.fromkeys(visited.match(routing_key, headers)))
-                found = union
+                # Many keys may lead to the same collection, and that may be long.
+                matches = {
+                    id(match): match for match in [visited.match(key, headers) for key in routing_keys]
+                }
+                found = dict.fromkeys(chain.from_iterable(matches.values()))
             if not found:
                 alternate = None if visited.alternate is None else self.exchanges.get(visited.alternate)
                 if alternate is not None and alternate not in seen:

@@ -28,18 +28,28 @@ class TopicExchange(Exchange):
     def _bound(self, destination: object, identity: Identity) -> None:
         if self._trie is None:
             self._trie = TopicTrie()
-        binding_key = binding_key_of(identity)
-        if not self._trie.add(binding_key, destination):
-            self._repeat(destination, binding_key)
+        pattern = _shortest(binding_key_of(identity))
+        if not self._trie.add(pattern, destination):
+            self._repeat(destination, pattern)
 
     def _unbound(self, destination: object, identity: Identity) -> None:
-        binding_key = binding_key_of(identity)
+        pattern = _shortest(binding_key_of(identity))
         trie = self._trie
-        if trie is None or self._repeat_gone(destination, binding_key):
+        if trie is None or self._repeat_gone(destination, pattern):
             return
-        trie.remove(binding_key, destination)
+        trie.remove(pattern, destination)
         if trie.is_empty():
             self._trie = None
+
+
+def _shortest(binding_key: str) -> str:
+    """Write a pattern with one `#` where several stand side by side: they match the same, at the price of one."""
+    if "#.#" not in binding_key:
+        return binding_key
+    words = binding_key.split(".")
+    return ".".join(
+        [word for word, before in zip(words, ["", *words], strict=False) if not word == before == "#"]
+    )
 
 
 def count_hash_words(binding_key: str) -> int:

@@ -6,7 +6,7 @@ RabbitMQ's `rabbit_backing_queue` behaviour; those that the hot path uses take a
 costs one call per queue and not one per message.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from storage.message import Message
@@ -41,6 +41,10 @@ class BackingQueue(Protocol):
     @property
     def damaged(self) -> int:
         """How often something could not be read from disk any more: whatever it was is not ready, and will never be."""
+
+    @property
+    def lost_octets(self) -> int:
+        """Octets of the bodies of messages that were ready and could not be read any more."""
 
     @property
     def loading(self) -> bool:
@@ -121,7 +125,22 @@ class BackingQueue(Protocol):
         """
 
     def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages; about, and rather too few, as far as they are on disk."""
+        """Octets of the bodies of all ready messages; looks at each of which more than the place is in memory."""
+
+    def count_returns(self, *, counted: bool) -> None:
+        """Have it known how often messages had come back that are read from disk (`take_returns`), or no longer."""
+
+    def note_returns(self, counts: Mapping[int, int]) -> None:
+        """Unacked messages are about to come back, so often by now: those that survive a restart will know it.
+
+        It is written with the next commit; nothing waits for that. Only where it is counted (`count_returns`).
+        """
+
+    def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
+        """How often messages that have just been fetched had come back before the start: those that had.
+
+        Each is told once.
+        """
 
     def set_lazy(self, *, lazy: bool) -> None:
         """Keep as little as possible in memory (`x-queue-mode=lazy`), or no longer."""

@@ -14,6 +14,8 @@ class Journaled(Protocol):
     qid: int
     journal_fresh: list[Entry]
     journal_paged: list[Entry]
+    journal_returns: dict[int, int]
+    """How often messages came back that are not on disk yet, by seq_id, if the queue counts that."""
     journaled: bool
     segment: int
 
@@ -36,6 +38,7 @@ class Changes:
         "moves",
         "octets",
         "refs",
+        "shared",
         "sweeps",
         "unmarks",
         "unrefs",
@@ -46,6 +49,9 @@ class Changes:
         """Contents by msg_id; an empty one says that it is in a file."""
         self.refs: list[tuple[bytes, bytes]] = []
         """How many records refer to a msg_id, where more than one."""
+        self.shared: dict[int, tuple[bytes, int]] = {}
+        """Contents of paged messages that several queues have, by msg_id, and how many records more refer to each;
+        it may be on disk already, for records that were written before."""
         self.blocks: list[Plan] = []
         self.marks: list[tuple[bytes, bytes]] = []
         """Bitmaps of blocks."""

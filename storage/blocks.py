@@ -7,28 +7,33 @@ loads, which go by segments, seldom meet a part of one.
 
 A message that is acked leaves its block a dead record. A block with dead records has a second row, a bitmap of them;
 one whose last record died is deleted, both rows. So a queue that is consumed in order costs a bitmap for each commit
-and a deletion for each block, whatever the number of messages.
+and a deletion for each block, whatever the number of messages. The same row has delivery counts, of queues that count
+deliveries (`x-delivery-limit`, quorum queues): how often each message that was given back was given back.
 
 Layout (big-endian)::
 
     block    crc32 of the rest of the header and the directory (4), qid (8), first and last seq_id (8 each),
-             records (4), octets of content (8), flags (1: some record is a reference; 2: some record expires),
-             directory: offset of each record from the start (4 each), records
+             records (4), octets of content (8), flags (1: some record is a reference; 2: some record expires;
+             4: the directory has octets of bodies),
+             directory: offset of each record from the start (4 each), octets of each body (8 each), records
     record   crc32 of the rest, started with the qid (4), octets of the rest (4), seq_id (8), expiry in ms since the
              epoch or 0 (8), kind (1), priority (1), octets of the address (2), address, content or reference
     reference  msg_id (8), octets of the content (8)
+    bitmap   crc32 of the rest (4), bit n of octet n/8 for record n, delivery counts: place of the record (2), count (4)
+
+Blocks of format 1 (`storage.formats`) have no octets of bodies: `bodies_of` counts them from the records.
 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
 from zlib import crc32
 
 from storage.errors import DamagedError
-from storage.message import Message, Persistent
+from storage.message import HEAD_OCTETS, Message, Persistent, body_octets, unpack_body
 
 BLOCK_OCTETS = 64 * 1024
 """About the size of a block; chosen by measurement (docs/storage.md). A larger message has a block of its own."""
@@ -46,7 +51,7 @@ _HEADER_REST = Struct(">QQQIQB").pack
 _HEADER_OCTETS = _HEADER.size
 _LAST = Struct(">Q").unpack_from
 _LAST_AT = 20  # behind checksum, qid and first seq_id
-_REFERENCES, _EXPIRIES = 1, 2
+_REFERENCES, _EXPIRIES, _BODIES = 1, 2, 4
 _RECORD_HEAD = Struct(">II").pack
 _RECORD_REST = Struct(">QQBBH")
 _pack_rest = _RECORD_REST.pack
@@ -57,6 +62,12 @@ REFERENCE = Struct(">QQ")
 """What stands for a content that lies elsewhere."""
 _CRC = Struct(">I").pack
 _KEY = Struct(">QQ")
+_RETURN = Struct(">HI")
+RETURN_OCTETS = _RETURN.size
+"""What a delivery count takes behind a bitmap."""
+_MOST_RETURNS = (1 << 32) - 1
+NO_RETURNS: dict[int, int] = {}
+"""Shared by all blocks without delivery counts, never changed."""
 
 pack_key = _KEY.pack
 unpack_key = _KEY.unpack
@@ -66,7 +77,8 @@ class Block:
     """One block in memory: what is left of it.
 
     `live` counts the records that are not dead, `away` those of them that no entry in memory stands for because they
-    belong to the delta, `acked` are the indexes that died since the block's bitmap was last written.
+    belong to the delta, `acked` are the indexes that died since the block's bitmap was last written, `returns` the
+    delivery counts by index: those on disk, and those that the next commit writes.
     """
 
     __slots__ = (
@@ -78,9 +90,11 @@ class Block:
         "first",
         "home",
         "live",
+        "marked",
         "moving",
         "paged",
         "qid",
+        "returns",
         "swept",
     )
 
@@ -93,6 +107,9 @@ class Block:
         self.acked: list[int] = []
         self.bits = 0
         """The bitmap on disk, or on its way there."""
+        self.returns = NO_RETURNS
+        self.marked = False
+        """It has a bitmap on disk, or one on the way; or may have one, since its part of the delta was swept."""
         self.swept = False
         """Its part of the delta was swept: its bitmap on disk gets bits that memory does not know. These records are
         never subtracted from `live`, so it is not deleted as a whole while the sweep may still need to read it."""
@@ -104,11 +121,6 @@ class Block:
         """Some of those that died since live on in other queues: the disk learns of both in one commit."""
         self.paged = paged
         """It lies in the environment of paged transient messages."""
-
-    @property
-    def marked(self) -> bool:
-        """Whether it has a bitmap on disk, or one on the way."""
-        return bool(self.bits) or self.swept
 
     @property
     def slot(self) -> int:
@@ -135,6 +147,7 @@ class Entry:
 
     __slots__ = (
         "block",
+        "body",
         "durable",
         "evict",
         "expires",
@@ -148,6 +161,8 @@ class Entry:
 
     block: Block
     index: int
+    body: int
+    """Octets of the body."""
 
     def __init__(
         self, seq_id: int, message: Message | None, size: int, *, durable: bool, expires: int = 0
@@ -163,7 +178,7 @@ class Entry:
         self.evict = False
         self.msg_id = 0
         """Where the content is, if not in the record."""
-        # where the record is, once the entry is in a batch: block, index
+        # what the record says, once the entry is in a batch: block, index, body
 
 
 class Header(NamedTuple):
@@ -176,6 +191,8 @@ class Header(NamedTuple):
     octets: int
     has_references: bool
     has_expiries: bool
+    has_bodies: bool
+    """The directory has the octets of each body: not in blocks of format 1."""
 
 
 class Record(NamedTuple):
@@ -232,6 +249,8 @@ def plan_blocks(
             entry.block = block
             entry.index = at - start
             entry.state = WRITING
+            content = entry.message.content  # type: ignore[union-attr]
+            entry.body = unpack_body(content)[0] if len(content) >= HEAD_OCTETS else 0
             octets += length
             contents += size
             at += 1
@@ -247,6 +266,7 @@ def encode_block(plan: Plan) -> bytes:
     seed = crc32(qid.to_bytes(8, "big"))
     parts: list[bytes] = []
     lengths: list[int] = []
+    bodies: list[int] = []
     octets = 0
     references = expiries = False
     for entry in entries:
@@ -269,12 +289,14 @@ def encode_block(plan: Plan) -> bytes:
         parts.append(_RECORD_HEAD(crc32(rest, seed), length))
         parts.append(rest)
         lengths.append(length + 8)
+        bodies.append(entry.body)
         octets += size
     return join_block(
         qid,
         entries[0].seq_id,
         entries[-1].seq_id,
         lengths,
+        bodies,
         parts,
         octets=octets,
         references=references,
@@ -287,17 +309,22 @@ def join_block(
     first: int,
     last: int,
     lengths: Sequence[int],
+    bodies: Sequence[int],
     parts: Sequence[bytes],
     *,
     octets: int,
     references: bool,
     expiries: bool,
 ) -> bytes:
-    """A block of records of these lengths, whose octets are `parts`: header and directory in front of them."""
+    """A block of records of these lengths, whose octets are `parts`: header and directory in front of them.
+
+    `bodies` are the octets of each record's body, `octets` those of all contents together.
+    """
     count = len(lengths)
-    offsets = accumulate(lengths[:-1], initial=_HEADER_OCTETS + 4 * count)
-    directory = Struct(f">{count}I").pack(*offsets)
-    head = _HEADER_REST(qid, first, last, count, octets, _REFERENCES * references | _EXPIRIES * expiries)
+    offsets = accumulate(lengths[:-1], initial=_HEADER_OCTETS + 12 * count)
+    directory = Struct(f">{count}I{count}Q").pack(*offsets, *bodies)
+    flags = _REFERENCES * references | _EXPIRIES * expiries | _BODIES
+    head = _HEADER_REST(qid, first, last, count, octets, flags)
     return b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
 
 
@@ -307,9 +334,19 @@ def read_header(value: bytes | memoryview) -> Header:
         crc, qid, first, last, count, octets, flags = _HEADER.unpack_from(value)
     except StructError:
         raise DamagedError("a block is shorter than its header") from None
-    if crc32(value[4 : _HEADER_OCTETS + 4 * count]) != crc or len(value) < _HEADER_OCTETS + 4 * count:
+    end = _HEADER_OCTETS + (12 if flags & _BODIES else 4) * count
+    if crc32(value[4:end]) != crc or len(value) < end:
         raise DamagedError(f"the header of a block of queue {qid} is damaged")
-    return Header(qid, first, last, count, octets, bool(flags & _REFERENCES), bool(flags & _EXPIRIES))
+    return Header(
+        qid,
+        first,
+        last,
+        count,
+        octets,
+        bool(flags & _REFERENCES),
+        bool(flags & _EXPIRIES),
+        bool(flags & _BODIES),
+    )
 
 
 def last_of(value: bytes | memoryview) -> int:
@@ -320,6 +357,38 @@ def last_of(value: bytes | memoryview) -> int:
 def offsets_of(value: bytes, header: Header) -> tuple[int, ...]:
     """Where each record of a block begins."""
     return Struct(f">{header.records}I").unpack_from(value, _HEADER_OCTETS)
+
+
+def bodies_of(value: bytes | memoryview, header: Header, body_of: Callable[[int], int]) -> Sequence[int]:
+    """Octets of the body of each record of a block.
+
+    A block of format 1 does not say them: they are counted from its records then, and are 0 for a damaged one.
+
+    Args:
+        value: the block.
+        header: of it.
+        body_of: octets of the body of a content that lies apart, by msg_id; 0 for one that is missing. Asked of blocks
+            of format 1 only.
+
+    """
+    if header.has_bodies:
+        return Struct(f">{header.records}Q").unpack_from(value, _HEADER_OCTETS + 4 * header.records)
+    return [
+        0
+        if isinstance(record, int)
+        else body_of(record.msg_id)
+        if record.content is None
+        else body_octets(record.content)
+        for record in read_records(value, header)  # type: ignore[arg-type] # octets of either kind
+    ]
+
+
+def live_octets(value: bytes | memoryview, header: Header, dead: int, body_of: Callable[[int], int]) -> int:
+    """Octets of the bodies of those records of a block whose bit is not set in `dead`; `body_of` as for `bodies_of`."""
+    bodies = bodies_of(value, header, body_of)
+    if not dead:
+        return sum(bodies)
+    return sum([body for index, body in enumerate(bodies) if not dead >> index & 1])
 
 
 def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record | int]:
@@ -359,6 +428,7 @@ def plain_entries(
     if header.has_references:
         return None
     seed = crc32(header.qid.to_bytes(8, "big"))
+    bodies = bodies_of(value, header, _nothing_apart) if header.has_bodies else ()
     unpack = RECORD.unpack_from
     first, end = wanted.start, wanted.stop
     address = b""
@@ -386,26 +456,44 @@ def plain_entries(
             entry.state = STORED
             entry.block = block
             entry.index = index
+            entry.body = bodies[index] if bodies else body_octets(content)
             entries.append(entry)
     except (StructError, IndexError):
         return None
     return entries
 
 
-def pack_bits(count: int, bits: int) -> bytes:
-    """A number as a bitmap of `count` bits, behind its checksum."""
+def _nothing_apart(_msg_id: int) -> int:
+    """No content lies apart from its record."""
+    return 0
+
+
+def pack_bits(count: int, bits: int, returns: Mapping[int, int] = NO_RETURNS) -> bytes:
+    """A number as a bitmap of `count` bits, behind its checksum; delivery counts of live records behind it."""
     octets = bits.to_bytes((count + 7) // 8, "little")
+    if returns:
+        left = [(index, most) for index, most in sorted(returns.items()) if not bits >> index & 1]
+        octets += b"".join([_RETURN.pack(index, min(most, _MOST_RETURNS)) for index, most in left])
     return _CRC(crc32(octets)) + octets
 
 
-def bits_of(bitmap: bytes | None) -> int:
-    """A bitmap as a number, bit by index; 0 for none.
+def bits_of(bitmap: bytes | None, count: int) -> int:
+    """The bitmap of a block of `count` records as a number, bit by index; 0 for none.
 
     Also 0 for a damaged one: what it said was settled comes back, marked redelivered, and nothing vanishes.
     """
     if not bitmap or is_damaged(bitmap):
         return 0
-    return int.from_bytes(bitmap[4:], "little")
+    return int.from_bytes(bitmap[4 : 4 + (count + 7) // 8], "little")
+
+
+def returns_of(bitmap: bytes | None, count: int) -> dict[int, int]:
+    """The delivery counts behind a bitmap, by index; none for a damaged one."""
+    start = 4 + (count + 7) // 8
+    if not bitmap or len(bitmap) <= start or is_damaged(bitmap):
+        return {}
+    whole = (len(bitmap) - start) // _RETURN.size * _RETURN.size
+    return dict(_RETURN.iter_unpack(bitmap[start : start + whole]))
 
 
 def is_damaged(bitmap: bytes) -> bool:

@@ -25,18 +25,24 @@ import lmdb
 from storage import delayed
 from storage.blocks import (
     IN_FILE,
+    RETURN_OCTETS,
     Header,
     Record,
     bits_of,
+    bodies_of,
     is_damaged,
     offsets_of,
     pack_key,
     read_header,
     read_records,
+    returns_of,
 )
+from storage.body_sizes import stored_octets
+from storage.data_file import refuse_cut_off
 from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
-from storage.environment import FORMAT
-from storage.errors import DamagedError
+from storage.errors import DamagedError, StorageError
+from storage.formats import fault_of
+from storage.message import body_octets
 from storage.priorities import queue_qid
 from storage.recovery import read_state
 from storage.table import MAP_SIZE, pack_blob, unused_octets
@@ -153,6 +159,11 @@ class Check:
             self._found(Finding("store", "there is no data"))
             return None
         try:
+            refuse_cut_off(self._store / "data.mdb")
+        except StorageError as error:
+            self._found(Finding("store", str(error)))
+            return None
+        try:
             env = lmdb.open(
                 str(self._store), readonly=True, lock=False, create=False, max_dbs=16, map_size=MAP_SIZE
             )
@@ -219,10 +230,9 @@ class Check:
 
     def _check_meta(self) -> None:
         rows = dict(self._table("meta"))
-        written = rows.get(b"format")
-        if written != FORMAT:
-            shown = "none" if written is None else written.decode("ascii", "replace")
-            self._found(Finding("meta", f"the format is {shown}, this version knows {FORMAT.decode()}"))
+        fault = fault_of(rows.get(b"format"))
+        if fault:
+            self._found(Finding("meta", f"it has {fault}"))
         for name in (b"boot", b"span"):
             octets = rows.get(name)
             if octets is not None and len(octets) != _U64.size:
@@ -289,7 +299,7 @@ class Check:
                 self._found(Finding(where, f"it is block {header.qid}/{header.first}"))
                 continue
             bitmap = None if acks is None else self._txn.get(key, db=acks)
-            self._check_block(where, header, value, bits_of(bitmap))
+            self._check_block(where, header, value, bits_of(bitmap, header.records))
             if queue_qid(qid) not in known and not any(
                 swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
             ):
@@ -314,6 +324,7 @@ class Check:
         before = header.first - 1
         octets = 0
         try:
+            bodies = bodies_of(value, header, self._stored_octets)
             for record in read_records(value, header):
                 if isinstance(record, int):
                     self._found(Finding(where, f"record {record} is damaged"))
@@ -323,6 +334,15 @@ class Check:
                     self._found(Finding(where, text))
                 before = record.seq_id
                 octets += record.size
+                said = bodies[record.place]
+                has = (
+                    self._stored_octets(record.msg_id)
+                    if record.content is None
+                    else body_octets(record.content)
+                )
+                if said != has and (has or record.content is not None):
+                    text = f"record {record.place} has a body of {has} octets, the directory says {said}"
+                    self._found(Finding(where, text))
                 self._count(where, header, queue, record, is_dead=bool(dead >> record.place & 1))
         except StructError:
             self._found(Finding(where, "a record is shorter than what it says"))
@@ -331,6 +351,12 @@ class Check:
             text = f"its records end at {before} and have {octets} octets"
             self._found(Finding(where, f"{text}, its header says {header.last} and {header.octets}"))
         queue.reach = max(queue.reach, header.last)
+
+    def _stored_octets(self, msg_id: int) -> int:
+        """Octets of the body of a content that lies apart; 0 if it is missing."""
+        return (
+            stored_octets(self._txn, self._db["bodies"], self._blobs, msg_id) if "bodies" in self._db else 0
+        )
 
     def _check_lengths(self, where: str, header: Header, value: bytes) -> None:
         """Each record ends where the next one begins: what a reader of records need not look at."""
@@ -368,11 +394,15 @@ class Check:
                 records = read_header(block).records
             except (DamagedError, StructError):
                 continue  # told already
-            dead = bits_of(value)
+            dead = bits_of(value, records)
+            octets = 4 + (records + 7) // 8
+            counts = returns_of(value, records)
             if is_damaged(value):
                 self._found(Finding(where, "a bitmap is damaged: wrong checksum"))
-            elif len(value) != 4 + (records + 7) // 8 or dead.bit_length() > records:
+            elif len(value) != octets + len(counts) * RETURN_OCTETS or dead.bit_length() > records:
                 self._found(Finding(where, f"a bitmap of {len(value)} octets for {records} records"))
+            elif any(place >= records or dead >> place & 1 for place in counts):
+                self._found(Finding(where, "a delivery count of a record that is not there"))
             elif dead.bit_count() == records:
                 self._found(Finding(where, "all records are settled, and the block is still there"))
 

@@ -16,14 +16,32 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any, NamedTuple
 
 import lmdb
 
-from storage.blocks import RECORD, REFERENCE, Header, bits_of, join_block, offsets_of, pack_key, read_header
+from storage.blocks import (
+    NO_RETURNS,
+    RECORD,
+    REFERENCE,
+    Header,
+    bits_of,
+    bodies_of,
+    join_block,
+    offsets_of,
+    pack_bits,
+    pack_key,
+    read_header,
+    returns_of,
+)
+from storage.bodies import sync_directory
+from storage.body_sizes import stored_octets
 from storage.check import TABLES
-from storage.environment import FORMAT, sync_directory
-from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
+from storage.data_file import refuse_cut_off
+from storage.errors import DamagedError, DiskFullError, StorageError
+from storage.formats import FORMAT_ROW, check_format
+from storage.permissions import FILE
 from storage.table import MAP_SIZE, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
@@ -71,7 +89,8 @@ def measure(data_dir: Path) -> Garbage:
                 with contextlib.suppress(DamagedError):
                     header = read_header(block)
                     dead += sum(
-                        stop - start for start, stop in _extents(block, header, bits_of(value), dead=True)
+                        stop - start
+                        for start, stop in _extents(block, header, bits_of(value, header.records), dead=True)
                     )
         return Garbage(_size(data_dir), unused_octets(env, txn, tables.values()), dead)
 
@@ -97,7 +116,8 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
             stat = os.statvfs(store)
             if stat.f_bavail * stat.f_frsize < needed + needed // 20:
                 raise DiskFullError(f"there is no room for {needed} octets beside the old file in {store}")
-            records = _Copy(txn, tables, new).run()
+            records = _Copy(txn, tables, new, data_dir / "blobs").run()
+        _take_over(store / "data.mdb", new)
         replacing()
         new.replace(store / "data.mdb")
         sync_directory(store)
@@ -115,6 +135,7 @@ def _opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     path = data_dir / "store"
     if not (path / "data.mdb").is_file():
         raise StorageError(f"there are no data in {data_dir}")
+    refuse_cut_off(path / "data.mdb")
     try:
         with lmdb.open(
             str(path), readonly=True, lock=False, create=False, max_dbs=16, map_size=MAP_SIZE, readahead=True
@@ -124,25 +145,23 @@ def _opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
                 with contextlib.suppress(lmdb.NotFoundError):
                     tables[name] = env.open_db(name.encode(), create=False)
             with env.begin() as txn:
-                written = txn.get(b"format", db=tables["meta"]) if "meta" in tables else None
-                if written != FORMAT:
-                    shown = "no format" if written is None else f"format {written.decode('ascii', 'replace')}"
-                    text = f"the data in {data_dir} have {shown}, this version knows {FORMAT.decode()}"
-                    raise UnknownFormatError(text)
+                check_format(data_dir, txn.get(b"format", db=tables["meta"]) if "meta" in tables else None)
                 yield env, txn, tables
     except lmdb.Error as error:
         raise StorageError(f"cannot read the data in {data_dir}: {error}") from error
 
 
 class _Copy:
-    """Copies all tables into a new file."""
+    """Copies all tables into a new file, in the format of this version."""
 
-    def __init__(self, txn: Any, tables: dict[str, Any], path: Path) -> None:
+    def __init__(self, txn: Any, tables: dict[str, Any], path: Path, blobs: Path) -> None:
         self._txn = txn
         self._tables = tables
         self._path = path
+        self._blobs = blobs
         self._left_out = 0
-        self._kept_marks: set[bytes] = set()
+        self._marks: dict[bytes, bytes] = {}
+        """Bitmaps of blocks that could not be rewritten, and those that have delivery counts."""
 
     def run(self) -> int:
         """Copy, flush and close; returns how many dead records were left out."""
@@ -154,12 +173,15 @@ class _Copy:
             map_size=MAP_SIZE,
             max_dbs=16,
             meminit=False,
+            mode=FILE,
         ) as env:
             for name, table in self._tables.items():
                 if name == "blocks":
                     rows: Iterator[tuple[bytes, bytes]] = self._blocks(table)
                 elif name == "acks":
-                    rows = ((key, value) for key, value in self._txn.cursor(table) if key in self._kept_marks)
+                    rows = iter(sorted(self._marks.items()))
+                elif name == "meta":
+                    rows = iter(sorted({**dict(self._txn.cursor(table)), b"format": FORMAT_ROW}.items()))
                 else:
                     rows = iter(self._txn.cursor(table))
                 _fill(env, env.open_db(name.encode()), rows)
@@ -176,18 +198,27 @@ class _Copy:
         acks = self._tables.get("acks")
         for key, value in self._txn.cursor(table):
             bitmap = None if acks is None else self._txn.get(key, db=acks)
-            if bitmap is None:
-                yield key, value
-                continue
             try:
-                new = rewritten(value, bits_of(bitmap))
+                header = read_header(value)
+                if bitmap is None and header.has_bodies:
+                    yield key, value
+                    continue
+                new = rewritten(value, bitmap, self._body_octets)
             except DamagedError:
-                self._kept_marks.add(key)
+                if bitmap is not None:
+                    self._marks[key] = bitmap
                 yield key, value
                 continue
-            self._left_out += bits_of(bitmap).bit_count()
+            self._left_out += bits_of(bitmap, header.records).bit_count()
             if new is not None:
-                yield new
+                new_key, block, marks = new
+                if marks is not None:
+                    self._marks[new_key] = marks
+                yield new_key, block
+
+    def _body_octets(self, msg_id: int) -> int:
+        """Octets of the body of a content that lies apart; 0 if it is missing."""
+        return stored_octets(self._txn, self._tables["bodies"], self._blobs, msg_id)
 
 
 def _fill(env: Any, table: Any, rows: Iterator[tuple[bytes, bytes]]) -> None:
@@ -213,15 +244,23 @@ def _put(env: Any, table: Any, rows: list[tuple[bytes, bytes]]) -> None:
             cursor.putmulti(rows, append=True)
 
 
-def rewritten(value: bytes, dead: int) -> tuple[bytes, bytes] | None:
-    """A block without the records whose bit is set, and its key; None if nothing is left of it.
+def rewritten(
+    value: bytes, bitmap: bytes | None, body_of: Callable[[int], int]
+) -> tuple[bytes, bytes, bytes | None] | None:
+    """A block without the records that its bitmap says are dead: key, block, bitmap; None if nothing is left of it.
+
+    The new bitmap has the delivery counts of the old one; None if there are none. `body_of` tells the octets of bodies
+    that lie apart by msg_id; it is asked of blocks of format 1 only.
 
     Raises DamagedError if it cannot be taken apart.
     """
     header = read_header(value)
+    dead, returns = bits_of(bitmap, header.records), returns_of(bitmap, header.records)
     extents = _extents(value, header, dead, dead=False)
     if not extents:
         return None
+    places = [place for place in range(header.records) if not dead >> place & 1]
+    bodies = bodies_of(value, header, body_of)
     records = [value[start:stop] for start, stop in extents]
     seq_ids = []
     octets = 0
@@ -247,18 +286,29 @@ def rewritten(value: bytes, dead: int) -> tuple[bytes, bytes] | None:
         seq_ids[0],
         seq_ids[-1],
         lengths,
+        [bodies[place] for place in places],
         records,
         octets=octets,
         references=has_references,
         expiries=has_expiries,
     )
-    return pack_key(header.qid, seq_ids[0]), block
+    left = {new: returns[old] for new, old in enumerate(places) if old in returns} or NO_RETURNS
+    marks = pack_bits(len(places), 0, left) if left else None
+    return pack_key(header.qid, seq_ids[0]), block, marks
 
 
 def _extents(value: bytes, header: Header, bits: int, *, dead: bool) -> list[tuple[int, int]]:
     """From where to where the dead records of a block reach, or the others."""
     edges = pairwise((*offsets_of(value, header), len(value)))
     return [extent for at, extent in enumerate(edges) if bool(bits >> at & 1) == dead]
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """Give the new file the old one's owner and mode: whoever compacts may be root, and whoever uses the data not."""
+    was = old.stat()
+    new.chmod(S_IMODE(was.st_mode))
+    if (was.st_uid, was.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(new, was.st_uid, was.st_gid)
 
 
 def _size(data_dir: Path) -> int:

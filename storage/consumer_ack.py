@@ -16,7 +16,7 @@ Messages without a promise pass through. The modes are those of a 2018 paper on 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -184,6 +184,15 @@ class ConsumerAckQueue:
                 batch = batch._replace(seq_ids=keys)
         return batch
 
+    def take(self, count: int) -> Batch:
+        """Take messages that the broker discards from the head; light or not, they are kept until they are acked."""
+        batch = self.inner.fetch(count, ack_required=True)
+        for table in (self._ready, self._ready_light):
+            if table:
+                promised = [(seq_id, table.pop(seq_id)) for seq_id in batch.seq_ids if seq_id in table]
+                self._unacked.update(promised)
+        return batch
+
     def _pop_ready(self, seq_ids: Iterable[int]) -> list[Awaited]:
         """Take the promises of messages that were ready."""
         ready, light = self._ready, self._ready_light
@@ -330,6 +339,11 @@ class ConsumerAckQueue:
         return self.inner.damaged
 
     @property
+    def lost_octets(self) -> int:
+        """Octets of the bodies of messages that were ready and could not be read any more."""
+        return self.inner.lost_octets
+
+    @property
     def loading(self) -> bool:
         """Whether messages are being read from disk."""
         return self.inner.loading
@@ -353,8 +367,20 @@ class ConsumerAckQueue:
         return self.inner.head_run(now, limit)
 
     def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages, about."""
+        """Octets of the bodies of all ready messages."""
         return self.inner.ready_octets()
+
+    def count_returns(self, *, counted: bool) -> None:
+        """Have it known how often messages had come back that are read from disk, or no longer."""
+        self.inner.count_returns(counted=counted)
+
+    def note_returns(self, counts: Mapping[int, int]) -> None:
+        """Unacked messages are about to come back, so often by now; the keys are all seq_ids (see `split`)."""
+        self.inner.note_returns(counts)
+
+    def take_returns(self, seq_ids: Collection[Key]) -> dict[int, int]:
+        """How often messages that have just been fetched had come back before the start: those that had."""
+        return self.inner.take_returns(self.split(seq_ids)[0])
 
     def set_lazy(self, *, lazy: bool) -> None:
         """Keep as little as possible in memory, or no longer."""

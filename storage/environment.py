@@ -26,22 +26,27 @@ from storage import delayed, delayed_rows
 from storage.batch import Batch, Changes
 from storage.blocks import (
     LAST_SEQ_ID,
-    bits_of,
-    read_header,
-    read_records,
 )
-from storage.errors import DamagedError, DiskFullError, Done, StorageError, UnknownFormatError
+from storage.bodies import Bodies, sync_directory
+from storage.body_sizes import stored_octets
+from storage.damage import Damages
+from storage.data_file import refuse_lost
+from storage.errors import DiskFullError, Done, StorageError
+from storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, number_of
 from storage.loading import Loaded, Range, RawBlock
+from storage.permissions import DIRECTORY, tighten
 from storage.resident import Mapping, file_octets
-from storage.table import Table, pack_blob
+from storage.table import Table
 
 log = logging.getLogger("leveret.storage")
 
-FORMAT = b"1"
 MAPPED = 64 * 1024 * 1024
 """Octets of mapped files from which they are given back after rows were written all over the file."""
 ROOM = 16 * 1024 * 1024
 """Octets of disk that a commit leaves free: a failed one with less around it failed for want of room."""
+
+START_WORK = 20_000
+"""How much of sweeps one commit carries out while nobody waits for others, as `storage.table.SWEEP_WORK`."""
 
 _first = itemgetter(0)
 _U64 = Struct(">Q")
@@ -65,19 +70,26 @@ class Environment:
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
         self.data_dir = data_dir
         self.blobs = data_dir / "blobs"
+        self.damages = Damages()
+        tighten(data_dir)
+        refuse_lost(data_dir)
         try:
             shutil.rmtree(data_dir / "paged", ignore_errors=True)
-            self.store = Table(data_dir / "store", _TABLES, sync=sync)
-            self.paged = Table(data_dir / "paged", _PAGED_TABLES, sync=False)
-            self.blobs.mkdir(exist_ok=True)
+            self.store = Table(data_dir / "store", _TABLES, self.damages, sync=sync)
+            self.paged = Table(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the data in {data_dir}: {error}") from None
+        self.bodies = Bodies(self.store, self.blobs)
+        self._paged_bodies = Bodies(self.paged, self.blobs)
+        self._is_marked = False
+        """The mark of a clean stop is in the file."""
         self._gone_lines: list[int] = []
         """Lines of delayed messages that are deleted and still have rows."""
         self._mapping = Mapping(data_dir / "store" / "data.mdb")
         try:
             self.was_clean, self.boot = self._begin()
-        except lmdb.Error as error:
+            self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there are data: see `_refuse_lost`
+        except (lmdb.Error, OSError) as error:
             self.close()
             raise StorageError(f"cannot count this start in {data_dir}: {error}") from None
         except BaseException:
@@ -89,18 +101,17 @@ class Environment:
         meta = self.store.db["meta"]
         with self.store.env.begin(write=True) as txn:
             written = txn.get(b"format", db=meta)
-            if written is None:
-                txn.put(b"format", FORMAT, db=meta)
-            elif written != FORMAT:
-                shown = written.decode("ascii", "replace")
-                text = (
-                    f"the data in {self.data_dir} have format {shown}, this version knows {FORMAT.decode()}"
-                )
-                raise UnknownFormatError(text)
+            if written is not None:
+                check_format(self.data_dir, written)
+            if written != FORMAT_ROW:
+                txn.put(b"format", FORMAT_ROW, db=meta)
             octets = txn.get(b"boot", db=meta)
             boot = 1 if octets is None else _U64.unpack(octets)[0] + 1
             txn.put(b"boot", _U64.pack(boot), db=meta)
-            clean = txn.delete(b"clean", db=meta)
+            clean = self._is_marked = txn.get(b"clean", db=meta) is not None
+        if written is not None and written != FORMAT_ROW:
+            text = "storage: the data have format %d, from now on %d: versions before %s refuse them"
+            log.warning(text, number_of(written), FORMAT, NEEDED)
         with contextlib.suppress(PermissionError):  # somebody else made it, long ago
             sync_directory(self.data_dir.resolve().parent)
         sync_directory(self.data_dir)
@@ -109,6 +120,28 @@ class Environment:
             qid, first = _SWEEP_KEY.unpack(key)
             self.store.unfinished.append(Range(qid, first, _U64.unpack(value)[0]))
         return clean or octets is None, boot
+
+    def begin_use(self) -> None:
+        """Take away the mark of the clean stop, because messages are about to be delivered.
+
+        A start that fails before that leaves it. The first commit that changes messages takes it away, too: what was
+        saved of queues is right until then. Raises
+        DiskFullError if there is no room for it, lmdb.Error for anything else.
+        """
+        if self._is_marked:
+            try:
+                with self.store.writing() as txn:
+                    self._unmark(txn)
+            except lmdb.Error as error:
+                if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
+                    raise
+                raise DiskFullError(str(error)) from error
+            self._is_marked = False
+
+    def _unmark(self, txn: Any) -> None:
+        """Have the store say that it was not stopped; of use only if the transaction is committed."""
+        if self._is_marked:
+            txn.delete(b"clean", db=self.store.db["meta"])
 
     def close(self) -> None:
         """Close both environments; nothing may be called afterwards."""
@@ -145,11 +178,14 @@ class Environment:
                 if gone:
                     gone = delayed_rows.sweep(txn.cursor(store.db[delayed.TABLE]), gone)
                 store.go_on_sweeping(txn)
-                store.apply(txn, batch.durable)
+                if batch.durable:
+                    self._unmark(txn)
+                    store.apply(txn, batch.durable)
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
                 raise
             return self._commit_deletions(store, batch.durable), str(error)
+        self._is_marked = self._is_marked and not batch.durable
         self._gone_lines = gone
         if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:
             self._mapping.give_back()
@@ -204,10 +240,13 @@ class Environment:
     def _try_deletions(self, table: Table, changes: Changes) -> bool:
         try:
             with table.writing() as txn:
+                if table is self.store:
+                    self._unmark(txn)
                 table.apply_deletions(txn, changes)
                 txn.put(b"room", b"", db=table.db["meta"])
         except lmdb.Error:
             return False
+        self._is_marked = self._is_marked and table is not self.store
         return True
 
     def _delete_some(self, table: Table, changes: Changes, count: int) -> bool:
@@ -266,17 +305,18 @@ class Environment:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
                 raise
             raise DiskFullError(str(error)) from error
+        self._is_marked = True
 
     def finish_sweeps(self) -> None:
         """Carry out what is left of sweeps, however long it takes."""
         while self.store.unfinished:
-            with self.store.writing() as txn:
+            with self.store.writing(START_WORK) as txn:
                 self.store.go_on_sweeping(txn)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, ranges: Sequence[Range], limit: int) -> Loaded:
-        """Read the blocks of some ranges of one queue from both environments, and the bodies they refer to.
+        """Read the blocks of some ranges of one queue, ascending, from both environments, and the bodies they refer to.
 
         `limit` octets are enough: with one range only, reading may end before it does.
         """
@@ -287,44 +327,19 @@ class Environment:
                 found, end = table.read(txn, ranges, limit if len(ranges) == 1 else 1 << 62, paged=is_paged)
             blocks += found
             stop = min(stop, end)
-        bodies: dict[int, bytes | None] = {}
+        bodies: dict[int, bytes | str] = {}
         for block in blocks:
-            if not block.paged:
-                self._read_bodies(block, ranges, stop, bodies)
+            apart = self._paged_bodies if block.paged else self.bodies
+            apart.read_all(block, ranges, stop, bodies)
         return Loaded(blocks, stop, bodies)
 
-    def _read_bodies(
-        self, block: RawBlock, ranges: Sequence[Range], stop: int, bodies: dict[int, bytes | None]
-    ) -> None:
-        with contextlib.suppress(DamagedError):
-            header = read_header(block.value)
-            if not header.has_references:
-                return
-            for record in read_records(block.value, header, bits_of(block.dead)):
-                if isinstance(record, int) or not record.msg_id or record.msg_id in bodies:
-                    continue
-                if any(each.first <= record.seq_id < min(each.stop, stop) for each in ranges):
-                    bodies[record.msg_id] = self.read_body(record.msg_id)
-
-    def read_body(self, msg_id: int) -> bytes | None:
-        """A content that lies apart from its records; None if it is missing or damaged."""
-        with self.store.env.begin() as txn:
-            octets = txn.get(_U64.pack(msg_id), db=self.store.db["bodies"])
-        if octets is None:
-            return None
-        if len(octets) == _COUNT.size:
-            try:
-                octets = self.blob_path(msg_id).read_bytes()
-            except OSError:
-                return None
-        content = bytes(octets[4:])
-        if octets[:4] != pack_blob(msg_id, content):
-            return None
-        return content
+    def body_octets(self, txn: Any, msg_id: int) -> int:
+        """Octets of the body of a content that lies apart, inside a read transaction; 0 if it is missing."""
+        return stored_octets(txn, self.store.db["bodies"], self.blobs, msg_id)
 
     def blob_path(self, msg_id: int) -> Path:
         """Where a very large body is."""
-        return self.blobs / f"{msg_id:016x}"
+        return self.bodies.path(msg_id)
 
     def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
         """The next delayed messages of a line, from `start` on, as many as a window takes."""
@@ -361,12 +376,3 @@ class Environment:
 def _kind_of_row(row: tuple[str, bytes, bytes | None]) -> tuple[str, bool]:
     """The table, and whether the row is deleted."""
     return row[0], row[2] is None
-
-
-def sync_directory(path: Path) -> None:
-    """Make names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,8 @@ run of every queue, which costs time in proportion to what is in memory.
 from itertools import islice, pairwise
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Entry
-from storage.sub_queues import SAMPLE, Item
+from storage.returned import Item
+from storage.sub_queues import SAMPLE
 from storage.variable_queue import VariableQueue
 
 
@@ -28,7 +29,8 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
     q1, q2, q3, q4 = queue.q1, queue.q2, queue.q3, queue.q4
     delta = queue.delta_count
     on_disk = bool(q3) or bool(delta)
-    returned = [item for _, item in queue.returned]
+    returned = list(queue.returned.items)
+    in_reach = bool(returned) or bool(q4) or bool(q3)
     unacked = [*queue._unacked.items(), *queue._unacked_out.items()]
     seq_ids = _ready_seq_ids(queue)
     entries = [item for item in (*q4, *q3, *q2, *q1, *returned) if type(item) is Entry]
@@ -39,11 +41,23 @@ def _facts(queue: VariableQueue) -> list[tuple[bool, str]]:
     if not queue._q4_counted:
         octets -= sum(_size(item) for item in q4)
     ready = len(returned) + len(q4) + len(q3) + delta + len(q2) + len(q1)
-    fetched = [*sorted(seq_id for seq_id, _ in queue.returned), *(seq_id for seq_id, _ in unacked)]
+    fetched = [*(seq_id for seq_id, _ in queue.returned), *(seq_id for seq_id, _ in unacked)]
     return [
         (not q1 or on_disk, "I1: q1 has messages, q3 and delta have none"),
         (not q2 or bool(delta), "I2: q2 has messages, delta has none"),
-        (queue.ready_count == ready, f"I4: {queue.ready_count} messages are ready, the parts have {ready}"),
+        (
+            bool(q3) or not delta or bool(returned) or queue.loading or not queue._asked,
+            "I3: delta has messages that somebody wants, q3 has none, and nothing is being read",
+        ),
+        (
+            in_reach or not queue.ready_count or queue.loading or not queue._asked,
+            "I4: messages are ready that somebody wants, q3 and q4 have none, and nothing is being read",
+        ),
+        (
+            queue.loading or not queue._starved,
+            "I4: somebody waits for the head, and nothing is being read",
+        ),
+        (queue.ready_count == ready, f"I10: {queue.ready_count} messages are ready, the parts have {ready}"),
         (queue.delta_start + delta <= queue.delta_stop, "I5: delta has more messages than its range"),
         (all(e.message or e.state == STORED for e in entries), "I7: a body is neither in memory nor on disk"),
         (all(e.state != GONE for e in entries), "a ready message is gone"),

@@ -6,24 +6,38 @@ are on disk as a whole or not at all. While a batch is being committed the next 
 commit there is. A message that is settled before the cut is never written: its entry is GONE by then.
 
 Nothing is confirmed before `settled`, and what dies while its own batch is under way is written down in the next
-one, which is strictly later. Pure: the driver (`broker.commit_task`) says when to cut and runs the commit.
+one, which is strictly later. Pure: the driver (`broker.commit_task`) says when to cut, which is never while queues of a
+turn are put off, and runs the commit.
 
 Hot path: see docs/performance.md.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from math import inf
 from operator import attrgetter
 from struct import Struct
 
 from storage.batch import Batch, Changes, Journaled
-from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry, pack_bits, pack_key, plan_blocks
+from storage.blocks import (
+    GONE,
+    NEW,
+    REFERENCE,
+    STORED,
+    WRITING,
+    Block,
+    Entry,
+    pack_bits,
+    pack_key,
+    plan_blocks,
+)
 from storage.delayed import KEY_SIZE, TABLE as DELAYED
 from storage.errors import DiskFullError, Done
 from storage.loading import Range
 from storage.message import Persistent
+from storage.sharing import SharedBodies
 
 EMBED_BELOW = 4096
 ROW_OCTETS = 2048
@@ -52,6 +66,7 @@ class Journal:
         "_next_msg_id",
         "_paged_dirty",
         "_paged_sweeps",
+        "_paged_unrefs",
         "_paging",
         "_queues",
         "_rows",
@@ -66,14 +81,20 @@ class Journal:
         "octets",
         "octets_in_files",
         "octets_in_flight",
+        "octets_to_page",
         "octets_written",
         "paged_out",
+        "records",
+        "records_in_flight",
+        "shared",
         "urgent",
         "written",
     )
 
     def __init__(self, first_msg_id: int = 1, embed_below: int = EMBED_BELOW) -> None:
         self.embed_below = embed_below
+        self.shared = SharedBodies(self.next_msg_id)
+        """Bodies that are paged once for several queues."""
         self.files: dict[int, tuple[Persistent, list[tuple[Journaled, Entry]]]] = {}
         """Bodies that are to be written to files, by msg_id."""
         self._file_waiters: list[tuple[set[int], Callable[[bool], object]]] = []
@@ -85,7 +106,9 @@ class Journal:
         """Queues with entries to be paged by a cut that pages."""
         self._paged_dirty: list[Block] = []
         """Dirty blocks for such a cut."""
-        self._unrefs: list[tuple[bool, int]] = []
+        self._unrefs: list[int] = []
+        self._paged_unrefs: list[int] = []
+        """Bodies that one record less refers to, in each environment."""
         self._moved_refs: list[int] = []
         self._sweeps: list[Range] = []
         self._paged_sweeps: list[Range] = []
@@ -99,6 +122,11 @@ class Journal:
         self.octets = 0
         """Octets of memory that wait for a cut, about; some of them may be settled already."""
         self.octets_in_flight = 0
+        self.records = 0
+        """Copies of persistent messages that wait for a cut; some of them may be settled already."""
+        self.records_in_flight = 0
+        self.octets_to_page = 0
+        """How many of those that wait, or waited for an earlier cut, are of transient messages."""
         self.octets_in_files = 0
         """Octets of bodies whose files are not written yet."""
         self.urgent = False
@@ -171,7 +199,17 @@ class Journal:
             if moved:
                 self._moved_refs.append(entry.msg_id)
             else:
-                self._unrefs.append((block.paged, entry.msg_id))
+                (self._paged_unrefs if block.paged else self._unrefs).append(entry.msg_id)
+
+    def returned(self, entry: Entry, count: int) -> None:
+        """A message whose record is written came back; `count` is how often by now. The next commit writes it down."""
+        block = entry.block
+        if not block.returns:
+            block.returns = {}
+        block.returns[entry.index] = count
+        if not block.dirty:
+            block.dirty = True
+            self._dirty.append(block)
 
     def bury(self, entry: Entry) -> None:
         """The same of a record that was not needed any more before it was written, and is written by now.
@@ -211,7 +249,7 @@ class Journal:
     @property
     def has_unpaged(self) -> bool:
         """Whether something waits for a cut that pages."""
-        return bool(self._paging or self._paged_dirty or self._paged_sweeps)
+        return bool(self._paging or self._paged_dirty or self._paged_unrefs or self._paged_sweeps)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
@@ -259,15 +297,15 @@ class Journal:
                 for index in block.acked:
                     bits |= 1 << index
                 block.bits = bits
+                block.marked = True
                 # what moves may come again after a sweep that was carried out without it
                 marks = changes.merges if block.swept or changes is moves else changes.marks
-                marks.append((key, pack_bits(block.count, bits)))
+                marks.append((key, pack_bits(block.count, bits, block.returns)))
             noted.append((block, block.acked))
             block.acked = []
         if moves:
             durable.moves = moves
-        for is_paged, msg_id in self._unrefs:
-            (paged if is_paged else durable).unrefs.append(msg_id)
+        durable.unrefs += self._unrefs
         durable.sweeps, self._sweeps = self._sweeps, []
         octets = durable.octets + paged.octets + sum([len(value) for _, _, value in self._rows if value])
         batch = Batch(durable, paged, self._rows, entries, acked, moved, self._waiters, octets, page > 0)
@@ -277,6 +315,7 @@ class Journal:
         self._rows = []
         self._waiters = []
         self.octets_in_flight, self.octets = self.octets, 0
+        self.records_in_flight, self.records = self.records, 0
         self.urgent = False
         self.in_flight = batch
         return batch
@@ -284,6 +323,8 @@ class Journal:
     def _cut_paged(self, page: float, paged: Changes, entries: list[tuple[Journaled, list[Entry]]]) -> None:
         """Take what has ended of paged messages, and so many octets of what is to be paged: one message at least."""
         waiting, self._paging = self._paging, {}
+        self.octets_to_page = 0
+        paged.unrefs, self._paged_unrefs = self._paged_unrefs, []
         for queue in waiting:
             fresh = [entry for entry in queue.journal_paged if entry.state == NEW]
             count = len(fresh)
@@ -291,13 +332,14 @@ class Journal:
             if room <= 0:
                 count = 0
             elif room < inf:
-                count = bisect_right(list(accumulate([entry.size for entry in fresh])), room)
+                count = bisect_right(list(accumulate(_octets_to_page(fresh, paged))), room)
                 if not paged.octets:
                     count = max(1, count)
-            queue.journal_paged = fresh[count:]
+            queue.journal_paged = left = fresh[count:]
             self._cut_entries(queue, fresh[:count], paged, entries, is_paged=True)
-            if queue.journal_paged:
+            if left:
                 self._paging[queue] = None
+                self.octets_to_page += sum([entry.size for entry in left])
         self._dirty += self._paged_dirty
         self._paged_dirty = []
         paged.sweeps, self._paged_sweeps = self._paged_sweeps, []
@@ -314,9 +356,14 @@ class Journal:
         """Pack what is still to be written of one queue."""
         left = [entry for entry in fresh if entry.state == NEW]
         if len(left) < len(fresh) and not is_paged:
+            returns = queue.journal_returns
             for entry in fresh:
+                if entry.state != GONE:
+                    continue
+                if returns:
+                    returns.pop(entry.seq_id, None)
                 message = entry.message
-                if entry.state == GONE and message.in_file and not (message.in_table or message.open_copies):  # type: ignore[union-attr]
+                if message.in_file and not (message.in_table or message.open_copies):  # type: ignore[union-attr]
                     changes.unrefs.append(message.msg_id)  # type: ignore[union-attr] # the file goes
         if not left:
             return
@@ -327,6 +374,10 @@ class Journal:
                 message = entry.message
                 if entry.size * message.copies >= embed_below or message.in_file:  # type: ignore[union-attr]
                     self._write_apart(entry, message, changes)  # type: ignore[arg-type]
+        else:
+            for entry in left:
+                if entry.msg_id:
+                    self._write_shared(entry, changes)
         plans = plan_blocks(queue.qid, left, queue.segment, paged=is_paged)
         changes.blocks += plans
         changes.octets += sum([plan.octets for plan in plans])
@@ -343,6 +394,15 @@ class Journal:
         elif message.in_file and not message.in_table:
             self._put_body(message, b"", changes)
         entry.msg_id = message.msg_id
+
+    @staticmethod
+    def _write_shared(entry: Entry, changes: Changes) -> None:
+        """Have a paged body written that several queues have, unless it is there already."""
+        content = entry.message.content  # type: ignore[union-attr]
+        _, count = changes.shared.get(entry.msg_id, (b"", 0))
+        changes.shared[entry.msg_id] = content, count + 1
+        if not count:
+            changes.octets += len(content)
 
     def _put_body(self, message: Persistent, content: bytes, changes: Changes) -> None:
         key = _MSG_ID(message.msg_id)
@@ -362,7 +422,7 @@ class Journal:
         batch = self.in_flight
         assert batch is not None
         self.in_flight = None
-        self.octets_in_flight = 0
+        self.octets_in_flight = self.records_in_flight = 0
         safe = error is None or error.durable is Done.ALL
         self.commits += safe
         self.octets_written += batch.written(error)
@@ -396,11 +456,22 @@ class Journal:
                     entry.message.accepted()  # type: ignore[union-attr]
                 if entry.evict:
                     evicted.append(entry)
+        if queue.journal_returns and not entries[0].block.paged:
+            self._settle_returns(queue.journal_returns, entries)
         if evicted:
             queue.stored(evicted)
 
+    def _settle_returns(self, returns: dict[int, int], entries: list[Entry]) -> None:
+        """Have the delivery counts of messages written down that came back before their commit was done."""
+        for entry in entries:
+            count = returns.pop(entry.seq_id, 0)
+            if count and entry.state == STORED:
+                self.returned(entry, count)
+
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
         not_written: set[int] = set()
+        not_paged: Counter[int] = Counter()
+        """Records that were to refer to a body and do not, and that are dead."""
         for queue, entries in batch.entries:
             is_paged = entries[0].block.paged
             if (error.paged if is_paged else error.durable) is Done.ALL:
@@ -412,28 +483,35 @@ class Journal:
                 message = entry.message
                 if entry.state == WRITING:
                     entry.state = NEW
-                    entry.msg_id = 0
                     if is_paged:
                         queue.journal_paged.append(entry)
+                        self.octets_to_page += entry.size
                     else:
+                        entry.msg_id = 0
                         queue.journal_fresh.append(entry)
                         assert isinstance(message, Persistent)
                         if not message.in_file:
                             message.msg_id = 0
                         message.in_table = False
                         message.refused()
+                elif is_paged:
+                    # One that ended with its queue has noted no reference that would have to be taken off.
+                    if entry.index in block.acked:
+                        not_paged[entry.msg_id] += 1
                 elif entry.msg_id and isinstance(message, Persistent):
                     if message.open_copies:
                         not_written.add(entry.msg_id)
                     elif message.in_file:  # nobody needs the file any more
-                        self._unrefs.append((False, entry.msg_id))
+                        self._unrefs.append(entry.msg_id)
             queue.unstored(entries)
             if is_paged:  # behind the others: there may be room for less
                 self._paging.pop(queue, None)
                 self._paging[queue] = None
             else:
                 self.touch(queue)
+        self._paged_unrefs = _without(self._paged_unrefs, not_paged)
         if error.paged is Done.NOTHING:
+            self._paged_unrefs += batch.paged.unrefs
             for block, acked in batch.acked:
                 if block.paged:
                     self._note_dead_again(block, acked)
@@ -441,7 +519,7 @@ class Journal:
         if error.durable is Done.ALL:
             return
         if not_written:  # other copies will be written under that number, and nobody may take theirs away
-            self._unrefs = [each for each in self._unrefs if each[1] not in not_written]
+            self._unrefs = [msg_id for msg_id in self._unrefs if msg_id not in not_written]
             self._moved_refs = [msg_id for msg_id in self._moved_refs if msg_id not in not_written]
         self._rows[:0] = batch.rows
         if batch.durable.moves is not None:
@@ -454,7 +532,7 @@ class Journal:
         for block, acked in batch.acked:
             if not block.paged:
                 self._note_dead_again(block, acked)
-        self._unrefs += [(False, msg_id) for msg_id in batch.durable.unrefs]
+        self._unrefs += batch.durable.unrefs
         self._sweeps[:0] = batch.durable.sweeps
 
     def _note_dead_again(self, block: Block, acked: list[int]) -> None:
@@ -502,6 +580,8 @@ class Journal:
                 queue.journal_fresh.append(entry)
                 self.touch(queue)
                 self.urgent = True
+            else:
+                queue.journal_returns.pop(entry.seq_id, None)
         for waiter in list(self._file_waiters):
             missing, callback = waiter
             missing.discard(msg_id)
@@ -520,3 +600,29 @@ class Journal:
         for waiter in failed:
             self._file_waiters.remove(waiter)
             waiter[1](False)
+
+
+def _octets_to_page(entries: list[Entry], paged: Changes) -> Iterator[int]:
+    """What each of some entries adds to a commit: a body that several queues have counts once."""
+    bodies = set(paged.shared)
+    for entry in entries:
+        if not entry.msg_id:
+            yield entry.size
+        elif entry.msg_id in bodies:
+            yield REFERENCE.size
+        else:
+            bodies.add(entry.msg_id)
+            yield entry.size
+
+
+def _without(msg_ids: list[int], gone: Counter[int]) -> list[int]:
+    """Numbers without those that are gone, each as often as it is."""
+    if not gone:
+        return msg_ids
+    left = []
+    for msg_id in msg_ids:
+        if gone[msg_id]:
+            gone[msg_id] -= 1
+        else:
+            left.append(msg_id)
+    return left

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 
 from storage.blocks import GONE, NEW, WRITING, Entry
 from storage.message import Message
-from storage.sub_queues import Item, Pager
+from storage.pager import Pager
+from storage.returned import Item
 from storage.variable_queue import VariableQueue
 
 
@@ -81,19 +82,19 @@ class LateQueue(VariableQueue):
         """Entries have found no room (the journal calls this): doomed ones need none any more."""
         for entry in entries:
             if self._doomed.pop(entry.seq_id, None) is not None:
-                self._give_up(entry)
+                self._release_doomed(entry)
 
     def delete(self) -> None:
         """The queue goes, with its unacked messages and what is doomed."""
         for entry in self._doomed.values():
             if entry.state == WRITING:
                 self._journal.outlast()
-            self._give_up(entry)
+            self._release_doomed(entry)
         self._doomed.clear()
         super().delete()
 
     @staticmethod
-    def _give_up(entry: Entry) -> None:
+    def _release_doomed(entry: Entry) -> None:
         entry.state = GONE
         entry.evict = False
         entry.message.accepted()  # type: ignore[union-attr]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from storage.blocks import Entry
+from storage.message import body_octets
 
 DELTA, BODIES, RETURNED, UNACKED = "delta", "bodies", "returned", "unacked"
 """What is read: part of the delta, bodies of entries in q3, of requeued ones, or of unacked ones."""
@@ -33,8 +34,13 @@ class Loaded(NamedTuple):
     stop: int
     """With one range: everything from its start to before here was read. Less than the range if that was enough, more
     if the queue has nothing on disk for a while behind it."""
-    bodies: dict[int, bytes | None]
-    """Contents that lie apart from their records, by msg_id; None for one that is missing or damaged."""
+    bodies: dict[int, bytes | str]
+    """Contents that lie apart from their records, by msg_id; of one that is damaged the kind (`storage.damage`)."""
+
+    def body_octets(self, msg_id: int) -> int:
+        """Octets of the body of a content that lies apart; 0 if it was not read."""
+        content = self.bodies.get(msg_id)
+        return body_octets(content) if isinstance(content, bytes) else 0
 
 
 class Loading(Protocol):
@@ -57,3 +63,17 @@ class LoadRequest(NamedTuple):
     """Those whose bodies are wanted: all of them were on disk when this was asked for."""
     horizon: int = 0
     """Messages of the delta before this seq_id were on disk when this was asked for."""
+
+
+class Reads:
+    """What has been read for messages in one state, all queues together."""
+
+    __slots__ = ("blocks", "bodies", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        """Messages whose bodies were brought into memory."""
+        self.blocks = 0
+        """Blocks that were looked up for them."""
+        self.bodies = 0
+        """Bodies that lay apart from their records and were looked up as well."""

@@ -8,12 +8,12 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 
 from storage.backing_queue import Batch
-from storage.message import Message, dated, leading
+from storage.message import Message, body_octets, dated, leading
 
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
 _NOTHING: deque[Message] = deque()
@@ -34,7 +34,7 @@ class MemoryQueue:
 
     __slots__ = ("_head", "_ready", "_requeued", "_unacked", "expiring", "on_loaded", "ready_count")
 
-    damaged = 0
+    damaged = lost_octets = 0
     loading = False
 
     def __init__(self) -> None:
@@ -156,7 +156,19 @@ class MemoryQueue:
 
     def ready_octets(self) -> int:
         """Octets of the bodies of all ready messages."""
-        return sum([message.body_size for message in self.peek()])
+        messages = chain(self._ready, (message for _, message in self._requeued))
+        return sum([body_octets(message.content) for message in messages])
+
+    def count_returns(self, *, counted: bool) -> None:
+        """Nothing is read from disk."""
+
+    def note_returns(self, counts: Mapping[int, int]) -> None:
+        """Nothing survives."""
+
+    def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
+        """Nothing was there before the start."""
+        del seq_ids
+        return {}
 
     def set_lazy(self, *, lazy: bool) -> None:
         """There is no other place for messages."""

@@ -12,6 +12,15 @@ _BODY_SIZE_AT = 11  # frame header (7), class id (2), weight (2)
 _LENGTH = Struct(">I").unpack_from
 _pack_length = Struct(">I").pack
 _FRAME_OVERHEAD = 8  # type, channel, size, end octet
+unpack_body = Struct(">11xQ").unpack_from
+"""Octets of the body of a content of `HEAD_OCTETS` or more, in a tuple (see `body_octets`)."""
+HEAD_OCTETS = 19
+"""Octets of a content from which the size of its body can be told."""
+
+
+def body_octets(content: bytes) -> int:
+    """Octets of the body of a content (or its beginning) by its header; 0 for what is too short to have one."""
+    return int(unpack_body(content)[0]) if len(content) >= HEAD_OCTETS else 0
 
 
 class Message:

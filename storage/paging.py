@@ -6,6 +6,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import groupby
 from math import inf
 from operator import attrgetter
@@ -13,10 +14,14 @@ from operator import attrgetter
 from storage.blocks import STORED, Entry
 from storage.loading import RETURNED, UNACKED
 from storage.message import Message
-from storage.sub_queues import NO_ENTRIES, OVERHEAD, Item, SubQueues
+from storage.returned import Item
+from storage.sharing import OVERHEAD
+from storage.sub_queues import NO_ENTRIES, SubQueues
 
 PAGE_AT_ONCE = 2048
 """Messages that one call moves out of memory at most, so that it stays short."""
+PAGE_OCTETS = 1024 * 1024
+"""Octets of transient messages that are paged before the journal is asked whether it has room for more."""
 
 _block_of = attrgetter("block")
 
@@ -80,84 +85,150 @@ class Paging(SubQueues):
 
     def _limit_ram_acks(self, quota: int) -> int:
         """Drop bodies of unacked messages, the youngest first; returns of how many."""
-        if quota <= 0 or not self.ram_ack_count:
-            return 0
+        limited = 0
         unacked, out = self._unacked, self._unacked_out
-        before = len(unacked)
-        limited = min(quota, before)
-        paged: list[Entry] = []
-        for _ in range(limited):
-            seq_id, item = unacked.popitem()
-            if type(item) is not Entry:
-                item = _paged_entry(seq_id, item)  # type: ignore[arg-type]
-                paged.append(item)
-            elif item.state == STORED:
-                item.message = None
-            else:
-                item.evict = True
-            out[seq_id] = item
-        if paged:
-            self._unacked_entries += len(paged)
-            self._note_paged(paged)
-        self.unacked_octets = self.unacked_octets * len(unacked) // before
+        while unacked and limited < quota:
+            if self._unacked_entries < len(unacked) + len(out) and not self._may_page():
+                break
+            average = self.unacked_octets // len(unacked)
+            limited += self._limit_run(min(quota - limited, self._run(average)))
         if limited:
             self._moved("limit_ram_acks", limited)
         return limited
 
-    def _note_paged(self, entries: list[Entry]) -> None:
-        """Have transient messages written to the environment of paged ones, and their bodies dropped then."""
+    def _limit_run(self, count: int) -> int:
+        """Drop bodies of so many unacked messages, at most as many as there are; returns of how many."""
+        unacked, out = self._unacked, self._unacked_out
+        before = len(unacked)
+        limited = min(count, before)
+        seq_ids: list[int] = []
+        messages: list[Message] = []
+        for _ in range(limited):
+            seq_id, item = unacked.popitem()
+            if type(item) is not Entry:
+                seq_ids.append(seq_id)
+                messages.append(item)  # type: ignore[arg-type]
+                continue
+            if item.state == STORED:
+                item.message = None
+            else:
+                item.evict = True
+            out[seq_id] = item
+        if messages:
+            del item
+            self._unacked_entries += len(messages)
+            out.update(zip(seq_ids, self._page(seq_ids, messages), strict=True))
+        self.unacked_octets = self.unacked_octets * len(unacked) // before
+        return limited
+
+    def _page(self, seq_ids: Sequence[int], messages: list[Message]) -> list[Entry]:
+        """Have transient messages written to the environment of paged ones, and their bodies dropped then.
+
+        A body that other queues have too is written once, apart from its records. The caller owes: the queue has the
+        messages nowhere any more.
+        """
+        journal = self._journal
+        shared, embed_below = journal.shared, journal.embed_below
+        entries: list[Entry] = []
+        octets = OVERHEAD * len(messages)
+        holders = shared.holders(messages)
+        for seq_id, message, others in zip(seq_ids, messages, holders, strict=True):
+            content = message.content
+            size = len(content)
+            entry = Entry(seq_id, message, size, durable=False, expires=message.expires)
+            entry.evict = True
+            entry.msg_id = shared.known(content) if shared else 0
+            if not entry.msg_id:
+                octets += size
+                if others and size * (1 + others) >= embed_below:
+                    entry.msg_id = shared.number(content)
+            entries.append(entry)
+        journal.octets += octets
+        journal.octets_to_page += octets
         self.journal_paged += entries
-        self._journal.octets += sum([entry.size for entry in entries]) + OVERHEAD * len(entries)
         if not self.journaled:
-            self._journal.touch(self)
+            journal.touch(self)
+        return entries
 
     def _push_alphas_to_betas(self, quota: int, target: float) -> int:
-        """Drop bodies of alphas: q1 from its head, then q4 from its tail; returns of how many."""
-        pushed = min(quota, len(self.q1))
-        if pushed:
+        """Drop bodies of alphas: q1 from its head, then q4 from its tail; returns of how many.
+
+        Transient ones have to be written before: no more of them at once than the journal has room for.
+        """
+        pushed = self._push_q1(quota)
+        keep = 1 if target else 0  # a head that can be delivered at once
+        more = min(quota - pushed, len(self.q4) - keep)
+        while more > 0 and self._may_push():
+            count = min(more, self._run(self.ram_octets // self.ram_msg_count))
+            last = self._q4_first + len(self.q4) - 1
+            pop = self.q4.pop
+            self._q3().extendleft(self._demote(range(last, last - count, -1), [pop() for _ in range(count)]))
+            self._ahead = 0
+            pushed += count
+            more -= count
+        return pushed
+
+    def _push_q1(self, quota: int) -> int:
+        pushed = 0
+        left = min(quota, len(self.q1))
+        while left and self._may_push():
+            count = min(left, self._run(self.ram_octets // self.ram_msg_count))
             first = self._q1_first
-            self._q1_first += pushed
+            self._q1_first += count
             popleft = self.q1.popleft
-            entries = self._demote(range(first, first + pushed), [popleft() for _ in range(pushed)])
+            entries = self._demote(range(first, first + count), [popleft() for _ in range(count)])
             if not self.delta_count:
                 self._q3().extend(entries)
             elif self.q2 is NO_ENTRIES:
                 self.q2 = deque(entries)
             else:
                 self.q2.extend(entries)
-        keep = 1 if target else 0  # a head that can be delivered at once
-        more = min(quota - pushed, len(self.q4) - keep)
-        if more > 0:
-            last = self._q4_first + len(self.q4) - 1
-            pop = self.q4.pop
-            self._q3().extendleft(self._demote(range(last, last - more, -1), [pop() for _ in range(more)]))
-            self._ahead = 0
-            pushed += more
+            pushed += count
+            left -= count
         return pushed
+
+    def _may_push(self) -> bool:
+        """Whether alphas may leave memory now: those that are on disk, or on their way there, always may."""
+        return self._run_entries == len(self.q4) + len(self.q1) or self._may_page()
+
+    def _may_page(self) -> bool:
+        """Whether transient messages may be paged now; else the queue goes on when the journal has room again."""
+        if self.pager.may_page:
+            return True
+        self.pager.waiting[self] = None
+        return False
+
+    @staticmethod
+    def _run(average: int) -> int:
+        """How many messages of a size are paged before the journal is asked again."""
+        return max(1, min(PAGE_AT_ONCE, PAGE_OCTETS // (average + OVERHEAD)))
 
     def _demote(self, seq_ids: range, items: list[Item]) -> list[Entry]:
         """Drop the bodies of alphas, now or when their commit is done."""
-        entries: list[Entry] = []
-        paged: list[Entry] = []
+        if not self._run_entries:
+            entries = self._page(seq_ids, items)  # type: ignore[arg-type]
+            self._evicting += sum([entry.size for entry in entries])
+            self._moved("alpha_to_beta", len(entries))
+            return entries
+        bare = [number for number, item in enumerate(items) if type(item) is not Entry]
+        messages = [items[number] for number in bare]
+        for number in bare:
+            items[number] = None  # type: ignore[call-overload]
+        paged = self._page([seq_ids[number] for number in bare], messages)  # type: ignore[arg-type]
+        for number, entry in zip(bare, paged, strict=True):
+            items[number] = entry
+        entries = items  # type: ignore[assignment]
         freed = evicting = 0
-        for seq_id, item in zip(seq_ids, items, strict=True):
-            if type(item) is not Entry:
-                entry = _paged_entry(seq_id, item)  # type: ignore[arg-type]
-                evicting += entry.size
-                paged.append(entry)
+        for entry in entries:
+            if entry.state == STORED:
+                entry.message = None
+                freed += entry.size
             else:
-                entry = item
-                if entry.state == STORED:
-                    entry.message = None
-                    freed += entry.size
-                elif not entry.evict:
-                    entry.evict = True
-                    evicting += entry.size
-            entries.append(entry)
+                evicting += entry.size
+                entry.evict = True
         self.ram_octets -= freed
         self._evicting += evicting
         if paged:
-            self._note_paged(paged)
             self._moved("alpha_to_beta", len(paged))
         gammas = len(entries) - len(paged)
         if gammas:
@@ -176,6 +247,7 @@ class Paging(SubQueues):
                 ready += entry.size
         self.ram_octets -= ready
         self._evicting -= ready
+        self.pager.go_on()
 
     def _push_betas_to_deltas(self, quota: int) -> None:
         """Forget entries that are on disk: q3 from its tail down to a segment's boundary, then q2 from its head."""
@@ -235,9 +307,11 @@ class Paging(SubQueues):
                 if entry.message is not None:  # read ahead
                     entry.message = None
                     self.ram_octets -= entry.size
-            self.delta_octets += sum([entry.size for entry in members])
+            octets = sum([entry.body for entry in members])
+            self.delta_octets += octets
             if block.paged:
                 self.delta_paged += len(members)
+                self.delta_octets_paged += octets
             block.away = away = block.away + len(members)
             if away == block.count:  # nothing of it is in memory any more, and nothing of it is dead
                 blocks.pop(block.slot, None)
@@ -245,10 +319,3 @@ class Paging(SubQueues):
             else:
                 blocks[block.slot] = block
                 block.home = blocks
-
-
-def _paged_entry(seq_id: int, message: Message) -> Entry:
-    """An entry for a transient message that is to be paged."""
-    entry = Entry(seq_id, message, len(message.content), durable=False, expires=message.expires)
-    entry.evict = True
-    return entry

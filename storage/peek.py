@@ -1,16 +1,28 @@
 """Reading the definitions that are stored, also beside the process of a broker that is using them."""
 
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
-from storage.environment import FORMAT
-from storage.errors import StorageError, UnknownFormatError
+from storage.data_file import refuse_cut_off
+from storage.errors import StorageError
+from storage.formats import check_format
 from storage.table import MAP_SIZE
+
+ROWS = 500
+"""Rows that one transaction reads."""
+TRIES = 6
+"""How often all rows are read in parts at most."""
 
 
 def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
     """All rows of definitions as of one moment: keys and values, see `storage.definitions`.
+
+    A broker at work cannot use pages again while a transaction reads, also if the reader is stopped meanwhile. So a
+    transaction reads `ROWS` rows only, and everything is read until it is the same twice in a row: then it was so at
+    the moment between. If definitions change all the time, the last try reads them in one transaction.
 
     Raises:
         UnknownFormatError: a later version wrote the data.
@@ -20,16 +32,36 @@ def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
     path = data_dir / "store"
     if not (path / "data.mdb").is_file():
         raise StorageError(f"there are no data in {data_dir}")
+    refuse_cut_off(path / "data.mdb")
     try:
         # with its lock, so that a broker at work does not use pages again that are being read
         with lmdb.open(str(path), readonly=True, create=False, max_dbs=16, map_size=MAP_SIZE) as env:
             tables = {name: env.open_db(name, create=False) for name in (b"meta", b"defs")}
             with env.begin() as txn:
-                written = txn.get(b"format", db=tables[b"meta"])
-                if written != FORMAT:
-                    shown = "no format" if written is None else f"format {written.decode('ascii', 'replace')}"
-                    text = f"the data in {data_dir} have {shown}, this version knows {FORMAT.decode()}"
-                    raise UnknownFormatError(text)
-                return list(txn.cursor(tables[b"defs"]))
+                check_format(data_dir, txn.get(b"format", db=tables[b"meta"]))
+            return _rows(env, tables[b"defs"])
     except lmdb.Error as error:
         raise StorageError(f"cannot read the data in {data_dir}: {error}") from None
+
+
+def _rows(env: Any, table: Any) -> list[tuple[bytes, bytes]]:
+    before = None
+    for _ in range(TRIES):
+        rows = _rows_in_parts(env, table)
+        if rows == before:
+            return rows
+        before = rows
+    with env.begin() as txn:
+        return list(txn.cursor(table))
+
+
+def _rows_in_parts(env: Any, table: Any) -> list[tuple[bytes, bytes]]:
+    rows: list[tuple[bytes, bytes]] = []
+    while True:
+        with env.begin() as txn:
+            cursor = txn.cursor(table)
+            found = cursor.set_range(rows[-1][0] + b"\0") if rows else cursor.first()
+            part = list(islice(cursor, ROWS)) if found else []
+        rows += part
+        if len(part) < ROWS:
+            return rows

@@ -14,7 +14,7 @@ that octet is free (docs/storage.md).
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from storage.backing_queue import BackingQueue, Batch
@@ -55,6 +55,7 @@ class PriorityQueue(Generic[Level]):
     """
 
     __slots__ = (
+        "_counts_returns",
         "_filled",
         "_lazy",
         "_make_level",
@@ -84,6 +85,7 @@ class PriorityQueue(Generic[Level]):
         self.ready_count = 0
         self.expiring = False
         self._lazy = False
+        self._counts_returns = False
         self._filled = 0
         """Bit n: level n has ready messages."""
 
@@ -97,6 +99,8 @@ class PriorityQueue(Generic[Level]):
             queue.on_loaded = self._loaded
             if self._lazy:
                 queue.set_lazy(lazy=True)
+            if self._counts_returns:
+                queue.count_returns(counted=True)
         return queue
 
     def stored_level(self, qid: int) -> Level:
@@ -150,6 +154,11 @@ class PriorityQueue(Generic[Level]):
     def damaged(self) -> int:
         """How often something of any level could not be read from disk any more."""
         return sum([queue.damaged for queue in self.levels.values()])
+
+    @property
+    def lost_octets(self) -> int:
+        """Octets of the bodies of messages of any level that were ready and could not be read any more."""
+        return sum([queue.lost_octets for queue in self.levels.values()])
 
     @property
     def loading(self) -> bool:
@@ -284,8 +293,27 @@ class PriorityQueue(Generic[Level]):
         return [(seq_id, found[seq_id]) for seq_id in asked if seq_id in found], missing
 
     def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages; about, as the levels know it."""
+        """Octets of the bodies of all ready messages."""
         return sum([queue.ready_octets() for queue in self.levels.values()])
+
+    def count_returns(self, *, counted: bool) -> None:
+        """Have it known how often messages had come back that are read from disk, or no longer."""
+        self._counts_returns = counted
+        for queue in self.levels.values():
+            queue.count_returns(counted=counted)
+
+    def note_returns(self, counts: Mapping[int, int]) -> None:
+        """Unacked messages are about to come back, so often by now: those that survive a restart will know it."""
+        for level, queue, own in self._by_level(counts):
+            queue.note_returns({seq_id: counts[seq_id << _LEVEL_BITS | level] for seq_id in own})
+
+    def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
+        """How often messages that have just been fetched had come back before the start: those that had."""
+        found: dict[int, int] = {}
+        for level, queue, own in self._by_level(seq_ids):
+            for seq_id, count in queue.take_returns(own).items():
+                found[seq_id << _LEVEL_BITS | level] = count
+        return found
 
     def set_lazy(self, *, lazy: bool) -> None:
         """Keep as little as possible in memory, or no longer."""

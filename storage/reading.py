@@ -6,25 +6,30 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import nsmallest
+from itertools import islice
 from operator import attrgetter
 
 from storage.blocks import (
+    NO_RETURNS,
     STORED,
     Block,
     Entry,
     Header,
     Record,
     bits_of,
+    bodies_of,
     plain_entries,
     read_header,
     read_records,
+    returns_of,
 )
+from storage.damage import BLOCK, MISSING, RECORD
 from storage.errors import DamagedError
-from storage.loading import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock
+from storage.loading import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from storage.message import Message
 from storage.paging import Paging
-from storage.sub_queues import NO_ENTRIES, Item
+from storage.returned import Item
+from storage.sub_queues import NO_ENTRIES
 
 _seq_id = attrgetter("seq_id")
 
@@ -34,12 +39,22 @@ class Reading(Paging):
 
     __slots__ = ()
 
+    def _want(self) -> None:
+        """Somebody wants the head, which is not in memory: have it read, and tell them when it is here."""
+        self._asked = self._starved = True
+        self._prefetch()
+
+    def _keep_ahead(self) -> None:
+        """If nothing is in memory for the next who asks, have it read before they do."""
+        if self.delta_count and self._asked and not (self.returned or self.q4 or self.q3):
+            self._prefetch()
+
     def _prefetch(self) -> None:
         """Have the next messages read, unless something is being read already."""
         if self._loading is not None or self.deleted:
             return
         if self.returned:
-            self._load_bodies(nsmallest(256, self.returned, key=_first), RETURNED)
+            self._load_bodies(islice(self.returned, self.segment // 2), RETURNED)
             return
         ahead = octets = 0
         enough, limit = self.segment // 2, self.pager.load_octets
@@ -98,18 +113,25 @@ class Reading(Paging):
             return  # overtaken by a purge
         self._loading = None
         if request.what == DELTA:
-            self._take_delta(request, found)
+            reads = self.pager.read_delta
+            self._take_delta(request, found, reads)
         else:
-            self._take_bodies(request, found)
+            reads = self.pager.read_entries
+            self._take_bodies(request, found, reads)
+        reads.blocks += len(found.blocks)
+        reads.bodies += len(found.bodies)
+        self._starved = False
+        self._keep_ahead()
         self.on_loaded()
 
-    def _take_delta(self, request: LoadRequest, found: Loaded) -> None:
+    def _take_delta(self, request: LoadRequest, found: Loaded, reads: Reads) -> None:
         """Append a part of the delta to q3."""
         first = self.delta_start
+        damaged = self.damaged
         stop = min(found.stop, request.horizon)
         entries: list[Entry] = []
-        for raw, header in self._headed(found):
-            dead = bits_of(raw.dead)
+        for raw, header in self._headed(request, found):
+            dead = bits_of(raw.dead, header.records)
             slot = header.first * 2 + raw.paged
             block = self.blocks.get(slot)
             is_new = block is None
@@ -117,12 +139,14 @@ class Reading(Paging):
                 block = Block(self.qid, header.first, header.records, paged=raw.paged)
                 block.live = block.away = header.records - dead.bit_count()
                 block.bits = dead
+                block.marked = raw.dead is not None
+                block.returns = returns_of(raw.dead, header.records) or NO_RETURNS
                 block.home = self.blocks
                 self.blocks[slot] = block
             is_wholly_away = is_new and first <= header.first and header.last < stop
             self._take_block(block, raw, header, range(first, stop), found, entries)
             if is_wholly_away and block.away:
-                self._give_up_damaged(block, raw.value, header, dead)
+                self._give_up_damaged(block, raw, header, dead)
         entries.sort(key=_seq_id)
         self._q3().extend(entries)
         self._ahead = 0
@@ -130,8 +154,11 @@ class Reading(Paging):
         self.delta_start = stop
         self.delta_count -= len(entries)
         self._moved("from_delta", len(entries))
+        reads.messages += len(entries)
         lost = self.delta_count - (self.delta_stop - stop)
         if lost > 0:  # damaged ones were counted; they are not there
+            if self.damaged == damaged and self.delta_count:
+                self._note_damage(first, MISSING, min(lost, self.delta_count))
             self.delta_count -= lost
             self.ready_count -= lost
         if self.delta_count <= 0 or stop >= self.delta_stop:
@@ -139,13 +166,18 @@ class Reading(Paging):
         if not entries and self.delta_count:
             self._prefetch()
 
-    def _headed(self, found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
+    def _note_damage(self, position: int, kind: str, count: int = 1) -> None:
+        """Count what cannot be read, and have it told."""
+        self.damaged += count
+        self.pager.damages.note((self.qid, position), kind, count)
+
+    def _headed(self, request: LoadRequest, found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
         """The blocks of a load with their headers; those whose header is damaged are counted and left out."""
         for raw in found.blocks:
             try:
                 header = read_header(raw.value)
             except DamagedError:
-                self.damaged += 1
+                self._note_damage(request.ranges[0].first, BLOCK)
             else:
                 yield raw, header
 
@@ -153,72 +185,107 @@ class Reading(Paging):
         self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, entries: list[Entry]
     ) -> None:
         """Make entries of those records of a block that belong to a part of the delta."""
-        dead = bits_of(raw.dead)
+        dead = bits_of(raw.dead, header.records)
         durable = self.durable and not raw.paged
-        plain = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
-        if plain is not None:
-            block.away -= len(plain)
-            self.delta_octets -= sum([entry.size for entry in plain])
-            self.delta_paged -= raw.paged * len(plain)
-            entries += plain
-            return
+        taken = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
+        if taken is None:
+            taken = self._take_records(block, raw, header, wanted, found, durable=durable)
+        self._leave_delta(block, len(taken), sum([entry.body for entry in taken]))
+        if block.returns and self.counts_returns:
+            if not self.stored_returns:
+                self.stored_returns = {}
+            returns = block.returns
+            self.stored_returns.update(
+                {entry.seq_id: returns[entry.index] for entry in taken if entry.index in returns}
+            )
+        entries += taken
+
+    def _leave_delta(self, block: Block, count: int, octets: int) -> None:
+        """Messages of one block, with so many octets of bodies, do not belong to the delta any more."""
+        block.away -= count
+        self.delta_octets -= octets
+        if block.paged:
+            self.delta_paged -= count
+            self.delta_octets_paged -= octets
+
+    def _take_records(
+        self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, *, durable: bool
+    ) -> list[Entry]:
+        """Make entries of those records of a block that belong to a part of the delta; give up what is damaged."""
+        dead = bits_of(raw.dead, header.records)
+        bodies = bodies_of(raw.value, header, found.body_octets)
+        entries: list[Entry] = []
         address = b""
         for record in read_records(raw.value, header, dead):
             if isinstance(record, int):
-                self.damaged += 1
+                self._note_damage(header.first, RECORD)
                 continue
             if record.seq_id not in wanted:
                 continue
             if record.address != address:
                 address = record.address
             message = _message(record, address, found)
-            block.away -= 1
-            self.delta_octets -= record.size
-            self.delta_paged -= raw.paged
             entry = Entry(record.seq_id, message, record.size, durable=durable, expires=record.expires)
             entry.state = STORED
             entry.block = block
             entry.index = record.place
             entry.msg_id = record.msg_id
+            entry.body = bodies[record.place]
             if message is None:  # damaged: it cannot be served
-                self.damaged += 1
-                self.delta_count -= 1
-                self.ready_count -= 1
-                self._journal.dead(entry)
+                self._note_damage(record.seq_id, _kind(record.msg_id, found))
+                self._give_up(entry)
             else:
                 entries.append(entry)
+        return entries
 
-    def _give_up_damaged(self, block: Block, value: bytes, header: Header, dead: int) -> None:
-        """Note as dead what cannot be read of a block that nothing in memory stands for."""
-        for record in read_records(value, header, dead):
+    def _give_up(self, entry: Entry) -> None:
+        """A message of the delta is damaged: note its record as dead, and count it no more."""
+        self._leave_delta(entry.block, 1, entry.body)
+        self.lost_octets += entry.body
+        self.delta_count -= 1
+        self.ready_count -= 1
+        self._journal.dead(entry)
+
+    def _give_up_damaged(self, block: Block, raw: RawBlock, header: Header, dead: int) -> None:
+        """Give up what cannot be read of a block that nothing in memory stands for."""
+        bodies = bodies_of(raw.value, header, lambda _: 0)
+        for record in read_records(raw.value, header, dead):
             if isinstance(record, int):
-                block.away -= 1
                 entry = Entry(0, None, 0, durable=False)
                 entry.block = block
                 entry.index = record
-                self._journal.dead(entry)
+                entry.body = bodies[record]
+                self._give_up(entry)
 
     def _delta_exhausted(self) -> None:
         """All of the delta has been read: q2 follows q3."""
         if self.delta_count:  # damaged ones were counted; they are not there
             self.ready_count -= self.delta_count
-        self.delta_start = self.delta_count = self.delta_stop = self.delta_paged = self.delta_octets = 0
+        self.lost_octets += self.delta_octets  # the count may be right already, where a whole block is lost
+        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         if self.q2:
             self._q3().extend(self.q2)
             self.q2 = NO_ENTRIES
         if not self.q3:
             self._q1_to_q4()
 
-    def _take_bodies(self, request: LoadRequest, found: Loaded) -> None:
+    def _take_bodies(self, request: LoadRequest, found: Loaded, reads: Reads) -> None:
         """Give entries in q3, or returned ones, their bodies."""
         waiting = {
             entry.seq_id: entry
             for entry in request.entries
             if entry.message is None and entry.state == STORED
         }
+        places: dict[int, int] = {}
+        """Bits of the records wanted, by their block's slot."""
+        for entry in waiting.values():
+            slot = entry.block.slot
+            places[slot] = places.get(slot, 0) | 1 << entry.index
         address = b""
-        for raw, header in self._headed(found):
-            for record in read_records(raw.value, header):
+        for raw, header in self._headed(request, found):
+            others = ~places.get(header.first * 2 + raw.paged, 0)
+            for record in read_records(raw.value, header, others):
                 wanted = None if isinstance(record, int) else waiting.get(record.seq_id)
                 if wanted is None or wanted.block.first != header.first or wanted.block.paged != raw.paged:
                     continue
@@ -228,6 +295,7 @@ class Reading(Paging):
                 if message is not None:
                     del waiting[wanted.seq_id]
                     wanted.message = message
+                    reads.messages += 1
                     if wanted.seq_id in self._unacked_out:
                         self.unacked_octets += wanted.size
                         self._unacked[wanted.seq_id] = self._unacked_out.pop(wanted.seq_id)
@@ -235,18 +303,19 @@ class Reading(Paging):
                         self.ram_octets += wanted.size
         for seq_id, entry in waiting.items():
             if seq_id < found.stop:
-                self._lose(entry, request.what)
+                self._lose(entry, request.what, _kind(entry.msg_id, found))
 
-    def _lose(self, entry: Entry, what: str) -> None:
+    def _lose(self, entry: Entry, what: str, kind: str) -> None:
         """A body cannot be read: its message is given up, and the damage counted."""
-        self.damaged += 1
+        self._note_damage(entry.seq_id, kind)
         self._journal.dead(entry)
         if self._unacked_out.pop(entry.seq_id, None) is not None:
             self._unacked_entries -= 1
             return
         self.ready_count -= 1
+        self.lost_octets += entry.body
         if what != BODIES:
-            self.returned = sorted(each for each in self.returned if each[1] is not entry)
+            self.returned.remove(entry.seq_id)
             return
         self.q3.remove(entry)
         self._ahead = 0
@@ -254,12 +323,14 @@ class Reading(Paging):
             self._q1_to_q4()
 
 
-def _first(pair: tuple[int, Item]) -> int:
-    return pair[0]
+def _kind(msg_id: int, found: Loaded) -> str:
+    """What is wrong with a message that was not found; its body's number, or 0."""
+    body = found.bodies.get(msg_id)
+    return body if isinstance(body, str) else RECORD
 
 
 def _message(record: Record, address: bytes, found: Loaded) -> Message | None:
     content = record.content if not record.msg_id else found.bodies.get(record.msg_id)
-    if content is None or len(content) < 7:
+    if not isinstance(content, bytes) or len(content) < 7:
         return None
     return Message(address, content, content[1] << 8 | content[2])

@@ -1,17 +1,31 @@
 """What is on disk at the start: which messages each queue has.
 
 After a clean stop the table of queues says it. After any other the headers of all blocks are looked through: nothing
-was lost then, but what had been delivered and what had not cannot be told, so everything counts as redelivered. What
-belongs to no queue or to no record is removed, what is damaged is reported and left where it is.
+was lost then, but what had been delivered and what had not cannot be told, so everything counts as redelivered. They
+are looked through as well if a bitmap is damaged: its settled messages come back, and what was saved does not count
+them. What belongs to no queue or to no record is removed, what is damaged is reported and left where it is.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable
+from contextlib import suppress
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from storage.blocks import LAST_SEQ_ID, Header, bits_of, is_damaged, pack_key, read_header, read_records
+from storage.blocks import (
+    LAST_SEQ_ID,
+    Header,
+    bits_of,
+    is_damaged,
+    live_octets,
+    pack_key,
+    read_header,
+    read_records,
+    unpack_key,
+)
+from storage.damage import BITMAP, BLOCK
 from storage.environment import Environment
 from storage.errors import DamagedError
 from storage.loading import Range
@@ -21,8 +35,11 @@ from storage.variable_queue import VariableQueue
 log = logging.getLogger("leveret.storage")
 
 _QID = Struct(">Q")
-_STATE = Struct(">QQQQQ?")
+_STATE = Struct(">QQQQQB")
+_EXPIRING, _BODIES = 1, 2
 _COUNT = Struct(">I")
+TOLD_EVERY = 10_000
+"""Blocks of format 1 that are counted between two lines of the log."""
 
 
 class Recovered(NamedTuple):
@@ -32,14 +49,22 @@ class Recovered(NamedTuple):
     first: int
     stop: int
     octets: int
+    """Of all bodies; -1 if that is not known."""
     redelivered_below: int
     expiring: bool = False
     """Some message expires."""
 
 
 def read_state(value: bytes) -> Recovered:
-    """What a clean stop has saved of a queue; raises struct.error for something else."""
-    return Recovered(*_STATE.unpack(value + b"\0" * (len(value) == _STATE.size - 1)))  # it once ended earlier
+    """What a clean stop has saved of a queue; raises struct.error for something else.
+
+    A row of format 1 has the octets of contents, which are of no use, and perhaps no flags.
+    """
+    row = value + b"\0" * (len(value) == _STATE.size - 1)
+    messages, first, stop, octets, redelivered_below, flags = _STATE.unpack(row)
+    if not flags & _BODIES:
+        octets = -1
+    return Recovered(messages, first, stop, octets, redelivered_below, bool(flags & _EXPIRING))
 
 
 def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recovered]:
@@ -50,12 +75,13 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     Call it before the writer's thread is started.
     """
     environment.finish_sweeps()
-    if environment.was_clean:
+    if environment.was_clean and not any(is_damaged(bits) for _, bits in environment.rows("acks")):
         found = {}
         for key, value in environment.rows("queues"):
             recovered = read_state(value)
             if recovered.messages:
                 found[_QID.unpack(key)[0]] = recovered
+        _count_octets(environment, found)
     else:
         found, references = _walk(environment)
         _repair_bodies(environment, references)
@@ -70,12 +96,60 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     }
 
 
+def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None:
+    """Count the octets of bodies of those queues of which an earlier version has not saved them."""
+    uncounted = {qid: 0 for qid, recovered in found.items() if recovered.octets < 0}
+    if not uncounted:
+        return
+    store = environment.store
+    progress = Progress(environment)
+    with store.env.begin() as txn:
+        cursor = txn.cursor(store.db["blocks"])
+        for qid in sorted(uncounted):
+            more = cursor.set_range(pack_key(qid, 0))
+            while more and cursor.key()[:8] == _QID.pack(qid):
+                key, value = cursor.item()
+                with suppress(DamagedError):  # told when it is read
+                    header = read_header(value)
+                    dead = bits_of(txn.get(key, db=store.db["acks"]), header.records)
+                    uncounted[qid] += live_octets(value, header, dead, partial(environment.body_octets, txn))
+                    progress.counted(header)
+                more = cursor.next()
+    progress.end()
+    for qid, octets in uncounted.items():
+        found[qid] = found[qid]._replace(octets=octets)
+
+
+class Progress:
+    """Tells how far the counting of octets has come in blocks of format 1, whose records have to be read for it."""
+
+    def __init__(self, environment: Environment) -> None:
+        with environment.store.env.begin() as txn:
+            self._blocks = int(txn.stat(environment.store.db["blocks"])["entries"])
+        self._done = 0
+
+    def counted(self, header: Header) -> None:
+        """The bodies of a block are counted."""
+        if header.has_bodies:
+            return
+        self._done += 1
+        if self._done % TOLD_EVERY == 0:
+            text = "storage: counted the octets of %d blocks of format 1, there are %d blocks in all"
+            log.info(text, self._done, self._blocks)
+
+    def end(self) -> None:
+        """All are."""
+        if self._done:
+            log.info("storage: counted the octets of %d blocks of format 1", self._done)
+
+
 def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]:
     """What the headers say, and how many records refer to each msg_id."""
     found: dict[int, Recovered] = {}
     references: Counter[int] = Counter()
     store = environment.store
     damaged = 0
+    progress = Progress(environment)
     with store.env.begin(buffers=True) as txn:
         # both tables are in the order of their keys: bitmaps are met while walking
         bitmaps = ((bytes(key), bytes(bits)) for key, bits in txn.cursor(store.db["acks"]))
@@ -88,31 +162,34 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
                 header = read_header(value)
                 if key != pack_key(header.qid, header.first):
                     raise DamagedError(f"a block of queue {header.qid} is not where it belongs")
-            except DamagedError as error:
+            except DamagedError:
                 damaged += 1
-                log.error("storage: %s; its messages are lost", error)  # noqa: TRY400 - no bug
+                environment.damages.note(unpack_key(key), BLOCK)
                 continue
-            dead = bits_of(bits) if ahead == key else 0
+            dead = bits_of(bits, header.records) if ahead == key else 0
             if ahead == key and is_damaged(bits):
-                log.error("storage: a bitmap of queue %d is damaged; what was settled comes back", header.qid)
-            _count(found, header, header.records - dead.bit_count())
+                environment.damages.note((header.qid, header.first), BITMAP)
+            octets = live_octets(value, header, dead, partial(environment.body_octets, txn))
+            _count(found, header, header.records - dead.bit_count(), octets)
+            progress.counted(header)
             if header.has_references:
                 for record in read_records(bytes(value), header, dead):
                     if not isinstance(record, int) and record.msg_id:
                         references[record.msg_id] += 1
+    progress.end()
     if damaged:
-        log.error("storage: %d blocks are damaged", damaged)
+        log.error("storage: %d blocks are damaged; their messages are lost", damaged)
     return found, references
 
 
-def _count(found: dict[int, Recovered], header: Header, live: int) -> None:
+def _count(found: dict[int, Recovered], header: Header, live: int, octets: int) -> None:
     stop = header.last + 1
     before = found.get(header.qid)
     if before is None:
-        found[header.qid] = Recovered(live, header.first, stop, header.octets, stop, header.has_expiries)
+        found[header.qid] = Recovered(live, header.first, stop, octets, stop, header.has_expiries)
     else:
         stop = max(stop, before.stop)
-        octets = before.octets + header.octets
+        octets += before.octets
         expiring = before.expiring or header.has_expiries
         found[header.qid] = Recovered(before.messages + live, before.first, stop, octets, stop, expiring)
 
@@ -168,5 +245,7 @@ def saved_rows(queues: Iterable[VariableQueue]) -> list[tuple[str, bytes, bytes 
         if queue.durable and not queue.deleted:
             state = queue.saved()
             if state[0]:
-                rows.append(("queues", _QID.pack(queue.qid), _STATE.pack(*state)))
+                *numbers, expiring = state
+                row = _STATE.pack(*numbers, _EXPIRING * expiring | _BODIES)
+                rows.append(("queues", _QID.pack(queue.qid), row))
     return rows

@@ -10,7 +10,8 @@ def status(queue: VariableQueue) -> dict[str, object]:
 
     `delta` is a list as RabbitMQ's management writes it: the word, first seq_id, messages, transient ones among them,
     the seq_id behind the last. Rates are messages per second. Our own keys are octets of content in memory (of ready
-    and of unacked messages) and in the delta, messages by state, and how often which number changed its state.
+    and of unacked messages), octets of bodies in the delta, messages by state, and how often which number changed its
+    state.
     """
     rates = queue.rates
     queue.count_octets()
@@ -46,7 +47,7 @@ def status(queue: VariableQueue) -> dict[str, object]:
 def _next_out(queue: VariableQueue) -> int:
     """The seq_id of the message at the head, or that of the next one to be published."""
     if queue.returned:
-        return queue.returned[0][0]
+        return queue.returned.first()[0]
     if queue.q4:
         return queue._q4_first
     if queue.q3:

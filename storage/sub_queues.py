@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from math import inf
 
-from storage.blocks import GONE, NEW, STORED, WRITING, Block, Entry
-from storage.journal import Journal
+from storage.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
+from storage.body_sizes import octets_of
 from storage.loading import LoadRequest
 from storage.message import Message
+from storage.pager import Pager
 from storage.rates import Rates
-
-Item = Message | Entry
-
-OVERHEAD = 256
-"""Octets of memory that an alpha costs beside its content, about."""
+from storage.returned import Item, Returned
 
 SAMPLE = 1024
 """Entries that are looked at where all would be too many."""
@@ -29,44 +26,8 @@ NOTHING: deque[Item] = deque()
 """Shared by all queues without alphas, never changed: an empty deque of one's own costs 600 octets."""
 NO_ENTRIES: deque[Entry] = deque()
 """The same for entries."""
-
-
-class Pager:
-    """What the queues of one broker share.
-
-    Args:
-        journal: takes what has to go to disk.
-        load: has blocks read; the queue's `loaded` is called with what was found, later.
-        segment: seq_ids that are loaded together at most (`queue_index_segment_entry_count`).
-        io_batch: betas that are turned into deltas together at least (`msg_store_io_batch_size`).
-        load_octets: what is enough for one load.
-        file_from: octets of content from which a persistent body is written to a file of its own.
-        ram_limit: octets of alphas that one queue may have, as long as nothing else says so.
-
-    """
-
-    __slots__ = ("active", "file_from", "io_batch", "journal", "load", "load_octets", "ram_limit", "segment")
-
-    def __init__(
-        self,
-        journal: Journal,
-        load: Callable[[LoadRequest], None],
-        *,
-        segment: int = 2048,
-        io_batch: int = 256,
-        load_octets: int = 1024 * 1024,
-        file_from: int = 4 * 1024 * 1024,
-        ram_limit: int = 32 * 1024 * 1024,
-    ) -> None:
-        self.journal = journal
-        self.load = load
-        self.segment = segment
-        self.io_batch = io_batch
-        self.load_octets = load_octets
-        self.file_from = file_from
-        self.ram_limit = ram_limit
-        self.active: set[SubQueues] = set()
-        """Queues that had a backlog since the memory monitor last looked."""
+NONE_RETURNED = Returned()
+"""The same for requeued messages."""
 
 
 def never() -> None:
@@ -86,6 +47,7 @@ class SubQueues:
 
     __slots__ = (
         "_ahead",
+        "_asked",
         "_evicting",
         "_journal",
         "_loading",
@@ -93,15 +55,18 @@ class SubQueues:
         "_q4_counted",
         "_q4_first",
         "_run_entries",
+        "_starved",
         "_unacked",
         "_unacked_entries",
         "_unacked_out",
         "acked",
         "blocks",
+        "counts_returns",
         "damaged",
         "deleted",
         "delta_count",
         "delta_octets",
+        "delta_octets_paged",
         "delta_paged",
         "delta_start",
         "delta_stop",
@@ -110,8 +75,10 @@ class SubQueues:
         "fetched",
         "journal_fresh",
         "journal_paged",
+        "journal_returns",
         "journaled",
         "lazy",
+        "lost_octets",
         "next_seq",
         "on_loaded",
         "pager",
@@ -127,6 +94,7 @@ class SubQueues:
         "redelivered_below",
         "returned",
         "segment",
+        "stored_returns",
         "target_ram_count",
         "transitions",
         "unacked_octets",
@@ -141,12 +109,12 @@ class SubQueues:
         self._journal = pager.journal
         self.on_loaded: Callable[[], object] = never
         # the sub-queues, from the head
-        self.returned: list[tuple[int, Item]] = []
+        self.returned = NONE_RETURNED
         self.q4: deque[Item] = NOTHING
         self.q3: deque[Entry] = NO_ENTRIES
         self.delta_start = self.delta_count = self.delta_stop = 0
-        self.delta_paged = self.delta_octets = 0
-        """How many messages of the delta are transient, and octets of all its content."""
+        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
+        """Octets of all bodies in the delta; how many of its messages are transient, and octets of their bodies."""
         self.q2: deque[Entry] = NO_ENTRIES
         self.q1: deque[Item] = NOTHING
         self._q4_first = self._q1_first = self.next_seq = next_seq
@@ -168,9 +136,19 @@ class SubQueues:
         """Blocks that the delta has a share in and that memory knows of."""
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
+        self.journal_returns: dict[int, int] = NO_RETURNS
+        """How often messages came back that are not on disk yet, by seq_id, if that is counted."""
+        self.counts_returns = False
+        """It is counted how often a message comes back."""
+        self.stored_returns: dict[int, int] = NO_RETURNS
+        """How often messages had come back that were read from disk and not fetched since, by seq_id."""
         self.journaled = False
         self.deleted = False
         self._loading: LoadRequest | None = None
+        self._asked = False
+        """Somebody has wanted what is on disk, since the start or since the queue was last emptied."""
+        self._starved = False
+        """Somebody wanted the head and got nothing, and will be told when a load is done."""
         self._ahead = 0
         """Entries at the head of q3 that are known to have their body."""
         # memory
@@ -187,6 +165,8 @@ class SubQueues:
         self.fetched = 0
         self.acked = 0
         self.damaged = 0
+        self.lost_octets = 0
+        """Octets of the bodies of messages that were ready and could not be read any more."""
         self.expiring = False
         """Some message that came, or was found on disk, expires."""
         self.rates = Rates()
@@ -218,7 +198,7 @@ class SubQueues:
         """How many ready messages are alpha, beta, gamma and delta."""
         alphas = len(self.q4) + len(self.q1)
         betas = gammas = 0
-        for _, item in self.returned:
+        for item in self.returned.items:
             if type(item) is not Entry or item.message is not None:
                 alphas += 1
             elif item.durable:
@@ -238,8 +218,8 @@ class SubQueues:
         more than that came back: then it goes by some of them.
         """
         returned = self.returned
-        some = returned if len(returned) <= SAMPLE else returned[:: len(returned) // SAMPLE]
-        without = [item.durable for _, item in some if type(item) is Entry and item.message is None]
+        some = returned.sample(SAMPLE)
+        without = [item.durable for item in some if type(item) is Entry and item.message is None]
         betas = without.count(False) * len(returned) // max(1, len(some))
         gammas = without.count(True) * len(returned) // max(1, len(some))
         alphas = len(self.q4) + len(self.q1) + len(returned) - betas - gammas
@@ -254,6 +234,18 @@ class SubQueues:
             betas += transient
             gammas += entries - transient
         return alphas, betas, gammas, self.delta_count
+
+    def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:
+        """Messages that have their body in memory, at most `most` of each part; and which of them have an entry."""
+        items = chain(
+            islice(self.returned.items, most),
+            islice(self.q4, most),
+            islice(self.q3, most),
+            islice(reversed(self.q1), most),
+            islice(self._unacked.values(), most),
+        )
+        chosen = [item for item in items if type(item) is not Entry or item.message is not None]
+        return self._bodies(chosen), [type(item) is Entry for item in chosen]
 
     def count_octets(self) -> None:
         """Make `ram_octets` exact: count what was not worth it."""
@@ -323,6 +315,10 @@ class SubQueues:
         """Let the queue have so many messages, and so many octets of them, in memory."""
         raise NotImplementedError
 
+    def reduce_memory_use(self, published: int = 0) -> None:
+        """Move messages out of memory."""
+        raise NotImplementedError
+
     # -- restarts ---------------------------------------------------------------------------------------------------
 
     def recover(
@@ -335,7 +331,10 @@ class SubQueues:
         octets: int = 0,
         expiring: bool = False,
     ) -> None:
-        """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`."""
+        """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`.
+
+        `octets` are those of all their bodies.
+        """
         self.expiring = expiring
         self.ready_count = self.delta_count = count
         self.delta_start, self.delta_stop = (first, stop) if count else (0, 0)
@@ -354,21 +353,20 @@ class SubQueues:
             first_unfetched = self.q3[0].seq_id
         elif self.delta_count:
             first_unfetched = self.delta_start
-        returned = [item for _, item in self.returned]
         unacked = chain(self._unacked.values(), self._unacked_out.values())
         kept = [
             item
-            for item in chain(returned, unacked, self.q4, self.q3, self.q2, self.q1)
+            for item in chain(self.returned.items, unacked, self.q4, self.q3, self.q2, self.q1)
             if type(item) is Entry and item.durable
         ]
         count = self.delta_count - self.delta_paged
-        octets = self.delta_octets if count else 0
+        octets = self.delta_octets - self.delta_octets_paged
         seq_ids = [entry.seq_id for entry in kept]
         if count:
             seq_ids += [self.delta_start, self.delta_stop - 1]
         if not seq_ids:
             return 0, 0, 0, 0, 0, False
-        octets += sum([entry.size for entry in kept])
+        octets = max(0, octets + octets_of(kept))  # what a damaged bitmap brings back was not counted
         redelivered_below = max(first_unfetched, self.redelivered_below)
         return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below, self.expiring
 

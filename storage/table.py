@@ -25,17 +25,21 @@ from storage.blocks import (
     pack_key,
     read_header,
     read_records,
+    returns_of,
     unpack_key,
 )
+from storage.damage import BLOCK, Damages
 from storage.errors import DamagedError
 from storage.loading import Range, RawBlock
+from storage.permissions import DIRECTORY, FILE
 
 log = logging.getLogger("leveret.storage")
 
 MAP_SIZE = 1 << 40
-SWEEP_BLOCKS = 250
-"""Blocks that one commit deletes at most for one sweep; what is left goes with later ones. The pages that a commit
-frees are one record of LMDB's free list, written anew each time a part of it is used: so not too many at once."""
+SWEEP_WORK = 1000
+"""Blocks, and bodies of their own, that one commit deletes for all sweeps, and at most one block's more; what is left
+goes with later ones. Whoever waits for the commit waits for this, too; and the pages that a commit frees are one record
+of LMDB's free list, written anew each time a part of it is used: so not too many at once."""
 
 _LOCK_OCTETS = 4096
 """Of the lock file: room for more readers than there are."""
@@ -48,8 +52,9 @@ _SWEEP_KEY = Struct(">QQ")
 class Table:
     """The tables of one environment and what is common to both."""
 
-    def __init__(self, path: Path, names: Sequence[str], *, sync: bool) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, names: Sequence[str], damages: Damages, *, sync: bool) -> None:
+        self._damages = damages
+        path.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)
         self.path = path
         _reserve_lock(path / "lock.mdb")
         self.env = lmdb.open(
@@ -60,6 +65,7 @@ class Table:
             meminit=False,
             readahead=False,
             sync=sync,
+            mode=FILE,
         )
         self.env.reader_check()
         self.db: dict[str, Any] = {name: self.env.open_db(name.encode()) for name in names}
@@ -69,14 +75,19 @@ class Table:
         """No block spans more seq_ids than that."""
         self.unfinished: list[Range] = []
         """Sweeps that are marked as done and not yet carried out to their end."""
+        self._work_left = SWEEP_WORK
         self.unlink: list[int] = []
         """Files whose last reference went with the commit under way."""
         self.commits = 0
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Any]:
-        """A write transaction. If it fails, what memory knows of the tables is what it knew before, too."""
+    def writing(self, work: int = 0) -> Iterator[Any]:
+        """A write transaction. If it fails, what memory knows of the tables is what it knew before, too.
+
+        `work` is how much of it sweeps may do; 0 for `SWEEP_WORK`.
+        """
         before = self.unfinished[:], self.unlink[:], self.span
+        self._work_left = work or SWEEP_WORK
         try:
             with self.env.begin(write=True) as txn:
                 yield txn
@@ -86,9 +97,12 @@ class Table:
             raise
 
     def go_on_sweeping(self, txn: Any) -> None:
-        """Carry on each sweep that is not at its end."""
+        """Carry on sweeps that are not at their end, the oldest first, as far as one transaction should."""
         unfinished, self.unfinished = self.unfinished, []
-        for sweep in unfinished:
+        for at, sweep in enumerate(unfinished):
+            if self._work_left <= 0:
+                self.unfinished += unfinished[at:]
+                break
             self._sweep(txn, sweep)
 
     def apply(self, txn: Any, changes: Changes) -> None:
@@ -98,6 +112,8 @@ class Table:
             txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
             for key, count in changes.refs:
                 txn.put(key, count, db=db["refs"])
+        for msg_id, (content, records) in changes.shared.items():
+            self._share(txn, msg_id, content, records)
         if changes.blocks:
             self._widen(txn, changes.blocks)
             txn.cursor(db["blocks"]).putmulti(
@@ -115,7 +131,7 @@ class Table:
         if changes.marks:
             txn.cursor(acks).putmulti(changes.marks)
         for key, bits in changes.merges:
-            self._merge(txn, key, bits_of(bits))
+            self._merge(txn, key, bits)
         for key in changes.deletes:
             txn.delete(key, db=blocks)
         for key in changes.unmarks:
@@ -125,19 +141,35 @@ class Table:
         for sweep in changes.sweeps:
             self._sweep(txn, sweep)
 
-    def _merge(self, txn: Any, key: bytes, dead: int) -> None:
-        """Set bits in a bitmap where others may be set; the block goes if that are all."""
+    def _merge(self, txn: Any, key: bytes, bitmap: bytes) -> None:
+        """Set bits in a bitmap where others may be set; the block goes if that are all. Its delivery counts count."""
         acks = self.db["acks"]
         value = txn.get(key, db=self.db["blocks"])
         if value is None:  # swept meanwhile
             return
-        count = read_header(value).records
-        dead |= bits_of(txn.get(key, db=acks))
+        try:
+            count = read_header(value).records
+        except DamagedError:
+            self._damages.note(unpack_key(key), BLOCK)  # its messages cannot be read, whatever their bits say
+            return
+        dead = bits_of(bitmap, count) | bits_of(txn.get(key, db=acks), count)
         if dead.bit_count() < count:
-            txn.put(key, pack_bits(count, dead), db=acks)
+            txn.put(key, pack_bits(count, dead, returns_of(bitmap, count)), db=acks)
         else:
             txn.delete(key, db=acks)
             txn.delete(key, db=self.db["blocks"])
+
+    def _share(self, txn: Any, msg_id: int, content: bytes, count: int) -> None:
+        """So many records more refer to a body, which is written if it is not there."""
+        key = _U64.pack(msg_id)
+        bodies, refs = self.db["bodies"], self.db["refs"]
+        if txn.cursor(bodies).set_key(key):
+            octets = txn.get(key, db=refs)
+            count += 1 if octets is None else _COUNT.unpack(octets)[0]
+        else:
+            txn.put(*_body_row(msg_id, content), db=bodies)
+        if count > 1:
+            txn.put(key, _COUNT.pack(count), db=refs)
 
     def _unref(self, txn: Any, msg_id: int) -> None:
         """One record less refers to a body."""
@@ -161,7 +193,6 @@ class Table:
 
     def _sweep(self, txn: Any, sweep: Range) -> None:
         """Delete a range as far as one transaction should; what is left is marked as gone."""
-        left = SWEEP_BLOCKS
         cursor = txn.cursor(self.db["blocks"])
         found = self._seek(cursor, sweep.qid, sweep.first)
         first = sweep.first
@@ -170,7 +201,7 @@ class Table:
             qid, at = unpack_key(cursor.key())
             if qid != sweep.qid or at >= sweep.stop:
                 break
-            if not left:
+            if self._work_left <= 0:
                 rest = Range(qid, first, sweep.stop)
                 txn.put(_SWEEP_KEY.pack(qid, first), _U64.pack(sweep.stop), db=self.db["sweeps"])
                 self.unfinished.append(rest)
@@ -179,7 +210,6 @@ class Table:
                 found = cursor.next()
                 continue
             if at >= sweep.first:
-                left -= 1
                 first = at
             found = self._sweep_block(txn, cursor, sweep)
 
@@ -206,32 +236,36 @@ class Table:
         """Delete the records of one block that are in the range; moves the cursor on."""
         key, value = cursor.key(), cursor.value()
         acks = self.db["acks"]
+        self._work_left -= 1
         try:
             header = read_header(value)
-        except DamagedError as error:
-            log.error("storage: %s; it is deleted with what is around it", error)  # noqa: TRY400 - no bug
+        except DamagedError:
+            self._damages.note(unpack_key(key), BLOCK)  # it is deleted with what is around it
             txn.delete(key, db=acks)
             cursor.delete()
             return bool(cursor.key())
-        before = dead = bits_of(txn.get(key, db=acks))
+        bitmap = txn.get(key, db=acks)
+        before = dead = bits_of(bitmap, header.records)
         if sweep.first <= header.first and header.last < sweep.stop:
             dead = (1 << header.records) - 1
             if header.has_references:
                 for record in read_records(value, header, before):
                     if not isinstance(record, int) and record.msg_id:
                         self._unref(txn, record.msg_id)
+                        self._work_left -= 1
         else:
             for record in read_records(value, header, before):
                 if not isinstance(record, int) and sweep.first <= record.seq_id < sweep.stop:
                     dead |= 1 << record.place
                     if record.msg_id:
                         self._unref(txn, record.msg_id)
+                        self._work_left -= 1
         if dead.bit_count() >= header.records:
             txn.delete(key, db=acks)
             cursor.delete()  # moves on
             return bool(cursor.key())
         if dead != before:
-            txn.put(key, pack_bits(header.records, dead), db=acks)
+            txn.put(key, pack_bits(header.records, dead, returns_of(bitmap, header.records)), db=acks)
         return bool(cursor.next())
 
     def read(
@@ -270,6 +304,21 @@ class Table:
                 stop = min(stop, end)
         return list(found.values()), stop
 
+    def reader_lag(self) -> int:
+        """How many commits the oldest transaction that reads is behind; 0 without one.
+
+        A process that died while it read is forgotten. Pages that were freed since that transaction cannot be used
+        again, so the file grows while it lasts.
+        """
+        self.env.reader_check()
+        return self.lag()
+
+    def lag(self) -> int:
+        """The same without looking whether the processes of readers live."""
+        readers = [line.split()[-1] for line in self.env.readers().splitlines()[1:]]
+        last = int(self.env.info()["last_txnid"])
+        return max((last - int(txnid) for txnid in readers if txnid.isdigit()), default=0)
+
     def free_octets(self) -> int:
         """Octets of the file that hold nothing any more and will be used again."""
         with self.env.begin() as txn:
@@ -278,7 +327,7 @@ class Table:
 
 def _reserve_lock(path: Path) -> None:
     """Have room for the lock file, which LMDB maps with a hole: on a full disk its first use would be a SIGBUS."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE)
     try:
         os.posix_fallocate(descriptor, 0, _LOCK_OCTETS)
     finally:

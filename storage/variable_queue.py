@@ -23,8 +23,8 @@ messages are ready: then a load is under way, and `on_loaded` is called when it 
 memory only when its commit is done, so what is not in memory can always be read.
 
 What was fetched is older than anything that never was. So a requeued message is in front of q4, q3 and delta alike:
-requeued ones wait in a heap, `returned`, which counts as the front of q4 (and may hold betas and gammas, whose body
-was dropped while they were unacked). Nothing is ever merged into q3 or the delta.
+requeued ones wait in `returned`, a sorted list, which counts as the front of q4 (and may hold betas and gammas, whose
+body was dropped while they were unacked). Nothing is ever merged into q3 or the delta.
 
 A transient alpha is the bare `Message`: its seq_id follows from its place, since q4 and q1 have no gaps. Whatever is
 on disk, or has to go there, has an `Entry`. `storage.invariants.check` says what must hold between calls.
@@ -33,25 +33,24 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
-from heapq import heappop, heappush, nsmallest
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain, islice
 from operator import itemgetter
 
 from storage.backing_queue import Batch
-from storage.blocks import GONE, LAST_SEQ_ID, NEW, WRITING, Entry
+from storage.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
+from storage.body_sizes import octets_of
 from storage.loading import UNACKED
 from storage.message import Dated, Message, dated, leading
+from storage.pager import LARGE
 from storage.reading import Reading
-from storage.sub_queues import NO_ENTRIES, NOTHING, OVERHEAD, Item, never
+from storage.returned import Item, Returned
+from storage.sharing import OVERHEAD
+from storage.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING, never
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their octets."""
-SORTED = 64
-"""Requeued messages that are worth being looked at in order; of more only the first is."""
-FRAMING = 64
-"""About what a content has beside its body: two frames, and a few properties."""
 _NONE_FETCHED = Batch((), [], redelivered=False)
 
 
@@ -154,6 +153,7 @@ class VariableQueue(Reading):
         items: list[Item] = []
         journal, fresh, file_from = self._journal, self.journal_fresh, self.pager.file_from
         octets = 0
+        known = len(fresh)
         for message in messages:
             if message.persistent:
                 size = len(message.content)
@@ -170,6 +170,7 @@ class VariableQueue(Reading):
                 items.append(Dated(message, expires) if expires else message)
             seq_id += 1
         journal.octets += octets
+        journal.records += len(fresh) - known
         if not self.journaled:
             journal.touch(self)
         return items
@@ -223,17 +224,13 @@ class VariableQueue(Reading):
         return Batch(seq_ids, messages, redelivered=False)
 
     def _fetch_returned(self, count: int, *, ack_required: bool) -> Batch:
-        returned = self.returned
-        taken: list[tuple[int, Item]] = []
-        while returned and len(taken) < count:
-            item = returned[0][1]
-            if type(item) is Entry and item.message is None:
-                break
-            taken.append(heappop(returned))
+        taken = self.returned.take(count, _has_body)
         if not taken:
-            self._prefetch()
+            self._want()
             return _NONE_FETCHED
-        return self._take(taken, ack_required=ack_required, redelivered=True)
+        batch = self._take(taken, ack_required=ack_required, redelivered=True)
+        self._keep_ahead()
+        return batch
 
     def _fetch_read(self, count: int, *, ack_required: bool) -> Batch:
         """Take from q3, as far as its bodies are in memory."""
@@ -261,7 +258,10 @@ class VariableQueue(Reading):
                 self.reduce_memory_use(len(taken))
         if not q3 and not self.delta_count:
             self._q1_to_q4()
+        elif not taken:
+            self._want()
         elif self._ahead < self.segment // 2 and (self._ahead < len(q3) or self.delta_count):
+            self._asked = True
             self._prefetch()
         return batch
 
@@ -314,19 +314,21 @@ class VariableQueue(Reading):
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
-        returned, take = self.returned, self._take_unacked
+        seq_ids = list(seq_ids)
         before = len(self._unacked)
-        for seq_id in seq_ids:
-            item = take(seq_id)
+        items = [self._take_unacked(seq_id) for seq_id in seq_ids]
+        for item in items:
             if type(item) is Entry:
                 self._unacked_entries -= 1
                 if item.message is not None:
                     self.ram_octets += item.size
             else:
                 self.ram_octets += len(item.content)  # type: ignore[union-attr]
-            heappush(returned, (seq_id, item))
         if before:
             self.unacked_octets = self.unacked_octets * len(self._unacked) // before
+        if self.returned is NONE_RETURNED:
+            self.returned = Returned()
+        self.returned.add(seq_ids, items)
         self.ready_count += len(seq_ids)
         self.pager.active.add(self)
 
@@ -338,7 +340,7 @@ class VariableQueue(Reading):
         dropped: list[Item] = []
         while self.ready_count and len(dropped) < count:
             if self.returned:
-                item = heappop(self.returned)[1]
+                ((_, item),) = self.returned.take(1, _is_any)
             elif self.q4:
                 item = self.q4.popleft()
                 self._q4_first += 1
@@ -351,9 +353,11 @@ class VariableQueue(Reading):
                 if not self.q3 and not self.delta_count:
                     self._q1_to_q4()
             else:
-                self._prefetch()
+                self._want()
                 break
             self.ready_count -= 1
+            if self.stored_returns and type(item) is Entry:
+                self.stored_returns.pop(item.seq_id, None)
             dropped.append(item)
             if type(item) is not Entry:
                 self.ram_octets -= len(item.content)  # type: ignore[union-attr]
@@ -361,6 +365,7 @@ class VariableQueue(Reading):
                 self.ram_octets -= item.size
         self.fetched += len(dropped)
         self._forget(dropped)
+        self._keep_ahead()
         return len(dropped)
 
     @property
@@ -375,13 +380,13 @@ class VariableQueue(Reading):
 
     def _head(self) -> Item | None:
         if self.returned:
-            return self.returned[0][1]
+            return self.returned.first()[1]
         if self.q4:
             return self.q4[0]
         if self.q3:
             return self.q3[0]
         if self.delta_count:
-            self._prefetch()
+            self._want()
         return None
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
@@ -393,22 +398,40 @@ class VariableQueue(Reading):
         if item is None:
             return 0, False
         if self.returned:
-            first = (
-                nsmallest(limit, self.returned, key=_seq_id) if len(self.returned) <= SORTED else [(0, item)]
-            )
-            return leading((each for _, each in first), now)
+            return leading(islice(self.returned.items, limit), now)
         return leading(islice(self.q4 or self.q3, limit), now)
 
     def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages; about, and rather too few, as far as they are on disk."""
-        octets = max(0, self.delta_octets - FRAMING * self.delta_count)
-        for item in chain((item for _, item in self.returned), self.q4, self.q3, self.q2, self.q1):
-            message = item.message if type(item) is Entry else item
-            if message is not None:
-                octets += message.body_size  # type: ignore[union-attr]
-            else:
-                octets += max(0, item.size - FRAMING)  # type: ignore[union-attr]
-        return octets
+        """Octets of the bodies of all ready messages; looks at each of which more than the place is in memory."""
+        return self.delta_octets + octets_of(chain(self.returned.items, self.q4, self.q3, self.q2, self.q1))
+
+    def count_returns(self, *, counted: bool) -> None:
+        """Have it known how often messages had come back that are read from disk, or no longer."""
+        self.counts_returns = counted
+        if not counted:
+            self.stored_returns = NO_RETURNS
+
+    def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
+        """How often messages that have just been fetched had come back before the start: those that had."""
+        stored = self.stored_returns
+        if not stored:
+            return {}
+        return {seq_id: stored.pop(seq_id) for seq_id in seq_ids if seq_id in stored}
+
+    def note_returns(self, counts: Mapping[int, int]) -> None:
+        """Have it written down how often messages came back, those that survive a restart, with the next commits."""
+        if not self.durable:
+            return
+        for seq_id, count in counts.items():
+            item = self._unacked.get(seq_id) or self._unacked_out.get(seq_id)
+            if type(item) is Entry and item.state == STORED:
+                if item.durable:
+                    self._journal.returned(item, count)
+                continue
+            if item is None or (type(item) is Entry and item.durable):
+                if not self.journal_returns:
+                    self.journal_returns = {}
+                self.journal_returns[seq_id] = count
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
         """Unacked messages with their bodies, and the seq_ids of those that are being read.
@@ -431,7 +454,7 @@ class VariableQueue(Reading):
     def purge(self) -> int:
         """Drop every ready message; returns how many. Unacked messages stay."""
         purged = self.ready_count
-        self._forget(item for _, item in self.returned)
+        self._forget(self.returned.items)
         for run in (self.q4, self.q1):
             if self._run_entries:
                 self._forget(run)
@@ -441,26 +464,34 @@ class VariableQueue(Reading):
             paged = self.transitions is not None
             self._journal.sweep(self.qid, self.delta_start, self.delta_stop, paged=paged)
             for block in self.blocks.values():
-                block.swept = True
+                block.swept = block.marked = True
         self._empty()
         return purged
 
     def _empty(self) -> None:
-        self.returned = []
+        for run in (self.q4, self.q1, self.q3, self.q2):
+            if len(run) > LARGE:
+                self.pager.release(run)
+        self.returned = NONE_RETURNED
         self.q4 = self.q1 = NOTHING
         self.q3 = self.q2 = NO_ENTRIES
         self.blocks = {}
-        self.delta_start = self.delta_count = self.delta_stop = self.delta_paged = self.delta_octets = 0
-        self._q4_counted = False
+        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
+        self.stored_returns = NO_RETURNS
+        self._q4_counted = self._asked = self._starved = False
         self.ready_count = self.ram_octets = self._evicting = self._run_entries = self._ahead = 0
         self._loading = None
 
     def delete(self) -> None:
         """The queue goes, with its unacked messages. Nothing but acks of those may be called afterwards."""
         journal = self._journal
-        returned = [item for _, item in self.returned]
-        unacked = chain(self._unacked.values(), self._unacked_out.values())
-        for item in chain(returned, self.q4, self.q3, self.q2, self.q1, unacked):
+        known: list[Iterable[Item]] = [self.returned.items, self.q3, self.q2]
+        if self._run_entries:
+            known += self.q4, self.q1
+        if self._unacked_entries:
+            known += self._unacked.values(), self._unacked_out.values()
+        for item in chain.from_iterable(known):
             if type(item) is Entry:
                 # what is on disk is swept, by what the disk says; so nothing of it may be noted as dead any more
                 if item.durable and item.state in {NEW, WRITING}:
@@ -472,6 +503,16 @@ class VariableQueue(Reading):
         self.on_loaded = never  # or it would keep its owner, who keeps it
         self.deleted = True
         self.pager.active.discard(self)
+        self.pager.waiting.pop(self, None)
         paged = self.transitions is not None
         if self.durable or paged:
             journal.sweep(self.qid, 0, LAST_SEQ_ID, paged=paged)
+
+
+def _has_body(item: Item) -> bool:
+    return type(item) is not Entry or item.message is not None
+
+
+def _is_any(item: Item) -> bool:
+    del item
+    return True

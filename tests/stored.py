@@ -4,11 +4,12 @@ from pathlib import Path
 
 from broker.amqp.properties import build
 from storage.definitions import ExchangeRow, QueueRow, VHostRow, encode
-from storage.environment import Environment, pack_blob
+from storage.environment import Environment
 from storage.journal import Journal
 from storage.message import Persistent
+from storage.pager import Pager
 from storage.recovery import saved_rows
-from storage.sub_queues import Pager
+from storage.table import pack_blob
 from storage.variable_queue import VariableQueue
 
 NO_ARGUMENTS = bytes(4)

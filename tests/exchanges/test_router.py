@@ -4,7 +4,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from exchanges import router as router_module
 from exchanges.base import Binding, Exchange
-from exchanges.errors import UnknownExchangeError, UnknownExchangeTypeError
+from exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
 from exchanges.router import Router
 
 
@@ -269,15 +269,15 @@ def test_bindings_are_listed():
 
 
 def test_generation_grows_with_each_change_of_routes():
-    """Every real change of the topology shows in the generation; what changes nothing need not."""
+    """Every real change of the topology shows in the generation, that of a queue's name if it was asked for."""
     router = fresh()
     changes = [
         lambda: router.declare("x", "topic"),
-        lambda: router.add_queue("q", "Q"),
+        lambda: (router.route_key(router.get(""), "q"), router.add_queue("q", "Q")),
         lambda: router.bind("x", "Q", "k"),
         lambda: router.set_alternate(router.get("x"), "y"),
         lambda: router.unbind("x", "Q", "k"),
-        lambda: router.forget("q"),
+        lambda: (router.route_key(router.get(""), "q"), router.forget("q")),
         lambda: router.remove("x"),
     ]
     for change in changes:
@@ -451,7 +451,7 @@ class RouterMachine(RuleBasedStateMachine):
     @invariant()
     def bindings_agree(self):
         listed = list(self.router.bindings())
-        assert len(listed) == len(self.model)
+        assert len(listed) == len(self.model) == self.router.binding_count
         for entry in self.model:
             assert Binding(*entry) in listed
         destinations = {id(binding.destination) for binding in listed}
@@ -470,3 +470,88 @@ class TestRouterMachine(RouterMachine.TestCase):
     def runTest(self):
         """Any sequence of changes leaves the router, its caches and indexes in agreement with the model."""
         super().runTest()
+
+
+def meshed(count):
+    """A router with so many exchanges, bound all to all, and a queue at the last."""
+    router = fresh("q", **{f"x{number}": "topic" for number in range(count)})
+    for source in range(count):
+        for target in range(count):
+            router.bind(f"x{source}", router.get(f"x{target}"), "#")
+    router.bind(f"x{count - 1}", "Q", "#")
+    return router
+
+
+def test_a_message_passes_so_many_exchanges_and_no_more():
+    """A way through more exchanges than the limit allows beyond the first is an error that names it."""
+    router = meshed(5)
+    router.hop_limit = 4
+    allowed = routed(router, "x0")
+    router.hop_limit = 3
+    with pytest.raises(TooManyHopsError) as error:
+        router.route(router.get("x0"), ["other"])
+
+    assert ({"Q"}, 3) == (allowed, error.value.limit)
+
+
+def test_each_key_counts_for_the_hops():
+    """With two keys a message may pass half as many exchanges."""
+    router = meshed(5)
+    router.hop_limit = 8
+    allowed = router.route(router.get("x0"), ["k", "l"])
+    router.hop_limit = 7
+    with pytest.raises(TooManyHopsError):
+        router.route(router.get("x0"), ["k", "l"])
+
+    assert ("Q",) == allowed
+
+
+def test_what_was_reached_before_the_limit_is_known():
+    """Whoever must not fail can go on with the queues that were reached."""
+    router = meshed(3)
+    router.bind("x0", "FIRST", "#")
+    router.hop_limit = 0
+    with pytest.raises(TooManyHopsError) as error:
+        router.route(router.get("x0"), ["k"])
+
+    assert ("FIRST",) == error.value.reached
+
+
+def test_whether_headers_are_needed_is_remembered_until_a_change():
+    """A binding to a headers exchange counts from when it is made until it is gone."""
+    router = fresh(x="fanout", h="headers")
+    found = [router.needs_headers(router.get("x"))]
+    router.bind("x", router.get("h"), "")
+    found.append(router.needs_headers(router.get("x")))
+    router.unbind("x", router.get("h"), "")
+    found.append(router.needs_headers(router.get("x")))
+
+    assert [False, True, False] == found
+
+
+def test_a_queue_that_nobody_has_asked_for_voids_no_routes():
+    """Queues that come and go leave the generation as it is, until the default exchange was asked for their name."""
+    router = fresh("q")
+    began = router.generation
+    routed(router, "", "q")
+    router.add_queue("other", "OTHER")
+    router.forget("other")
+    unasked = router.generation - began
+    routed(router, "", "other")
+    router.add_queue("other", "OTHER")
+    declared = router.generation - began
+    routed(router, "", "other")
+    router.forget("other")
+
+    assert (0, 1, 2) == (unasked, declared, router.generation - began)
+
+
+def test_names_that_were_asked_for_are_bounded(monkeypatch):
+    """When very many names were asked for, routes are void once, and the names are forgotten."""
+    monkeypatch.setattr(router_module, "_CACHE_LIMIT", 3)
+    router = fresh()
+    began = router.generation
+    for name in "abcd":
+        routed(router, "", name)
+
+    assert (1, {"d"}) == (router.generation - began, router._asked)

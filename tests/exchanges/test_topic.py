@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from exchanges import trie as trie_module
-from exchanges.topic import TopicExchange, count_hash_words
+from exchanges.topic import TopicExchange, _shortest, count_hash_words
 from exchanges.trie import TopicTrie
 
 # The facts of RabbitMQ's own routing test: binding key and queue (there is no t24; t27 is bound twice there,
@@ -220,3 +220,26 @@ def test_destination_bound_by_two_patterns_is_found_once():
 def test_count_hash_words(key, count):
     """Only whole words `#` count."""
     assert count == count_hash_words(key)
+
+
+def test_hashes_side_by_side_are_one():
+    """Patterns that differ only in how many `#` stand side by side match the same and take the place of one."""
+    exchange = TopicExchange("x")
+    exchange.bind("q", "a." + ".".join(["#"] * 50))
+    exchange.bind("q", "a.#")
+    nodes = exchange._trie.node_count()
+    found = [exchange.match(key) for key in ("a", "a.b.c", "b")]
+    exchange.unbind("q", "a.#")
+    left = exchange.match("a.b")
+    exchange.unbind("q", "a." + ".".join(["#"] * 50))
+
+    assert (2, [("q",), ("q",), ()], ("q",), ()) == (nodes, found, left, exchange.match("a.b"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shortest"),
+    [("#.#", "#"), ("#.#.a.#.#.#", "#.a.#"), ("a#.#b", "a#.#b"), ("*.#.#.*", "*.#.*"), (".#.#.", ".#.")],
+)
+def test_only_whole_words_are_hashes(pattern, shortest):
+    """A pattern loses the words `#` that follow one, and nothing else."""
+    assert shortest == _shortest(pattern)

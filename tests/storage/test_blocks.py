@@ -150,9 +150,9 @@ def test_bitmaps(indexes: set[int]) -> None:
     bitmap = pack_bits(100, bits)
 
     assert 4 + 13 == len(bitmap)
-    assert bits == bits_of(bitmap)
+    assert bits == bits_of(bitmap, 100)
     assert not is_damaged(bitmap)
-    assert 0 == bits_of(None)
+    assert 0 == bits_of(None, 100)
 
 
 @given(st.integers(0, 8 * 17 - 1))
@@ -162,4 +162,4 @@ def test_a_damaged_bitmap_settles_nothing(bit: int) -> None:
     bitmap[bit // 8] ^= 1 << bit % 8
 
     assert is_damaged(bytes(bitmap))
-    assert 0 == bits_of(bytes(bitmap))
+    assert 0 == bits_of(bytes(bitmap), 100)

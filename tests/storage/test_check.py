@@ -12,7 +12,7 @@ import lmdb
 import pytest
 from stored import Stored, example
 
-from storage.blocks import LAST_SEQ_ID, pack_bits, pack_key, unpack_key
+from storage.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack_key
 from storage.check import Check, Finding, Stats
 from storage.environment import Environment
 from storage.table import MAP_SIZE
@@ -140,7 +140,7 @@ DAMAGE = {
     "a block elsewhere": ("blocks", "it is block"),
     "a block twice": ("blocks", "is there twice"),
     "an id of tomorrow": ("meta", "the number of starts is missing"),
-    "another format": ("meta", "the format is 2, this version knows 1"),
+    "another format": ("meta", "it has format 9, this version reads formats 1 and 2"),
     "an endless sweep": ("sweeps", "has no right end"),
     "a wrong sum": ("queues", "180 messages are there, 5 were saved"),
     "a file": ("bodies", "its file is damaged"),
@@ -184,12 +184,12 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
         case "a block twice":
             from storage.compact import rewritten
 
-            key, value = rewritten(blocks[0][1], 1)
+            key, value, _ = rewritten(blocks[0][1], pack_bits(read_header(blocks[0][1]).records, 1), len)
             surgery.put("blocks", key, value)
         case "an id of tomorrow":
             surgery.delete("meta", b"boot")
         case "another format":
-            surgery.put("meta", b"format", b"2")
+            surgery.put("meta", b"format", b"9")
         case "an endless sweep":
             surgery.put("sweeps", pack_key(1, 5), (3).to_bytes(8, "big"))
         case "a wrong sum":
@@ -242,7 +242,7 @@ def test_what_goes_at_the_next_start_is_no_damage(tmp_path):
 
 def test_sweeps_under_way_are_clean(tmp_path, monkeypatch):
     """A queue that is deleted in parts has nothing to find between two of them."""
-    monkeypatch.setattr("storage.table.SWEEP_BLOCKS", 2)
+    monkeypatch.setattr("storage.table.SWEEP_WORK", 2)
     stored = Stored(tmp_path, "q", "other")
     for number in range(400):
         stored.publish(f"{number}" * 100, "q")

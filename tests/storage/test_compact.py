@@ -12,7 +12,15 @@ from hypothesis import given, strategies as st
 from stored import Stored, example
 
 from storage import compact as module
-from storage.blocks import bits_of, read_header, read_records
+from storage.blocks import (
+    Record,
+    bits_of,
+    bodies_of,
+    pack_bits,
+    read_header,
+    read_records,
+    returns_of,
+)
 from storage.check import Check, Finding
 from storage.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
 from storage.environment import Environment
@@ -37,7 +45,7 @@ def messages_of(rows: dict[str, dict[bytes, bytes]]) -> list[tuple[Any, ...]]:
     found = []
     for key, value in rows["blocks"].items():
         header = read_header(value)
-        for record in read_records(value, header, bits_of(rows["acks"].get(key))):
+        for record in read_records(value, header, bits_of(rows["acks"].get(key), header.records)):
             found.append((header.qid, *record[1:]))  # noqa: PERF401 - reads better
     return sorted(found)
 
@@ -77,7 +85,10 @@ def test_what_is_needed_stays(tmp_path, clean):
     assert [] == findings(tmp_path)
     assert (garbage.file, (tmp_path / "store" / "data.mdb").stat().st_size) == (done.before, done.after)
     assert done.after < done.before / 2
-    assert sum(bits_of(value).bit_count() for value in before["acks"].values()) == done.records
+    dead = [
+        bits_of(value, read_header(before["blocks"][key]).records) for key, value in before["acks"].items()
+    ]
+    assert sum(bits.bit_count() for bits in dead) == done.records
     assert (True, True) == (measure(tmp_path).fraction < 0.1, garbage.fraction > 0.5)
 
 
@@ -210,7 +221,7 @@ def test_another_format_is_left_alone(tmp_path):
         with env.begin(write=True) as txn:
             txn.put(b"format", b"9", db=meta)
     for step in (measure, compact):
-        with pytest.raises(UnknownFormatError, match="have format 9, this version knows 1"):
+        with pytest.raises(UnknownFormatError, match="have format 9, this version reads formats 1 and 2"):
             step(tmp_path)
 
 
@@ -255,27 +266,42 @@ def block(tmp_path_factory) -> bytes:
     return block_of(tmp_path_factory.mktemp("block"), 10)
 
 
+def no_body(msg_id: int) -> int:
+    raise AssertionError(msg_id)
+
+
+def records_at(value: bytes, *places: int) -> list[Record]:
+    found = read_records(value, read_header(value))
+    return [record for record in found if isinstance(record, Record) and record.place in places]
+
+
 @given(dead=st.integers(0, 2**10 - 1))
 def test_a_block_without_its_dead_records(block, dead):
     """What is left of a block is a block with the same records, in order, and its header agrees."""
     left = [record[1:] for record in read_records(block, read_header(block), dead)]
-    new = rewritten(block, dead)
+    new = rewritten(block, pack_bits(10, dead, {3: 7, 5: 1}), no_body)
     if new is None:
         assert [] == left
         return
-    key, value = new
+    key, value, marks = new
+    counts = returns_of(marks, len(left))
     header = read_header(value)
 
     assert left == [record[1:] for record in read_records(value, header)]
     assert (left[0][0], left[-1][0], len(left)) == (header.first, header.last, header.records)
     assert sum(each[-1] for each in left) == header.octets
     assert header.first == int.from_bytes(key[8:], "big")
+    assert [place + 1 for place in range(10) if not dead >> place & 1] == list(
+        bodies_of(value, header, no_body)
+    )
+    assert [count for place, count in ((3, 7), (5, 1)) if not dead >> place & 1] == list(counts.values())
+    assert all(left[place][0] in {record[1] for record in records_at(block, 3, 5)} for place in counts)
 
 
 def test_a_torn_block_is_refused(block):
     """A block whose directory is wrong cannot be taken apart."""
     with pytest.raises(DamagedError):
-        rewritten(block[:100], 1)
+        rewritten(block[:100], pack_bits(10, 1), no_body)
 
 
 def test_it_can_be_opened_and_used_afterwards(tmp_path):

@@ -32,8 +32,8 @@ from storage.journal import Journal
 from storage.loading import LoadRequest
 from storage.memory import MemoryQueue
 from storage.message import Message, Persistent, Promised
+from storage.pager import Pager
 from storage.priorities import PriorityQueue
-from storage.sub_queues import Pager
 from storage.variable_queue import VariableQueue
 
 MEMORY = Path("/dev/shm")

@@ -1,21 +1,25 @@
 """The environment: what a commit leaves on disk and what is read back."""
 
+import errno
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
 import lmdb
 import pytest
 
-from storage import table as table_module
+from storage import bodies as bodies_module, table as table_module
 from storage.blocks import LAST_SEQ_ID, Entry, Record, bits_of, read_header, read_records
-from storage.environment import Environment, pack_blob
+from storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
+from storage.environment import Environment
 from storage.errors import DiskFullError, Done, StorageError, UnknownFormatError
 from storage.journal import Journal
 from storage.loading import Loaded, Range
 from storage.message import Message, Persistent
 from storage.recovery import Recovered, recover
+from storage.table import pack_blob
 
 SEGMENT = 64
 QID = 1 << 32 | 1
@@ -39,6 +43,7 @@ class Writer:
         self.segment = SEGMENT
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
+        self.journal_returns: dict[int, int] = {}
         self.journaled = False
         self.deleted = False
 
@@ -48,9 +53,12 @@ class Writer:
     def unstored(self, entries: list[Entry]) -> None:
         """They are still needed."""
 
-    def write(self, *seq_ids: int, size: int = 10, paged: bool = False, copies: int = 1) -> list[Entry]:
-        """Note messages and commit all that was noted."""
-        message = Persistent(ADDRESS, bytes(size), 1, None, 0, copies)
+    def write(
+        self, *seq_ids: int, size: int = 10, paged: bool = False, copies: int = 1, body: int = 0
+    ) -> list[Entry]:
+        """Note messages and commit all that was noted; `body` is what they say of their bodies' octets."""
+        content = bytes(11) + body.to_bytes(8, "big") if body else bytes(size)
+        message = Persistent(ADDRESS, content, 1, None, 0, copies)
         return self.commit([self.note(message, seq_id, paged=paged) for seq_id in seq_ids])
 
     def note(self, message: Persistent, seq_id: int, *, paged: bool = False) -> Entry:
@@ -78,7 +86,7 @@ def seq_ids(found: Loaded) -> list[int]:
     ids = []
     for raw in found.blocks:
         header = read_header(raw.value)
-        records = read_records(raw.value, header, bits_of(raw.dead))
+        records = read_records(raw.value, header, bits_of(raw.dead, header.records))
         ids += [each.seq_id for each in records if isinstance(each, Record)]
     return sorted(ids)
 
@@ -101,26 +109,49 @@ def test_starts_are_counted(tmp_path: Path) -> None:
     assert [1, 2, 3] == boots
 
 
-def test_a_stop_is_clean_only_if_it_says_so(tmp_path: Path) -> None:
-    """The first start is clean; after it only one that saved, and that counts once."""
+@pytest.mark.parametrize("use", ["begin_use", "commit"])
+def test_a_stop_is_clean_only_if_it_says_so(tmp_path: Path, use: str) -> None:
+    """The first start is clean; after it one that saved, until a broker uses the data again."""
     clean = []
-    for save in (False, True, False, True):
+    for step in ("use", "save", "", "", "use", "save"):
         made = Environment(tmp_path, sync=False)
         clean.append(made.was_clean)
-        if save:
+        if step == "use" and use == "commit":
+            Writer(made).write(made.boot << 40)
+        elif step == "use":
+            made.begin_use()
+        elif step == "save":
             made.save([])
         made.close()
 
-    assert [True, False, True, False] == clean
+    assert [True, False, True, True, True, False] == clean
+
+
+def test_a_commit_of_definitions_alone_keeps_the_mark(tmp_path: Path) -> None:
+    """What was saved of queues at a clean stop stays right while only definitions are written."""
+    made = Environment(tmp_path, sync=False)
+    made.save([])
+    journal = Journal(1 << 40)
+    journal.put("defs", b"key", b"value")
+    made.commit(journal.cut())
+    made.close()
+    made = Environment(tmp_path, sync=False)
+
+    assert made.was_clean
+
+    made.close()
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     """Data that a later version wrote are left alone, with a text that says so."""
     made = Environment(tmp_path, sync=False)
     with made.store.env.begin(write=True) as txn:
-        txn.put(b"format", b"2", db=made.store.db["meta"])
+        txn.put(b"format", b"3 (needs leveret 9.9 or newer)", db=made.store.db["meta"])
     made.close()
-    with pytest.raises(UnknownFormatError, match="format 2, this version knows 1"):
+    with pytest.raises(
+        UnknownFormatError,
+        match=r"format 3 \(needs leveret 9.9 or newer\), this version reads formats 1 and 2",
+    ):
         Environment(tmp_path, sync=False)
 
 
@@ -130,6 +161,43 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "store" / "data.mdb").write_bytes(b"no database" * 1000)
     with pytest.raises(StorageError, match="cannot open the data"):
         Environment(tmp_path, sync=False)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, share: float) -> None:
+    """A data file that lacks pages, or is empty beside other files of a store, is refused with what can be done."""
+    made = Environment(tmp_path, sync=False)
+    Writer(made).write(*range(500), size=1000)
+    made.close()
+    path = tmp_path / "store" / "data.mdb"
+    octets = path.read_bytes()
+    path.write_bytes(octets[: int(len(octets) * share) // 4096 * 4096])
+    text = (
+        "is missing or empty, and .*/blobs shows"
+        if not share
+        else r"is cut off: it has \d+ octets and needs \d+"
+    )
+    with pytest.raises(StorageError, match=text + ".* Restore the data directory from a copy"):
+        Environment(tmp_path, sync=False)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """Bodies without the data that refer to them are not taken for the first start, which would remove them."""
+    Environment(tmp_path, sync=False).close()
+    (tmp_path / "store" / "data.mdb").unlink()
+    with pytest.raises(StorageError, match="is missing or empty"):
+        Environment(tmp_path, sync=False)
+
+
+def test_a_first_start_may_be_interrupted(tmp_path: Path) -> None:
+    """A start that ended before it wrote anything leaves an empty file, and the next one is a first start again."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "data.mdb").touch()
+    made = Environment(tmp_path, sync=False)
+
+    assert (True, 1) == (made.was_clean, made.boot)
+
+    made.close()
 
 
 def test_paged_messages_are_gone_after_a_start(tmp_path: Path) -> None:
@@ -227,7 +295,7 @@ def test_bodies_are_read_with_their_records(environment: Environment) -> None:
         txn.delete(entries[1].msg_id.to_bytes(8, "big"), db=environment.store.db["bodies"])
     found = environment.read([Range(QID, 1, 3)], 1 << 20)
 
-    assert {entries[0].msg_id: bytes(400), entries[1].msg_id: None} == found.bodies
+    assert {entries[0].msg_id: bytes(400), entries[1].msg_id: MISSING_BODY} == found.bodies
 
 
 def test_damaged_bodies_are_missing(environment: Environment) -> None:
@@ -239,21 +307,43 @@ def test_damaged_bodies_are_missing(environment: Environment) -> None:
         value = txn.get(key, db=bodies)
         txn.put(key, value[:-1] + b"x", db=bodies)
 
-    assert environment.read_body(entry.msg_id) is None
+    assert environment.bodies.read(entry.msg_id) == BODY
 
     path = environment.blob_path(entry.msg_id)
     with environment.store.env.begin(write=True) as txn:
         txn.put(key, bytes(4), db=bodies)
 
-    assert environment.read_body(entry.msg_id) is None
+    assert environment.bodies.read(entry.msg_id) == MISSING_FILE
 
     path.write_bytes(pack_blob(entry.msg_id, b"large") + b"large")
 
-    assert b"large" == environment.read_body(entry.msg_id)
+    assert b"large" == environment.bodies.read(entry.msg_id)
 
     path.write_bytes(pack_blob(entry.msg_id, b"large") + b"largo")
 
-    assert environment.read_body(entry.msg_id) is None
+    assert environment.bodies.read(entry.msg_id) == FILE
+
+
+def test_a_file_waits_for_a_descriptor_and_is_never_given_up(environment: Environment, monkeypatch) -> None:
+    """Without file descriptors reading waits; a file that may not be read is an error, and no reason to lose a message."""
+    (entry,) = Writer(environment).write(1, size=400)
+    environment.bodies.write(entry.msg_id, b"large")
+    with environment.store.env.begin(write=True) as txn:
+        txn.put(entry.msg_id.to_bytes(8, "big"), bytes(4), db=environment.store.db["bodies"])
+    errors = [errno.EMFILE, errno.ENFILE, errno.EACCES]
+    opened = Path.open
+
+    def failing(*arguments: object) -> object:
+        if errors:
+            raise OSError(errors.pop(0), "no")
+        return opened(*arguments)
+
+    monkeypatch.setattr(Path, "open", failing)
+    monkeypatch.setattr(bodies_module, "_WAIT_SECONDS", 0.0)
+    with pytest.raises(OSError, match="no"):
+        environment.bodies.read(entry.msg_id)
+
+    assert b"large" == environment.bodies.read(entry.msg_id)
 
 
 # -- deleting -------------------------------------------------------------------------------------------------------------
@@ -281,7 +371,7 @@ def test_a_shared_body_goes_with_its_last_reference(environment: Environment) ->
     entries = [writer.note(shared, 7) for writer in writers]
     writers[0].commit()
     for writer, entry, left in zip(writers, entries, ((1, 1), (1, 0), (0, 0)), strict=True):
-        assert bytes(200) == environment.read_body(shared.msg_id)
+        assert bytes(200) == environment.bodies.read(shared.msg_id)
         writer.kill(entry)
 
         assert left == (rows(environment, "bodies"), rows(environment, "refs"))
@@ -299,7 +389,7 @@ def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
         writer.note(message, 10 * number + 1)
         writer.commit()
     shared.write(5)
-    with patch.object(table_module, "SWEEP_BLOCKS", 3):
+    with patch.object(table_module, "SWEEP_WORK", 9):  # three blocks with two references each
         writer.journal.sweep(QID, 11, 181)
         writer.commit()
         steps = 1
@@ -324,6 +414,31 @@ def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
 
 
 # -- a full disk ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_commit_deletes_so_much_however_many_queues_go(environment: Environment) -> None:
+    """Whoever waits for a commit waits for a bounded part of the sweeps of all queues, bodies of their own counted."""
+    journal = Journal(first_msg_id=environment.boot << 40, embed_below=300)
+    for number in range(6):
+        writer = Writer(environment, journal, QID + number)
+        for first in range(0, 40, 8):
+            writer.write(*range(first, first + 8), size=400 if number % 2 else 10)
+    before = rows(environment, "blocks", "bodies")
+    for number in range(6):
+        journal.sweep(QID + number, 0, LAST_SEQ_ID)
+    with patch.object(table_module, "SWEEP_WORK", 10):
+        left = [before]
+        environment.commit(journal.cut())
+        journal.settled()
+        while left[-1]:
+            left.append(rows(environment, "blocks", "bodies"))
+            environment.commit(journal.cut())
+            journal.settled()
+    deleted = [more - less for more, less in pairwise(left)]
+
+    assert max(deleted) <= 10 + 8  # and the rest of the block with which it is enough
+    assert not environment.has_unfinished
+    assert 0 == rows(environment, "sweeps")
 
 
 def test_a_full_disk_takes_at_least_the_deletions(environment: Environment) -> None:
@@ -398,12 +513,12 @@ def test_a_crash_is_recovered_from_the_blocks(tmp_path: Path) -> None:
     """Counts and ranges are those of the records that are not dead; everything may have been delivered before."""
     environment = Environment(tmp_path, sync=False)
     writer = Writer(environment)
-    entries = writer.write(*range(10, 20))
-    writer.write(70, 71)
+    entries = writer.write(*range(10, 20), body=33)
+    writer.write(70, 71, body=33)
     writer.kill(*entries[:4])
     environment = crash(environment)
 
-    assert {QID: Recovered(8, 10, 72, 120, 72)} == recover(environment, {QID, QID + 1})
+    assert {QID: Recovered(8, 10, 72, 8 * 33, 72)} == recover(environment, {QID, QID + 1})
 
     environment.close()
 

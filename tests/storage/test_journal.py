@@ -30,6 +30,7 @@ class FakeQueue:
         self.segment = 64
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
+        self.journal_returns: dict[int, int] = {}
         self.journaled = False
         self.deleted = False
         self.evicted: list[Entry] = []

@@ -6,7 +6,7 @@ from storage.errors import DiskFullError
 from storage.journal import Journal
 from storage.late import LateQueue
 from storage.message import Persistent
-from storage.sub_queues import Pager
+from storage.pager import Pager
 
 QID = 1 << 32
 

@@ -11,7 +11,7 @@ from storage.invariants import check
 from storage.journal import Journal
 from storage.loading import BODIES, DELTA, LoadRequest
 from storage.message import Message, Persistent
-from storage.sub_queues import Pager
+from storage.pager import Pager
 from storage.variable_queue import VariableQueue
 
 SEGMENT = 8

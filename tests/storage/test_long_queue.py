@@ -3,7 +3,7 @@
 from storage.invariants import check
 from storage.journal import Journal
 from storage.message import Persistent
-from storage.sub_queues import Pager
+from storage.pager import Pager
 from storage.variable_queue import VariableQueue
 
 CONTENT = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + bytes(7) + b"\x08\x00\x00\xce" + b"x" * 100

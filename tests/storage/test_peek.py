@@ -27,8 +27,11 @@ def test_what_cannot_be_read(tmp_path):
         stored_definitions(tmp_path)
     Environment(tmp_path, sync=False).close()
     with lmdb.open(str(tmp_path / "store"), max_dbs=16) as env, env.begin(write=True) as txn:
-        txn.put(b"format", b"2", db=env.open_db(b"meta", txn=txn))
-    with pytest.raises(UnknownFormatError, match="have format 2, this version knows 1"):
+        txn.put(b"format", b"3 (needs leveret 0.9.0 or newer)", db=env.open_db(b"meta", txn=txn))
+    with pytest.raises(
+        UnknownFormatError,
+        match=r"have format 3 \(needs leveret 0.9.0 or newer\), this version reads formats 1 and 2",
+    ):
         stored_definitions(tmp_path)
     (tmp_path / "store" / "data.mdb").write_bytes(b"no database" * 1000)
     with pytest.raises(StorageError, match="cannot read the data"):

@@ -23,9 +23,9 @@ from storage.loading import LoadRequest
 from storage.memory import MemoryQueue
 from storage.memory_monitor import MemoryMonitor, memory_of
 from storage.message import Message, Persistent
+from storage.pager import Pager
 from storage.priorities import PriorityQueue, level_qid, parts, queue_qid
 from storage.recovery import recover, saved_rows
-from storage.sub_queues import Pager
 from storage.variable_queue import VariableQueue
 
 MEMORY = Path("/dev/shm")
@@ -77,6 +77,7 @@ class Store:
         self.queue = PriorityQueue(self.make_level, priority_of, max_priority, self.qid)
         self.queue.on_loaded = self.wake
         self.found = recover(self.environment, {self.qid} if qid else set())
+        self.environment.begin_use()
         for number, recovered in self.found.items():
             count, first, stop, octets, below, expiring = recovered
             level = self.queue.stored_level(number)
@@ -424,7 +425,7 @@ def test_damaged_messages_are_not_waited_for(store):
     (request,) = [each for each in store.requests if each.queue is level]
     found = store.environment.read(request.ranges, request.limit)
     spoilt = [
-        raw._replace(value=raw.value[:60] + bytes([raw.value[60] ^ 1]) + raw.value[61:])
+        raw._replace(value=raw.value[:80] + bytes([raw.value[80] ^ 1]) + raw.value[81:])
         for raw in found.blocks
     ]
     level.loaded(request, found._replace(blocks=spoilt))

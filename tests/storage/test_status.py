@@ -58,7 +58,7 @@ def test_where_messages_are(tmp_path):
     assert told["len"] == sum(counts) + count
     assert count > 0
     assert first < start < stop == first + 600
-    assert (0, count * size) == (transient, told["delta_bytes"])
+    assert (0, count * len("0000")) == (transient, told["delta_bytes"])
     assert count == told["states"]["delta"]
     assert sum(told["states"].values()) == told["len"]
     assert told["transitions"]["to_delta"] >= count

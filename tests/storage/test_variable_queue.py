@@ -20,6 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import lmdb
+import pytest
 from hypothesis import event, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,22 +29,24 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from old_format import make_old
 
 from storage import table as table_module, variable_queue as variable_queue_module
 from storage.batch import Batch
 from storage.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
-from storage.environment import Environment, pack_blob
+from storage.environment import Environment
 from storage.errors import DiskFullError, Done
 from storage.invariants import check
 from storage.journal import Journal
 from storage.late import LateQueue
 from storage.loading import Loaded, LoadRequest, Range
-from storage.message import Message, Persistent
+from storage.message import Message, Persistent, body_octets
+from storage.pager import Pager
 from storage.recovery import recover, saved_rows
-from storage.sub_queues import Pager
+from storage.table import pack_blob
 from storage.variable_queue import VariableQueue
 
-IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_BLOCKS = 4, 1500, 300, 2000, 3
+IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_WORK = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")
 
 READY, UNACKED, GONE = "ready", "unacked", "gone"
@@ -67,6 +70,12 @@ class Copy:
         self.state = READY
         self.redelivered = False
         self.fetched = False
+        self.returns = 0
+        """How often it came back."""
+        self.noted_returns = 0
+        """What would be found of that after a crash now, at least."""
+        self.cut_returns = 0
+        """The same after the commit under way."""
         self.expires = 0
         self.moved = False
         self.deleted = False
@@ -77,6 +86,10 @@ class Copy:
         """It would be found after a crash now."""
         self.death = NOWHERE
         """Where its end is on its way to the disk."""
+
+    @property
+    def body(self) -> int:
+        return body_octets(self.content)
 
     def is_needed(self, *, late: bool) -> bool:
         """Whether it has to be written, if it is not written yet."""
@@ -202,6 +215,7 @@ class Machine(RuleBasedStateMachine):
         first = self.environment.boot << 40 if durable else 0
         queue = self.make_queue(self.pager, qid, durable=durable, next_seq=first)
         queue.target_ram_count = self.target
+        queue.count_returns(counted=True)
         return queue
 
     @property
@@ -227,6 +241,8 @@ class Machine(RuleBasedStateMachine):
             check(queue)
             assert len(model.having(READY)) == queue.ready_count
             assert len(model.having(UNACKED)) == queue.unacked_count
+            assert sum(copy.body for copy in model.having(READY)) == queue.ready_octets()
+            assert not queue.lost_octets
             if queue.delta_count:
                 self.note("delta")
             if queue.q2:
@@ -247,7 +263,8 @@ class Machine(RuleBasedStateMachine):
     def new(self, targets: list[ModelQueue], size: int, *, persistent: bool) -> Message:
         self.names += 1
         name = self.names
-        content = b"\x02\x00\x01" + name.to_bytes(4, "big") + bytes(size)
+        body = size * 3 + name % 7
+        content = b"\x02\x00\x01" + name.to_bytes(4, "big") + bytes(4) + body.to_bytes(8, "big") + bytes(size)
         address = b"\x01x" + bytes([1 + name % 3]) + b"k"
         copies = sum(model.queue.durable for model in targets)
         message: Message
@@ -339,10 +356,20 @@ class Machine(RuleBasedStateMachine):
         assert [copy.seq_id for copy in expected] == list(batch.seq_ids)
         assert [copy.content for copy in expected] == [message.content for message in batch.messages]
         assert [bytes([1 + copy.name % 3]) for copy in expected] == [m.address[2:3] for m in batch.messages]
+        stored = model.queue.take_returns(batch.seq_ids)
         for copy in expected:
             assert flag is None or copy.redelivered is flag
+            if not copy.fetched:  # since the start
+                self.compare_returns(copy, stored.get(copy.seq_id, 0))
             copy.state = state
             copy.fetched = True
+
+    def compare_returns(self, copy: Copy, stored: int) -> None:
+        """What is known after a start of how often a message came back is what was written down, or more."""
+        assert copy.noted_returns <= stored <= copy.returns
+        if stored:
+            self.note("delivery count")
+        copy.returns = copy.noted_returns = stored
 
     def fetch_from(self, model: ModelQueue, count: int, *, ack_required: bool) -> int:
         batch = model.queue.fetch(count, ack_required=ack_required)
@@ -407,6 +434,8 @@ class Machine(RuleBasedStateMachine):
         for copy in chosen:
             copy.state = READY
             copy.redelivered = True
+            copy.returns += 1
+        model.queue.note_returns({copy.seq_id: copy.returns for copy in chosen})
         model.queue.requeue([copy.seq_id for copy in chosen])
         self.verify()
 
@@ -542,6 +571,7 @@ class Machine(RuleBasedStateMachine):
     @rule(page=st.sampled_from([inf, inf, 0, 300]))
     def cut(self, page: float = inf) -> None:
         for copy in self.every_copy():
+            copy.cut_returns = copy.returns if copy.disk == WRITTEN else 0
             if copy.disk == NOTED:
                 copy.disk = WRITING if copy.is_needed(late=self.late) else NOWHERE
             elif copy.disk == WRITTEN and copy.state == GONE and copy.death == NOWHERE:
@@ -550,6 +580,8 @@ class Machine(RuleBasedStateMachine):
         self.batch = self.journal.cut(page)
         if page and self.journal.has_unpaged:
             self.note("paged little by little")
+        if any(count > 1 for _, count in self.batch.paged.shared.values()):
+            self.note("a transient body paged for several queues")
         self.committed = False
         self.verify()
 
@@ -570,6 +602,8 @@ class Machine(RuleBasedStateMachine):
                 self.note(f"nothing paged, {error.durable.value} done")
         done = self.done
         for copy in self.every_copy():
+            if done is Done.ALL:
+                copy.noted_returns = max(copy.noted_returns, copy.cut_returns)
             if copy.disk == WRITING and done is Done.ALL:
                 copy.on_disk = True
             if copy.death == WRITING and done is not Done.NOTHING:
@@ -579,7 +613,28 @@ class Machine(RuleBasedStateMachine):
         if done is Done.ALL:
             for qid, exists in self.writing_definitions:
                 (self.definitions.add if exists else self.definitions.discard)(qid)
+        self.verify_paged_bodies()
         self.verify()
+
+    def verify_paged_bodies(self) -> None:
+        """Each shared body that was paged is there, and knows how many records refer to it."""
+        table = self.environment.paged
+        with table.env.begin() as txn:
+            blocks, bodies, refs, acks = (
+                dict(txn.cursor(table.db[name])) for name in ("blocks", "bodies", "refs", "acks")
+            )
+        found = Counter(
+            record.msg_id.to_bytes(8, "big")
+            for key, value in blocks.items()
+            for record in read_records(
+                value, read_header(value), bits_of(acks.get(key), read_header(value).records)
+            )
+            if not isinstance(record, int) and record.msg_id
+        )
+        if any(count > 1 for count in found.values()):
+            self.note("a paged body with several records")
+        counts = {key: int.from_bytes(refs[key], "big") if key in refs else 1 for key in bodies}
+        assert dict(found) == counts
 
     @property
     def done(self) -> Done:
@@ -599,7 +654,8 @@ class Machine(RuleBasedStateMachine):
                 record.seq_id
                 for raw in found.blocks
                 if not raw.paged
-                for record in read_records(raw.value, read_header(raw.value), bits_of(raw.dead))
+                for header in (read_header(raw.value),)
+                for record in read_records(raw.value, header, bits_of(raw.dead, header.records))
                 if not isinstance(record, int)
             }
             for copy in dying:
@@ -744,29 +800,38 @@ class Machine(RuleBasedStateMachine):
     def cut_nothing(self) -> None:
         self.batch = self.journal.cut()
 
-    def stop_and_start(self) -> None:
+    def stop_and_start(self, *, failing: bool, old: bool) -> None:
         self.commit_all()
         assert not self.publisher.open
         self.environment.save(saved_rows([model.queue for model in self.queues.values()]))
         self.note("clean restart")
-        self.start(clean=True)
+        for copy in self.every_copy():
+            copy.noted_returns = copy.returns
+        if failing:  # a start that ends before clients may connect
+            self.environment.close()
+            self.environment = Environment(self.data_dir, sync=False)
+            recover(
+                self.environment, {int.from_bytes(key, "big") for key, _ in self.environment.rows("defs")}
+            )
+        self.start(clean=True, old=old)
 
     @rule(
         what=st.sampled_from(["purge", "purge", "delete", "stop", "crash", "crash"]),
         number=st.integers(0, 5),
         twice=st.booleans(),
+        old=st.sampled_from([False, False, True]),
     )
-    def disaster(self, what: str, number: int, twice: bool) -> None:
+    def disaster(self, what: str, number: int, twice: bool, old: bool) -> None:
         if what == "purge":
             self.purge(number)
         elif what == "delete":
             self.delete(number, acks=twice)
         elif what == "stop":
-            self.stop_and_start()
+            self.stop_and_start(failing=twice, old=old)
         else:
-            self.crash(recovering=twice)
+            self.crash(recovering=twice, old=old)
 
-    def crash(self, *, recovering: bool) -> None:
+    def crash(self, *, recovering: bool, old: bool) -> None:
         self.publisher.open.clear()
         if self.batch is not None:
             self.note("crash in flight" if not self.committed else "crash before settling")
@@ -774,10 +839,14 @@ class Machine(RuleBasedStateMachine):
         if recovering:  # and again before anything was written
             self.environment.close()
             Environment(self.data_dir, sync=False).close()
-        self.start(clean=False)
+        self.start(clean=False, old=old)
 
-    def start(self, *, clean: bool) -> None:
+    def start(self, *, clean: bool, old: bool) -> None:
+        """Start anew; `old`: on data that look as if version 0.1.0 had written them."""
         self.environment.close()
+        if old:
+            self.note("format 1")
+            make_old(self.data_dir)
         before = self.graves | self.queues
         self.queues = {}
         self.graves = {}
@@ -788,12 +857,17 @@ class Machine(RuleBasedStateMachine):
         assert self.definitions == qids
         assert clean is self.environment.was_clean
         found = recover(self.environment, qids)
+        self.environment.begin_use()
         for qid in sorted(qids):
             queue = self.make(qid, durable=True)
             model = ModelQueue(queue)
             model.copies = {c.seq_id: c for c in before[qid].copies.values() if c.on_disk}
             for copy in model.copies.values():
                 copy.redelivered = not clean or copy.redelivered or copy.fetched
+                copy.fetched = False
+                copy.noted_returns *= not old
+                copy.returns *= not old
+                copy.cut_returns = 0
                 copy.state = READY
                 copy.disk = WRITTEN
                 copy.death = NOWHERE
@@ -860,7 +934,7 @@ class LateMachine(Machine):
 def run(machine: type[Machine], examples: int, steps: int) -> None:
     """Run a machine so often, with so many steps each at most."""
     uncounted = patch.object(variable_queue_module, "UNCOUNTED", 8)
-    with patch.object(table_module, "SWEEP_BLOCKS", SWEEP_BLOCKS), uncounted:
+    with patch.object(table_module, "SWEEP_WORK", SWEEP_WORK), uncounted:
         for done in range(0, examples, ROUND):
             chosen = settings(
                 max_examples=min(ROUND, examples - done), stateful_step_count=steps, deadline=None
@@ -868,14 +942,16 @@ def run(machine: type[Machine], examples: int, steps: int) -> None:
             run_state_machine_as_test(machine, settings=chosen)
 
 
+@pytest.mark.timeout(300)
 def test_variable_queue_does_what_a_list_would() -> None:
     """Whatever is done to queues, their content, order and flags and what a crash leaves are those of a plain list."""
-    run(Machine, 200, 50)
+    run(Machine, 60, 50)
 
 
+@pytest.mark.timeout(300)
 def test_late_queue_does_what_a_list_would() -> None:
     """The same holds where nothing is confirmed before its commit, whatever becomes of it meanwhile."""
-    run(LateMachine, 150, 50)
+    run(LateMachine, 40, 50)
 
 
 def main(examples: int, steps: int) -> None:

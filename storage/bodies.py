@@ -1,0 +1,123 @@
+"""Bodies that lie apart from their records: in rows of their own, the very large ones in files of their own."""
+
+import contextlib
+import errno
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
+from struct import Struct
+
+from storage.blocks import bits_of, read_header, read_records
+from storage.damage import BODY, FILE as FILE_DAMAGED, MISSING_BODY, MISSING_FILE
+from storage.errors import DamagedError
+from storage.loading import Range, RawBlock
+from storage.permissions import FILE
+from storage.table import Table, pack_blob
+
+_U64 = Struct(">Q")
+_CHECKSUM = 4
+_first_of = attrgetter("first")
+_WAIT_SECONDS = 0.1
+"""How long to wait for a file descriptor before the next try."""
+
+
+class Bodies:
+    """The bodies of one environment.
+
+    Args:
+        table: has a row for each of them.
+        directory: where the files are.
+
+    """
+
+    def __init__(self, table: Table, directory: Path) -> None:
+        self._table = table
+        self._directory = directory
+
+    def path(self, msg_id: int) -> Path:
+        """The file of a very large body."""
+        return self._directory / f"{msg_id:016x}"
+
+    def read_all(
+        self, block: RawBlock, ranges: Sequence[Range], stop: int, bodies: dict[int, bytes | str]
+    ) -> None:
+        """Read what the records of a block refer to that are in the ranges and before `stop`."""
+        with contextlib.suppress(DamagedError):
+            header = read_header(block.value)
+            if not header.has_references:
+                return
+            for record in read_records(block.value, header, bits_of(block.dead, header.records)):
+                if isinstance(record, int) or not record.msg_id or record.msg_id in bodies:
+                    continue
+                at = bisect_right(ranges, record.seq_id, key=_first_of) - 1
+                if at >= 0 and record.seq_id < min(ranges[at].stop, stop):
+                    bodies[record.msg_id] = self.read(record.msg_id)
+
+    def read(self, msg_id: int) -> bytes | str:
+        """A content or, of one that is missing or damaged, the kind of damage (`storage.damage`).
+
+        Waits while there is no file descriptor. Raises OSError for a file that is there and cannot be opened, which is
+        no reason to give a message up.
+        """
+        with self._table.env.begin() as txn:
+            octets = txn.get(_U64.pack(msg_id), db=self._table.db["bodies"])
+        if octets is None:
+            return MISSING_BODY
+        if len(octets) == _CHECKSUM:
+            return self._read_file(msg_id)
+        content = bytes(octets[_CHECKSUM:])
+        return content if octets[:_CHECKSUM] == pack_blob(msg_id, content) else BODY
+
+    def _read_file(self, msg_id: int) -> bytes | str:
+        while True:
+            try:
+                # in two reads, because a body may have 128 MiB and a slice of it would be a copy
+                with self.path(msg_id).open("rb", 0) as file:
+                    checksum, content = file.read(_CHECKSUM), file.readall()
+            except FileNotFoundError:
+                return MISSING_FILE
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    return FILE_DAMAGED
+                if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                    raise
+                time.sleep(_WAIT_SECONDS)
+            else:
+                return content if checksum == pack_blob(msg_id, content) else FILE_DAMAGED
+
+    def write(self, msg_id: int, content: bytes) -> None:
+        """Write a body to its file: under another name, flushed, renamed, and the name flushed. Takes a while.
+
+        Raises OSError, and leaves no file then.
+        """
+        path = self.path(msg_id)
+        part = path.with_suffix(".part")
+        try:
+            with open(part, "wb", 0, opener=_for_the_owner) as file:
+                file.write(pack_blob(msg_id, content))
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+            part.rename(path)
+            sync_directory(self._directory)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE)
+
+
+def sync_directory(path: Path) -> None:
+    """Make names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

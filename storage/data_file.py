@@ -1,0 +1,190 @@
+"""The form of LMDB's data file, as far as it has to be known without LMDB: its last page, and its free pages.
+
+LMDB maps the file and trusts it: a page that its root page counts and that the file does not have ends the process with
+SIGBUS. And it never tells which pages are free. So both are read here, by `pread`, from the file itself: the two root
+("meta") pages, of which the one with the higher transaction counts, and the tree of free pages, in which each row has a
+transaction and the pages that it has freed (LMDB 0.9, 64 bits, lmdb.h and mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node).
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple, Self
+
+from storage.errors import DamagedError, StorageError
+
+_MAGIC = 0xBEEFC0DE
+_NO_PAGE = (1 << 64) - 1
+_PAGE = Struct("=QHHHH")  # number, padding, flags, lower, upper
+_DATABASE = "IHHQQQQQ"  # page size, flags, depth, branch, leaf and overflow pages, entries, root
+_META = Struct(
+    f"=IIQQ{_DATABASE}{_DATABASE}QQ"
+)  # magic, version, address, map size, ..., last page, transaction
+_NODE = Struct("=HHHH")  # size or page (low, high), flags, size of the key
+_NUMBER = Struct("=Q")
+_OVERFLOW = Struct("=QHHI")  # as a page; how many pages follow it, with itself
+_P_BRANCH, _P_LEAF, _P_OVERFLOW, _P_META = 1, 2, 4, 8
+_F_BIGDATA = 1
+_DEPTH = 32
+"""The most levels that LMDB's trees have."""
+
+
+class Meta(NamedTuple):
+    """What the root page says that counts."""
+
+    page_size: int
+    branch_pages: int
+    """Those of the tree of free pages, as are the next two and the root."""
+    leaf_pages: int
+    overflow_pages: int
+    entries: int
+    root: int
+    last_page: int
+    transaction: int
+
+
+class DataFile:
+    """A data file, open for reading. Use it in a `with` statement.
+
+    Args:
+        path: the file.
+
+    Raises OSError if it cannot be opened or read; DamagedError for a file that LMDB did not write.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.meta = self._meta()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    @property
+    def octets(self) -> int:
+        """The size of the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def free_pages(self, after: int = -1) -> Iterator[tuple[int, list[int]]]:
+        """Transactions behind `after` and the pages that each of them has freed, in the order of transactions.
+
+        The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
+        """
+        if self.meta.root != _NO_PAGE:
+            yield from self._walk(self.meta.root, _DEPTH, after)
+
+    def _meta(self) -> Meta:
+        first = self._meta_at(0)
+        if first is None:
+            raise DamagedError(f"{self._path} is no data file of LMDB")
+        second = self._meta_at(first.page_size)
+        return first if second is None or first.transaction > second.transaction else second
+
+    def _meta_at(self, offset: int) -> Meta | None:
+        octets = os.pread(self._descriptor, _PAGE.size + _META.size, offset)
+        if len(octets) < _PAGE.size + _META.size:
+            return None
+        fields = _META.unpack_from(octets, _PAGE.size)
+        flags = _PAGE.unpack_from(octets)[2]
+        page_size = fields[4]
+        if fields[0] != _MAGIC or not flags & _P_META or page_size < 512 or page_size & (page_size - 1):
+            return None
+        return Meta(page_size, *fields[7:12], *fields[-2:])
+
+    def _page(self, number: int, count: int = 1) -> bytes:
+        """The octets of a page and those that follow it."""
+        size = self.meta.page_size
+        octets = os.pread(self._descriptor, size * count, size * number)
+        if number < 2 or number + count - 1 > self.meta.last_page or len(octets) < size * count:
+            raise DamagedError(f"page {number} of {self._path} is missing")
+        return octets
+
+    def _walk(self, number: int, depth: int, after: int) -> Iterator[tuple[int, list[int]]]:
+        page = self._page(number)
+        own, _, flags, lower, _ = _PAGE.unpack_from(page)
+        if own != number or not flags & (_P_BRANCH | _P_LEAF) or not depth:
+            raise DamagedError(f"page {number} of {self._path} is not part of the tree of free pages")
+        for at in range(_PAGE.size, min(lower, len(page) - 1), 2):
+            node = int.from_bytes(page[at : at + 2], "little")
+            if node + _NODE.size > len(page):
+                raise DamagedError(f"page {number} of {self._path} is damaged")
+            low, high, node_flags, key_size = _NODE.unpack_from(page, node)
+            if flags & _P_BRANCH:
+                yield from self._walk(low | high << 16 | node_flags << 32, depth - 1, after)
+                continue
+            if key_size == _NUMBER.size and _NUMBER.unpack_from(page, node + _NODE.size)[0] <= after:
+                continue
+            data = node + _NODE.size + key_size
+            value = page[data : data + (low | high << 16)]
+            if node_flags & _F_BIGDATA:
+                value = self._overflow(_NUMBER.unpack_from(page, data)[0], low | high << 16)
+            if key_size != _NUMBER.size or len(value) < _NUMBER.size or len(value) % _NUMBER.size:
+                raise DamagedError(f"page {number} of {self._path} is damaged")
+            count, *pages = memoryview(value).cast("Q").tolist()
+            if count > len(pages):
+                raise DamagedError(f"page {number} of {self._path} is damaged")
+            yield _NUMBER.unpack_from(page, node + _NODE.size)[0], pages[:count]
+
+    def _overflow(self, number: int, octets: int) -> bytes:
+        """A value that has pages of its own."""
+        count = (octets + _PAGE.size + self.meta.page_size - 1) // self.meta.page_size
+        page = self._page(number, count)
+        own, _, flags, pages = _OVERFLOW.unpack_from(page)
+        if own != number or not flags & _P_OVERFLOW or pages != count:
+            raise DamagedError(f"page {number} of {self._path} is not part of the tree of free pages")
+        return page[_PAGE.size : _PAGE.size + octets]
+
+
+def refuse_cut_off(path: Path) -> None:
+    """See that a data file has all pages that LMDB will look for; nothing is said of one that LMDB refuses itself.
+
+    The file may lack pages at its end that were allocated and freed in one transaction; these are free.
+
+    Raises StorageError for one that is shorter, with what can be done.
+    """
+    try:
+        file = DataFile(path)
+    except (DamagedError, FileNotFoundError):
+        return
+    with file:
+        size = file.meta.page_size
+        there, needed = file.octets // size, file.meta.last_page + 1
+        if there >= needed:
+            return
+        missing = needed - there
+        with contextlib.suppress(DamagedError):
+            missing -= sum(there <= page < needed for _, pages in file.free_pages() for page in pages)
+        if missing:
+            raise StorageError(
+                f"{path} is cut off: it has {file.octets} octets and needs {needed * size}. Nothing was changed. "
+                "Restore the data directory from a copy; without one, move it away to start without data"
+            )
+
+
+def refuse_lost(data_dir: Path) -> None:
+    """See that a start would find its data, and would not take what is left of lost ones for a first start.
+
+    Raises StorageError if the data file is cut off, or missing or empty where bodies are.
+    """
+    path = data_dir / "store" / "data.mdb"
+    refuse_cut_off(path)
+    blobs = data_dir / "blobs"
+    if blobs.exists() and not (path.exists() and path.stat().st_size):
+        raise StorageError(
+            f"{path} is missing or empty, and {blobs} shows that there were data. "
+            "Restore the data directory from a copy; without one, move it away to start without data"
+        )

@@ -1,0 +1,47 @@
+"""The format of the data on disk: which one this version writes, which ones it reads, and what it says of others.
+
+The row `format` of the table `meta` is text: the number of the format and, from 2 on, the version that is needed to
+read it, in words. A version that does not know the number shows the whole text, so it names the version to install
+(docs/upgrade.md, docs/adr/0021-store-formats.md).
+
+Formats:
+
+1. Version 0.1.0.
+2. Since 0.2.0. A block's directory has the octets of each body (`storage.blocks`), the row that a clean stop saves of a
+   queue has those of all its bodies (`storage.recovery`), and a bitmap may be followed by delivery counts. Blocks of
+   format 1 are read as they are: their bodies are counted where the octets are needed, and a compaction writes
+   the blocks anew.
+"""
+
+from pathlib import Path
+
+from storage.errors import UnknownFormatError
+
+FORMAT = 2
+"""What this version writes."""
+READABLE = (1, FORMAT)
+"""What it reads."""
+NEEDED = "0.2.0"
+"""The first version that reads `FORMAT`."""
+FORMAT_ROW = f"{FORMAT} (needs leveret {NEEDED} or newer)".encode()
+
+
+def number_of(row: bytes | None) -> int | None:
+    """The number of the format that a row names; None for a row that names none, or for no row."""
+    number = (row or b"").partition(b" ")[0]
+    return int(number) if number.isdigit() else None
+
+
+def fault_of(row: bytes | None) -> str:
+    """What is wrong with a format, for an administrator; "" for one that this version reads."""
+    if number_of(row) in READABLE:
+        return ""
+    shown = "no format" if row is None else f"format {row.decode('ascii', 'replace')}"
+    return f"{shown}, this version reads formats {' and '.join(map(str, READABLE))}"
+
+
+def check_format(data_dir: Path, row: bytes | None) -> None:
+    """Raise UnknownFormatError unless this version reads what the row says; the text names the version that does."""
+    fault = fault_of(row)
+    if fault:
+        raise UnknownFormatError(f"the data in {data_dir} have {fault}")

@@ -1,0 +1,140 @@
+"""Requeued messages in the order of their seq_ids, in front of everything else in a variable queue.
+
+Theory. A sorted list in chunks of some hundred messages: taking from the head, a look at the first few and requeueing
+in order cost the same however many there are. A message that comes back out of order costs a search by bisection and
+the move of at most one chunk. A heap would do for the head alone, but bodies are read ahead for a run of messages, and
+finding the first few of a heap in order means walking all of it, for each load again.
+
+Hot path: see docs/performance.md.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise, takewhile
+
+from storage.blocks import Entry
+from storage.message import Message
+
+Item = Message | Entry
+
+CHUNK = 512
+"""Messages in a chunk; one that grows to twice as many is divided."""
+
+
+class _Chunk:
+    """A run of messages: seq_ids in ascending order, and the message of each."""
+
+    __slots__ = ("items", "seq_ids")
+
+    def __init__(self, seq_ids: list[int], items: list[Item]) -> None:
+        self.seq_ids = seq_ids
+        self.items = items
+
+
+class Returned:
+    """The requeued messages of one queue; no seq_id is there twice."""
+
+    __slots__ = ("_chunks", "_count")
+
+    def __init__(self) -> None:
+        self._chunks: deque[_Chunk] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        for chunk in self._chunks:
+            yield from zip(chunk.seq_ids, chunk.items, strict=True)
+
+    @property
+    def items(self) -> Iterator[Item]:
+        """The messages in order, without their seq_ids."""
+        return (item for _, item in self)
+
+    def first(self) -> tuple[int, Item]:
+        """The seq_id and the message at the head. The caller owes: there is one."""
+        chunk = self._chunks[0]
+        return chunk.seq_ids[0], chunk.items[0]
+
+    def sample(self, most: int) -> list[Item]:
+        """All messages, or about `most` (>= 1) of them, evenly chosen, where there are more."""
+        step = max(1, self._count // most)
+        if step > CHUNK:
+            return [chunk.items[0] for chunk in islice(self._chunks, 0, None, step // CHUNK)]
+        found: list[Item] = []
+        for chunk in self._chunks:
+            found += chunk.items[::step]
+        return found
+
+    def add(self, seq_ids: Sequence[int], items: Sequence[Item]) -> None:
+        """Put messages to their places; the seq_ids in any order, ascending is fastest."""
+        count = len(seq_ids)
+        if any(later < seq_id for seq_id, later in pairwise(seq_ids)):
+            order = sorted(range(count), key=seq_ids.__getitem__)
+            seq_ids = [seq_ids[number] for number in order]
+            items = [items[number] for number in order]
+        at = 0
+        while at < count:
+            at = self._add_run(seq_ids, items, at)
+        self._count += count
+
+    def _add_run(self, seq_ids: Sequence[int], items: Sequence[Item], at: int) -> int:
+        """Add messages that belong into or behind one chunk, from `at` on; returns where the next one's begin."""
+        chunks = self._chunks
+        seq_id = seq_ids[at]
+        if not chunks or seq_id > chunks[-1].seq_ids[-1]:
+            stop = len(seq_ids)
+            if chunks and len(chunks[-1].seq_ids) < CHUNK:
+                last = chunks[-1]
+                stop = min(stop, at + CHUNK - len(last.seq_ids))
+                last.seq_ids += seq_ids[at:stop]
+                last.items += items[at:stop]
+            else:
+                stop = min(stop, at + CHUNK)
+                chunks.append(_Chunk(list(seq_ids[at:stop]), list(items[at:stop])))
+            return stop
+        number = bisect_left(chunks, seq_id, key=_last)
+        chunk = chunks[number]
+        place = bisect_left(chunk.seq_ids, seq_id)
+        stop = bisect_left(seq_ids, chunk.seq_ids[place], at, min(len(seq_ids), at + CHUNK))
+        chunk.seq_ids[place:place] = seq_ids[at:stop]
+        chunk.items[place:place] = items[at:stop]
+        if len(chunk.seq_ids) >= 2 * CHUNK:
+            half = len(chunk.seq_ids) // 2
+            chunks.insert(number + 1, _Chunk(chunk.seq_ids[half:], chunk.items[half:]))
+            del chunk.seq_ids[half:], chunk.items[half:]
+        return stop
+
+    def take(self, most: int, wanted: Callable[[Item], bool]) -> list[tuple[int, Item]]:
+        """Take messages from the head, at most `most` and as long as they are `wanted`."""
+        taken: list[tuple[int, Item]] = []
+        while self._chunks and len(taken) < most:
+            chunk = self._chunks[0]
+            stop = min(len(chunk.items), most - len(taken))
+            count = sum([1 for _ in takewhile(wanted, islice(chunk.items, stop))])
+            taken += zip(chunk.seq_ids[:count], chunk.items[:count], strict=True)
+            if count == len(chunk.items):
+                self._chunks.popleft()
+                continue
+            del chunk.seq_ids[:count], chunk.items[:count]
+            break
+        self._count -= len(taken)
+        return taken
+
+    def remove(self, seq_id: int) -> None:
+        """Take out one message, wherever it is. The caller owes: it is there."""
+        chunks = self._chunks
+        number = bisect_left(chunks, seq_id, key=_last)
+        chunk = chunks[number]
+        place = bisect_left(chunk.seq_ids, seq_id)
+        assert chunk.seq_ids[place] == seq_id
+        del chunk.seq_ids[place], chunk.items[place]
+        if not chunk.seq_ids:
+            del chunks[number]
+        self._count -= 1
+
+
+def _last(chunk: _Chunk) -> int:
+    return chunk.seq_ids[-1]

@@ -1,0 +1,58 @@
+"""Writes data as version 0.1.0 did (format 1): what is in a directory is turned back into that."""
+
+from pathlib import Path
+from struct import Struct
+from zlib import crc32
+
+import lmdb
+
+from storage.blocks import bits_of, offsets_of, read_header
+from storage.table import MAP_SIZE
+
+_HEADER = Struct(">IQQQIQB")
+_STATE = Struct(">QQQQQ?")
+HAS_BODIES = 4
+
+
+def old_block(value: bytes) -> bytes:
+    """A block as format 1 has it: its directory does not say how large bodies are."""
+    header = read_header(value)
+    if not header.has_bodies:
+        return value
+    count = header.records
+    offsets = offsets_of(value, header)
+    directory = Struct(f">{count}I").pack(*[offset - 8 * count for offset in offsets])
+    _, *fields, flags = _HEADER.unpack_from(value)
+    head = _HEADER.pack(0, *fields, flags & ~HAS_BODIES)[4:]
+    crc = crc32(directory, crc32(head)).to_bytes(4, "big")
+    return crc + head + directory + value[_HEADER.size + 12 * count :]
+
+
+def old_bitmap(value: bytes, records: int) -> bytes:
+    """A bitmap as format 1 has it: without delivery counts."""
+    octets = value[4 : 4 + (records + 7) // 8]
+    return crc32(octets).to_bytes(4, "big") + octets
+
+
+def old_state(value: bytes) -> bytes:
+    """What a clean stop saved of a queue: octets are those of contents, about, and nobody may rely on them."""
+    messages, first, stop, octets, below, flags = Struct(">QQQQQB").unpack(value)
+    return _STATE.pack(messages, first, stop, octets + 100 * messages, below, bool(flags & 1))
+
+
+def make_old(data_dir: Path) -> None:
+    """Have the data of a stopped broker look as if version 0.1.0 had written them."""
+    with lmdb.open(str(data_dir / "store"), map_size=MAP_SIZE, max_dbs=16, sync=False) as env:
+        names = ("meta", "queues", "blocks", "acks")
+        meta, queues, blocks, acks = (env.open_db(name.encode()) for name in names)
+        with env.begin(write=True) as txn:
+            txn.put(b"format", b"1", db=meta)
+            for key, value in list(txn.cursor(queues)):
+                txn.put(key, old_state(value), db=queues)
+            for key, value in list(txn.cursor(blocks)):
+                bitmap = txn.get(key, db=acks)
+                if bitmap is not None and not bits_of(bitmap, read_header(value).records):
+                    txn.delete(key, db=acks)
+                elif bitmap is not None:
+                    txn.put(key, old_bitmap(bitmap, read_header(value).records), db=acks)
+                txn.put(key, old_block(value), db=blocks)

@@ -1,0 +1,244 @@
+"""Formats of the data on disk: what a version says of one that it does not know, and data of version 0.1.0."""
+
+import tomllib
+from pathlib import Path
+
+import lmdb
+import pytest
+from old_format import make_old
+from stored import Stored, content_of, example
+
+from storage.blocks import bits_of, bodies_of, pack_bits, read_header, read_records, returns_of
+from storage.check import Check, Finding
+from storage.compact import compact
+from storage.environment import Environment
+from storage.errors import UnknownFormatError
+from storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
+from storage.message import Persistent, body_octets
+from storage.peek import stored_definitions
+from storage.recovery import Recovered, recover
+from storage.table import MAP_SIZE
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def findings(data_dir: Path) -> list[Finding]:
+    """What a check of the whole store finds."""
+    found: list[Finding] = []
+    Check(data_dir, found.append).run()
+    return found
+
+
+def recovered(data_dir: Path) -> list[Recovered]:
+    """What a start finds of each queue that has messages."""
+    environment = Environment(data_dir, sync=False)
+    qids = {read_header(value).qid for _, value in environment.rows("blocks")}
+    found = recover(environment, qids)
+    environment.close()
+    return [each for _, each in sorted(found.items())]
+
+
+def rows_of(data_dir: Path, table: str) -> list[tuple[bytes, bytes]]:
+    """The rows of a table."""
+    path = str(data_dir / "store")
+    with lmdb.open(path, readonly=True, lock=False, max_dbs=16, map_size=MAP_SIZE) as env:
+        db = env.open_db(table.encode(), create=False)
+        with env.begin() as txn:
+            return list(txn.cursor(db))
+
+
+def octets_on_disk(data_dir: Path) -> list[int]:
+    """Octets of the bodies of each queue's live messages, read from their contents."""
+    environment = Environment(data_dir, sync=False)
+    bitmaps = dict(environment.rows("acks"))
+    found: dict[int, int] = {}
+    for key, value in environment.rows("blocks"):
+        header = read_header(value)
+        for record in read_records(value, header, bits_of(bitmaps.get(key), header.records)):
+            assert not isinstance(record, int)
+            content = record.content or environment.bodies.read(record.msg_id)
+            assert isinstance(content, bytes)
+            found[header.qid] = found.get(header.qid, 0) + body_octets(content)
+    environment.close()
+    return [octets for _, octets in sorted(found.items())]
+
+
+def test_the_row_names_the_version_that_is_needed():
+    """What a version writes is what it reads, and the version that it names is not newer than itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert FORMAT == number_of(FORMAT_ROW)
+    assert "" == fault_of(FORMAT_ROW)
+    assert f"2 (needs leveret {NEEDED} or newer)".encode() == FORMAT_ROW
+    assert [int(part) for part in NEEDED.split(".")] <= [int(part) for part in project["version"].split(".")]
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (b"3 (needs leveret 0.9.0 or newer)", "format 3 (needs leveret 0.9.0 or newer)"),
+        (b"x", "format x"),
+        (None, "no format"),
+    ],
+)
+def test_an_unknown_format_is_refused_by_name(row, text):
+    """The text of the row is shown as a whole, so the version that wrote it says which one is needed."""
+    with pytest.raises(UnknownFormatError) as caught:
+        check_format(Path("/data"), row)
+
+    assert f"the data in /data have {text}, this version reads formats 1 and 2" == str(caught.value)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("old", [False, True])
+def test_octets_are_exact_after_a_start(tmp_path, clean, old):
+    """Octets of bodies are those of the live messages: rows, bodies apart and files, after either end, of both formats."""
+    example(tmp_path, clean=clean)
+    if old:
+        make_old(tmp_path)
+    found = [each.octets for each in recovered(tmp_path)]
+
+    assert octets_on_disk(tmp_path) == found
+    assert [] == findings(tmp_path)
+
+
+def test_a_store_of_version_0_1_0_is_used_as_it_is(tmp_path, caplog):
+    """It gets the new format at once, which is logged; its blocks stay, and the definitions can be read before."""
+    example(tmp_path)
+    make_old(tmp_path)
+    before = dict(rows_of(tmp_path, "blocks"))
+
+    assert 5 == len(stored_definitions(tmp_path))
+    recovered(tmp_path)
+    recovered(tmp_path)
+    assert FORMAT_ROW == dict(rows_of(tmp_path, "meta"))[b"format"]
+    assert before == dict(rows_of(tmp_path, "blocks"))
+    text = "storage: the data have format 1, from now on 2: versions before 0.2.0 refuse them"
+    assert 1 == caplog.messages.count(text)
+
+
+def test_a_compaction_writes_the_new_format(tmp_path):
+    """Every block has the octets of its bodies then, those of bodies apart and in files included."""
+    example(tmp_path)
+    make_old(tmp_path)
+    before = octets_on_disk(tmp_path)
+    make_old(tmp_path)
+    compact(tmp_path)
+    headers = [read_header(value) for _, value in rows_of(tmp_path, "blocks")]
+
+    assert FORMAT_ROW == dict(rows_of(tmp_path, "meta"))[b"format"]
+    assert all(header.has_bodies for header in headers)
+    assert [] == findings(tmp_path)
+    assert before == [each.octets for each in recovered(tmp_path)]
+
+
+def returned(data_dir: Path, counts: dict[int, int]) -> Stored:
+    """A store of one queue of 20 messages, some of which came back; nothing of it is settled."""
+    stored = Stored(data_dir, "q")
+    queue = stored.queues["q"]
+    for number in range(20):
+        stored.publish(f"{number}", "q")
+    stored.commit()
+    first = queue.fetch(20, ack_required=True).seq_ids[0]
+    queue.note_returns({first + place: count for place, count in counts.items()})
+    queue.requeue(range(first, first + 20))
+    stored.commit()
+    return stored
+
+
+def counts_on_disk(data_dir: Path) -> dict[str, int]:
+    """Delivery counts by body."""
+    blocks = dict(rows_of(data_dir, "blocks"))
+    found = {}
+    for key, bitmap in rows_of(data_dir, "acks"):
+        header = read_header(blocks[key])
+        records = list(read_records(blocks[key], header))
+        for place, count in returns_of(bitmap, header.records).items():
+            content = records[place].content
+            body = Persistent(b"", content, 1, None, 0, 1).body.decode()
+            found[body] = count
+    return found
+
+
+def test_delivery_counts_are_written_with_the_next_commit(tmp_path):
+    """How often a message came back is on disk after the next commit, whether it was on disk before or not."""
+    stored = returned(tmp_path, {3: 2, 7: 70_000})
+    queue = stored.queues["q"]
+    stored.publish("early", "q")
+    queue.fetch(20, ack_required=True)
+    (seq_id,) = queue.fetch(1, ack_required=True).seq_ids
+    queue.note_returns({seq_id: 5})
+    queue.requeue([seq_id])
+    stored.commit()
+    stored.commit()
+    stored.close()
+
+    assert {"3": 2, "7": 70_000, "early": 5} == counts_on_disk(tmp_path)
+    assert [] == findings(tmp_path)
+
+
+def test_delivery_counts_survive_a_compaction(tmp_path):
+    """They go with their messages to the new block, and those of settled messages go."""
+    stored = returned(tmp_path, {3: 2, 7: 3})
+    stored.take("q", 5)
+    stored.commit()
+    stored.close()
+    compact(tmp_path)
+
+    assert {"7": 3} == counts_on_disk(tmp_path)
+    assert [] == findings(tmp_path)
+
+
+def test_a_delivery_count_of_nothing_is_found(tmp_path):
+    """A check tells of counts that belong to no record."""
+    returned(tmp_path, {3: 2}).close()
+    with lmdb.open(str(tmp_path / "store"), map_size=MAP_SIZE, max_dbs=16) as env:
+        acks = env.open_db(b"acks")
+        with env.begin(write=True) as txn:
+            ((key, _),) = list(txn.cursor(acks))
+            txn.put(key, pack_bits(20, 0, {25: 1}), db=acks)
+
+    assert ["a delivery count of a record that is not there"] == [each.text for each in findings(tmp_path)]
+
+
+def test_a_wrong_directory_is_found(tmp_path):
+    """A check holds the octets that a directory says against the bodies."""
+    stored = Stored(tmp_path, "q")
+    stored.publish("three", "q")
+    (entry,) = stored.queues["q"].q4
+    batch = stored.journal.cut()
+    entry.body = 4
+    stored.environment.commit(batch)
+    stored.journal.settled()
+    stored.close()
+
+    assert ["record 0 has a body of 5 octets, the directory says 4"] == [
+        each.text for each in findings(tmp_path)
+    ]
+
+
+def test_contents_are_as_large_as_they_say():
+    """The octets of a body are those that its header declares."""
+    assert 5 == body_octets(content_of("three"))
+    assert 0 == body_octets(content_of("three")[:18])
+
+
+def test_blocks_of_format_1_have_their_bodies_counted(tmp_path):
+    """Where the directory does not say how large bodies are, the records do, and what lies apart is asked for."""
+    example(tmp_path)
+    sizes = {
+        key: list(bodies_of(value, read_header(value), len)) for key, value in rows_of(tmp_path, "blocks")
+    }
+    make_old(tmp_path)
+    counted = {}
+    for key, value in rows_of(tmp_path, "blocks"):
+        header = read_header(value)
+        apart = {
+            record.msg_id: sizes[key][record.place]
+            for record in read_records(value, header)
+            if not isinstance(record, int) and record.msg_id
+        }
+        counted[key] = list(bodies_of(value, header, apart.__getitem__))
+        assert not header.has_bodies
+
+    assert sizes == counted

@@ -1,0 +1,142 @@
+"""Free pages are given back to the disk while the file is in use, and nothing that is needed goes with them."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage import holes
+from storage.damage import Damages
+from storage.errors import DamagedError
+from storage.holes import give_back
+from storage.table import Table
+
+
+def opened(path: Path) -> Table:
+    """A file with one table that is of interest."""
+    return Table(path, ("meta", "rows"), Damages(), sync=False)
+
+
+def taken(table: Table) -> int:
+    """Octets that the file takes of the disk."""
+    return (table.path / "data.mdb").stat().st_blocks * 512
+
+
+def given_back(table: Table, seconds: float = 0.01) -> int:
+    """Give back all there is; in how many steps."""
+    given, steps = give_back(table, seconds=seconds), 1
+    while given.more:
+        given, steps = give_back(table, given.after, seconds=seconds), steps + 1
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_that_is_needed_goes(tmp_path, seed):
+    """Whatever was written and deleted, each row is as it was, for readers of older transactions and after a start too."""
+    rng = Random(seed)
+    table = opened(tmp_path)
+    model: dict[bytes, bytes] = {}
+    snapshot, seen = None, model
+    for number in range(150):
+        with table.writing() as txn:
+            for _ in range(rng.choice([1, 5, 40])):
+                key = rng.randrange(300).to_bytes(8, "big")
+                if rng.random() < 0.45:
+                    model[key] = rng.randbytes(rng.choice([10, 500, 5000, 70_000, 300_000]))
+                    txn.put(key, model[key], db=table.db["rows"])
+                else:
+                    model.pop(key, None)
+                    txn.delete(key, db=table.db["rows"])
+        if number % 10 == 3:
+            snapshot, seen = table.env.begin(), dict(model)
+        given_back(table, rng.choice([0.0, 1.0]))
+        if snapshot is not None and number % 10 == 8:
+            assert seen == dict(snapshot.cursor(table.db["rows"]))
+            snapshot.abort()
+            snapshot = None
+        if number % 30 == 29:
+            table.env.close()
+            table = opened(tmp_path)
+            with table.env.begin() as txn:
+                assert model == dict(txn.cursor(table.db["rows"]))
+    table.env.close()
+
+
+def drained(path: Path) -> Table:
+    """A file of some 40 MB of which next to nothing is left."""
+    table = opened(path)
+    for number in range(100):
+        with table.writing() as txn:
+            txn.put(b"%03d" % number, bytes(400_000), db=table.db["rows"])
+    for number in range(99):
+        with table.writing() as txn:
+            txn.delete(b"%03d" % number, db=table.db["rows"])
+    return table
+
+
+def test_the_disk_has_the_room_of_what_was_drained(tmp_path):
+    """The file takes little of the disk afterwards, in several steps if each may take no time, and grows again."""
+    table = drained(tmp_path)
+    before = taken(table)
+    steps = given_back(table, 0.0)
+    after = taken(table)
+    for number in range(50):
+        with table.writing() as txn:
+            txn.put(b"%03d" % number, bytes(400_000), db=table.db["rows"])
+    again = taken(table)
+    table.env.close()
+
+    assert before > 30_000_000
+    assert after < before / 10
+    assert after + 15_000_000 < again <= before + 1_000_000
+    assert steps > 10
+
+
+def test_a_reader_keeps_what_it_may_need(tmp_path):
+    """Pages that were freed since a transaction began which still reads are left alone."""
+    table = opened(tmp_path)
+    with table.writing() as txn:
+        txn.put(b"large", bytes(10_000_000), db=table.db["rows"])
+    with table.env.begin() as reader:
+        with table.writing() as txn:
+            txn.delete(b"large", db=table.db["rows"])
+        for _ in range(3):
+            with table.writing() as txn:
+                txn.put(b"later", b"", db=table.db["meta"])
+        given_back(table)
+        kept = taken(table)
+        assert bytes(10_000_000) == reader.get(b"large", db=table.db["rows"])
+    given_back(table)
+    table_taken = taken(table)
+    table.env.close()
+
+    assert kept > 10_000_000 > table_taken
+
+
+def test_files_that_lmdb_sees_otherwise_are_left_alone(tmp_path, monkeypatch):
+    """If the free pages are not as many as LMDB has unused ones nothing is touched."""
+    table = drained(tmp_path)
+    before = taken(table)
+    monkeypatch.setattr(holes, "unused_octets", lambda *_: 4096)
+    with pytest.raises(DamagedError, match="pages are unused"):
+        give_back(table)
+    unchanged = taken(table)
+    table.env.close()
+
+    assert before == unchanged
+
+
+def test_a_file_system_without_holes_says_so(tmp_path, monkeypatch):
+    """What the file system cannot do is an OSError, and the file is as it was."""
+
+    def refuse(*_arguments):
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    table = drained(tmp_path)
+    monkeypatch.setattr(holes, "_punch", refuse)
+    with pytest.raises(OSError, match="not supported"):
+        give_back(table)
+    with table.writing() as txn:
+        txn.put(b"goes on", b"", db=table.db["meta"])
+    table.env.close()

@@ -1,0 +1,94 @@
+"""How many look-ups a message costs that is read from disk, by its state and its size."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage.environment import Environment
+from storage.journal import Journal
+from storage.loading import LoadRequest, Reads
+from storage.message import Message, Persistent
+from storage.pager import Pager
+from storage.variable_queue import VariableQueue
+
+COUNT = 400
+
+
+class Disk:
+    """A durable queue whose messages are all on disk."""
+
+    def __init__(self, path: Path, size: int, count: int, *, persistent: bool, segment: int = 2048) -> None:
+        self.environment = Environment(path, sync=False)
+        self.journal = Journal()
+        self.requests: list[LoadRequest] = []
+        self.pager = Pager(self.journal, self.requests.append, segment=segment)
+        self.queue = VariableQueue(self.pager, 1, durable=True)
+        body = bytes(size)
+        for _ in range(0, count, 100):
+            messages = [
+                Persistent(b"\x00\x01q", body, 1, None, 0, 1)
+                if persistent
+                else Message(b"\x00\x01q", bytes(size), 1)
+                for _ in range(100)
+            ]
+            self.queue.publish(messages, persistent=persistent)
+            self.queue.set_ram_target(0, 0)
+            self.environment.commit(self.journal.cut())
+            self.journal.settled()
+        self.queue.set_ram_target(0, 0)
+        self.queue.set_ram_target(1 << 60, 1 << 60)
+
+    def drain(self) -> int:
+        """Consume all; how many loads that took."""
+        loads = 0
+        while self.queue.ready_count:
+            if not self.queue.fetch(1000, ack_required=False).messages:
+                request = self.requests.pop(0)
+                loads += 1
+                self.queue.loaded(request, self.environment.read(request.ranges, request.limit))
+        self.environment.close()
+        return loads
+
+
+def counts(reads: Reads) -> tuple[int, int, int]:
+    """Messages, blocks and bodies."""
+    return reads.messages, reads.blocks, reads.bodies
+
+
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "transient"])
+def test_a_small_body_comes_with_its_position(tmp_path: Path, persistent: bool) -> None:
+    """A message whose body is in its record costs one look-up, shared with its neighbours, in whatever state it was."""
+    disk = Disk(tmp_path, 100, COUNT, persistent=persistent, segment=64)
+    entries = len(disk.queue.q3) + len(disk.queue.q2)
+    disk.drain()
+
+    messages, blocks, bodies = map(
+        sum, zip(*map(counts, (disk.pager.read_delta, disk.pager.read_entries)), strict=True)
+    )
+    assert (COUNT, 0) == (messages, bodies)
+    assert entries == disk.pager.read_entries.messages
+    assert 0 < blocks < COUNT / 10
+
+
+def test_a_large_body_is_a_second_look_up(tmp_path: Path) -> None:
+    """A persistent message whose body lies apart from its record costs one look-up more, in whatever state it was."""
+    disk = Disk(tmp_path, 5000, COUNT, persistent=True, segment=64)
+    disk.drain()
+
+    for reads in (disk.pager.read_delta, disk.pager.read_entries):
+        assert 0 < reads.messages == reads.bodies
+        assert 0 < reads.blocks <= reads.messages
+
+
+if __name__ == "__main__":  # python -m tests.storage.test_reads DIRECTORY
+    print("kind, octets: state messages blocks bodies")
+    for kind, octets in ((True, 100), (True, 1000), (True, 5000), (False, 1000)):
+        measured = Disk(Path(sys.argv[1]) / f"{kind}{octets}", octets, 20_000, persistent=kind)
+        all_loads = measured.drain()
+        print("persistent" if kind else "transient", octets, "loads", all_loads)
+        for name, found in (
+            ("delta", measured.pager.read_delta),
+            ("beta, gamma", measured.pager.read_entries),
+        ):
+            print(f"  {name}:", *counts(found))
