@@ -40,8 +40,11 @@ def anonymous_memory() -> int:
 
 
 def open_files() -> int:
-    """File descriptors that this process has, but for the one that they are counted with."""
-    return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - names are enough
+    """File descriptors that this process has, but for the one that they are counted with; its limit if none is left."""
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - names are enough
+    except OSError:
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def total_memory() -> int:

@@ -1,30 +1,27 @@
 """Who may log in, and what they may do there: RabbitMQ's internal authentication and authorisation.
 
-Permissions are three patterns for each user and vhost, matched anywhere in a resource's name
-(rabbit_auth_backend_internal:check_resource_access). Patterns are RE2's, linear in the name whatever the
-pattern; what RE2 lacks (lookahead, backreferences) goes to Python's `re` with a warning in the log.
+Permissions are three patterns for each user and vhost (`broker.patterns`), matched anywhere in a resource's name
+(rabbit_auth_backend_internal:check_resource_access).
 
 Nothing here does input or output, and nothing counts: who is connected is for the caller to know.
 """
 
-import functools
 import ipaddress
-import logging
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Literal, Protocol
 
 from broker.credentials import SHA256, Password, check_password
-
-logger = logging.getLogger(__name__)
+from broker.patterns import Matcher, Patterns
 
 Kind = Literal["configure", "write", "read"]
 TopicKind = Literal["write", "read"]
-Matcher = Callable[[bytes], object]
 
 DEFAULT_EXCHANGE = "amq.default"
 """The name under which the default exchange is checked."""
+
+_GUEST = "guest"
 
 _CACHED_NAMES = 1024
 """Names per permission whose result is remembered; clients choose names, so it must end somewhere."""
@@ -35,10 +32,6 @@ _NOBODY_HASH = "AAAA" * 12
 
 class LoginRefusedError(Exception):
     """A login failed. The text is for the log; the client only learns that it was refused."""
-
-
-class InvalidPatternError(ValueError):
-    """A permission's pattern is no regular expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,33 +83,47 @@ class Permissions:
         configure: pattern of names that the user may declare and delete.
         write: pattern of names that the user may publish to or bind.
         read: pattern of names that the user may consume from or bind to.
+        compiled: makes the matcher of a pattern; by default `Patterns().compile`.
 
     '' means `^$`: nothing.
 
     Raises:
-        InvalidPatternError: one of the three is no regular expression.
+        InvalidPatternError: one of the three cannot be used.
     """
 
     __slots__ = ("_configure", "_read", "_write", "configure", "read", "write")
 
-    def __init__(self, configure: str, write: str, read: str) -> None:
+    def __init__(
+        self, configure: str, write: str, read: str, compiled: Callable[[str], Matcher] | None = None
+    ) -> None:
+        compiled = compiled or Patterns().compile
         self.configure = configure
         self.write = write
         self.read = read
-        self._configure = _Pattern(configure)
-        self._write = _Pattern(write)
-        self._read = _Pattern(read)
+        self._configure = _Names(compiled(configure))
+        self._write = _Names(compiled(write))
+        self._read = _Names(compiled(read))
 
     def check(self, kind: Kind, name: str) -> bool:
         """Whether the user may do that with the queue or exchange; '' is the default exchange's name."""
         if kind == "configure":
-            return self._configure.matches(name or DEFAULT_EXCHANGE)
+            return self._configure.match(name or DEFAULT_EXCHANGE)
         if kind == "write":
-            return self._write.matches(name or DEFAULT_EXCHANGE)
-        return self._read.matches(name or DEFAULT_EXCHANGE)
+            return self._write.match(name or DEFAULT_EXCHANGE)
+        return self._read.match(name or DEFAULT_EXCHANGE)
 
     def __repr__(self) -> str:
         return f"Permissions({self.configure!r}, {self.write!r}, {self.read!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicRow:
+    """A topic permission: its patterns as they were set, and with their variables filled in."""
+
+    write: str
+    read: str
+    write_keys: "_Names"
+    read_keys: "_Names"
 
 
 class TopicPermissions:
@@ -126,36 +133,36 @@ class TopicPermissions:
     (rabbit_auth_backend_internal:check_topic_access). Never changes.
 
     Args:
-        rows: for each exchange the patterns for write and read, with their variables filled in.
-
-    Raises:
-        InvalidPatternError: one of the patterns is no regular expression.
+        rows: for each exchange the patterns for write and read.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("rows",)
 
-    def __init__(self, rows: dict[str, tuple[str, str]]) -> None:
-        self._rows = {name: (_Pattern(write), _Pattern(read)) for name, (write, read) in rows.items()}
+    def __init__(self, rows: Mapping[str, _TopicRow]) -> None:
+        self.rows = rows
 
     def __bool__(self) -> bool:
-        return bool(self._rows)
+        return bool(self.rows)
 
     def check(self, exchange: str, kind: TopicKind, routing_key: str) -> bool:
         """Whether the user may publish with that key ('write') or bind with it ('read')."""
-        row = self._rows.get(exchange)
-        return row is None or row[0 if kind == "write" else 1].matches(routing_key)
+        row = self.rows.get(exchange)
+        return row is None or (row.write_keys if kind == "write" else row.read_keys).match(routing_key)
 
 
-class _Pattern:
-    """One pattern and the names already asked for."""
+_NO_TOPICS = TopicPermissions({})
+
+
+class _Names:
+    """A matcher and the names already asked for."""
 
     __slots__ = ("_known", "_search")
 
-    def __init__(self, pattern: str) -> None:
-        self._search = compile_pattern(pattern)
+    def __init__(self, search: Matcher) -> None:
+        self._search = search
         self._known: dict[str, bool] = {}
 
-    def matches(self, name: str) -> bool:
+    def match(self, name: str) -> bool:
         known = self._known.get(name)
         if known is None:
             known = bool(self._search(name.encode("utf-8", "surrogateescape")))
@@ -165,42 +172,14 @@ class _Pattern:
         return known
 
 
-def _everything(_name: bytes) -> bool:
-    return True
+class RightsListener(Protocol):
+    """Whoever has granted something by rights that may change (`broker.clients`)."""
 
+    def rights_changed(self, user: str, vhost: str) -> None:
+        """A user's permissions in a vhost are others, or none any more."""
 
-def _nothing(name: bytes) -> bool:
-    return not name
-
-
-@functools.lru_cache(maxsize=256)
-def compile_pattern(pattern: str) -> Matcher:
-    """Compile a permission's pattern to a search in the octets of a name.
-
-    RabbitMQ searches octets as well: its `re:run` goes without the option `unicode`.
-
-    Raises:
-        InvalidPatternError: neither RE2 nor Python's `re` takes it.
-    """
-    if pattern == ".*":
-        return _everything
-    if pattern in {"", "^$"}:
-        return _nothing
-    import re2  # noqa: PLC0415 - most brokers have only trivial patterns and shall not load it
-
-    octets = pattern.encode("utf-8", "surrogateescape")
-    options = re2.Options()
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1
-    try:
-        search: Matcher = re2.compile(octets, options).search
-    except re2.error:
-        try:
-            search = re.compile(octets).search
-        except (re.error, RecursionError, OverflowError) as error:
-            raise InvalidPatternError(f"'{pattern}' is no regular expression: {error}") from error
-        logger.warning("pattern '%s' needs what RE2 lacks: matching may take exponential time", pattern)
-    return search
+    def user_removed(self, user: str) -> None:
+        """A user is gone, with all permissions."""
 
 
 class Users:
@@ -208,27 +187,31 @@ class Users:
 
     Args:
         loopback_users: names that may only log in from this host.
+        patterns: makes the matchers of permissions, and of policies where they are imported.
 
-    `generation` is another number after any change; whoever keeps a `Permissions` asks again then.
+    `generation` is another number after any change; whoever keeps a `Permissions` asks again then. `listener` is told
+    of rights that are taken away; None for nobody.
     """
 
     __slots__ = (
         "_permissions",
-        "_topic_rows",
         "_topics",
         "_user_limits",
         "_users",
         "_vhost_limits",
         "generation",
+        "listener",
         "loopback_users",
+        "patterns",
     )
 
-    def __init__(self, loopback_users: Iterable[str] = ("guest",)) -> None:
+    def __init__(self, loopback_users: Iterable[str] = ("guest",), patterns: Patterns | None = None) -> None:
         self.generation = 0
+        self.listener: RightsListener | None = None
+        self.patterns = patterns or Patterns()
         self.loopback_users = frozenset(loopback_users)
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
-        self._topic_rows: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
         self._topics: dict[tuple[str, str], TopicPermissions] = {}
         self._user_limits: dict[str, UserLimits] = {}
         self._vhost_limits: dict[str, VHostLimits] = {}
@@ -247,6 +230,8 @@ class Users:
         self._forget(0, name)
         self._user_limits.pop(name, None)
         self.generation += 1
+        if self.listener is not None:
+            self.listener.user_removed(name)
 
     def get(self, name: str) -> User | None:
         """Return the user of that name."""
@@ -284,15 +269,28 @@ class Users:
         """Let a user into a vhost with these three patterns.
 
         Raises:
-            InvalidPatternError: one of them is no regular expression; nothing has changed then.
+            InvalidPatternError: one of them cannot be used; nothing has changed then.
         """
-        self._permissions[user, vhost] = Permissions(configure, write, read)
+        new = Permissions(configure, write, read, self.patterns.compile)
+        before = self._permissions.get((user, vhost), new)
+        self._permissions[user, vhost] = new
+        self.generation += 1
+        if self.listener is not None and before.read != read:
+            self.listener.rights_changed(user, vhost)
+
+    def restore_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        """The same for what an earlier run has stored: a pattern that cannot be used is logged and matches nothing."""
+        owner = f"permissions of user '{user}' in vhost '{vhost}'"
+        compiled = partial(self.patterns.stored, owner=owner)
+        self._permissions[user, vhost] = Permissions(configure, write, read, compiled)
         self.generation += 1
 
     def clear_permissions(self, user: str, vhost: str) -> None:
         """Shut a user out of a vhost."""
         self._permissions.pop((user, vhost), None)
         self.generation += 1
+        if self.listener is not None:
+            self.listener.rights_changed(user, vhost)
 
     def may_access(self, user: str, vhost: str) -> bool:
         """Whether the user may open connections to the vhost: any row will do, even of empty patterns."""
@@ -313,41 +311,44 @@ class Users:
         without escaping, so that a user named `.*` would match everything there.
 
         Raises:
-            InvalidPatternError: one of them is no regular expression; nothing has changed then.
+            InvalidPatternError: one of them cannot be used; nothing has changed then.
         """
-        rows = {**self._topic_rows.get((user, vhost), {}), exchange: (write, read)}
-        self._set_topics(user, vhost, rows)
+        self._set_topic(user, vhost, exchange, write, read, self.patterns.compile)
+
+    def restore_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
+        """The same for what an earlier run has stored: a pattern that cannot be used is logged and matches nothing."""
+        owner = f"topic permissions of user '{user}' for exchange '{exchange}' in vhost '{vhost}'"
+        self._set_topic(user, vhost, exchange, write, read, partial(self.patterns.stored, owner=owner))
 
     def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
         """Lift the restriction at one exchange or, by None, at all of the vhost."""
-        rows = dict(self._topic_rows.get((user, vhost), {}))
-        if exchange is None:
-            rows.clear()
-        else:
-            rows.pop(exchange, None)
-        self._set_topics(user, vhost, rows)
+        rows = self.topic_permissions(user, vhost).rows
+        left = {} if exchange is None else {name: row for name, row in rows.items() if name != exchange}
+        self._topics[user, vhost] = TopicPermissions(left)
+        self.generation += 1
 
     def topic_permissions(self, user: str, vhost: str) -> TopicPermissions:
         """Return the user's restrictions in the vhost; false if there are none."""
-        return self._topics.get((user, vhost)) or TopicPermissions({})
+        return self._topics.get((user, vhost), _NO_TOPICS)
 
     def topic_permission_rows(self) -> list[tuple[str, str, str, str, str]]:
         """Return all rows as they were set: user, vhost, exchange, write, read."""
         return [
-            (user, vhost, exchange, write, read)
-            for (user, vhost), rows in self._topic_rows.items()
-            for exchange, (write, read) in rows.items()
+            (user, vhost, exchange, row.write, row.read)
+            for (user, vhost), topics in self._topics.items()
+            for exchange, row in topics.rows.items()
         ]
 
-    def _set_topics(self, user: str, vhost: str, rows: dict[str, tuple[str, str]]) -> None:
-        def expanded(pattern: str) -> str:
-            return pattern.replace("{username}", re.escape(user)).replace("{vhost}", re.escape(vhost))
-
-        topics = TopicPermissions(
-            {exchange: (expanded(write), expanded(read)) for exchange, (write, read) in rows.items()}
+    def _set_topic(
+        self, user: str, vhost: str, exchange: str, write: str, read: str, compiled: Callable[..., Matcher]
+    ) -> None:
+        write_keys, read_keys = (
+            _Names(compiled(pattern, username=user, vhost=vhost)) for pattern in (write, read)
         )
-        self._topics[user, vhost] = topics
-        self._topic_rows[user, vhost] = rows
+        row = _TopicRow(write, read, write_keys, read_keys)
+        self._topics[user, vhost] = TopicPermissions(
+            {**self.topic_permissions(user, vhost).rows, exchange: row}
+        )
         self.generation += 1
 
     def remove_vhost(self, vhost: str) -> None:
@@ -358,10 +359,10 @@ class Users:
 
     def _forget(self, part: int, name: str) -> None:
         """Remove the rows whose key has that user (part 0) or vhost (part 1)."""
-        tables: tuple[dict[tuple[str, str], Any], ...] = (self._permissions, self._topic_rows, self._topics)
-        for table in tables:
-            for key in [key for key in table if key[part] == name]:
-                del table[key]
+        for key in [key for key in self._permissions if key[part] == name]:
+            del self._permissions[key]
+        for key in [key for key in self._topics if key[part] == name]:
+            del self._topics[key]
 
     # Limits
 
@@ -382,6 +383,19 @@ class Users:
         """Set the vhost's limits; a negative number is unlimited, as in RabbitMQ."""
         self._vhost_limits[vhost] = VHostLimits(_limit(limits.max_connections), _limit(limits.max_queues))
         self.generation += 1
+
+
+def default_credentials(users: Users) -> str:
+    """A warning about the user that every installation of RabbitMQ has, if it still has the password; else ''."""
+    guest = users.get(_GUEST)
+    if guest is None or not check_password(Password(_GUEST), guest.password_hash, guest.hashing_algorithm):
+        return ""
+    if _GUEST not in users.loopback_users:
+        return "user 'guest' has the default password and may log in from any host: change it, or delete the user"
+    return (
+        "user 'guest' has the default password. It may log in from this host only, but where a proxy on this host "
+        "passes connections on, every client is on this host: change the password before there is one"
+    )
 
 
 def _limit(number: int | None) -> int | None:

@@ -7,23 +7,28 @@ nothing special; everything else comes through the methods here.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import Protocol
 
 from broker.amqp.codec import encode_method
 from broker.amqp.commands import Basic
 from broker.amqp.fastpath import (
+    body_size_of,
     pack_confirm,
     pack_get_ok,
     pack_return,
     reframe,
+    reframed,
 )
+from broker.amqp.large_body import LARGE
 from broker.amqp.properties import Properties
+from broker.amqp.tables import Table
 from broker.auth import Permissions, TopicPermissions, User
 from broker.confirm_ages import ConfirmAges
 from broker.confirm_times import ConfirmTimes
-from broker.consumer import Consumer, Getter
+from broker.consumer import ConsumedQueue, Consumer, Getter
 from broker.delay_line import DelayLine
 from broker.delivery_ages import DeliveryAges
 from broker.errors import (
@@ -40,6 +45,8 @@ from broker.totals import ChannelCounts
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
 from confirm.standard import StandardConfirms
+from exchanges.base import Exchange
+from exchanges.errors import TooManyHopsError
 from storage.message import Message
 
 
@@ -56,32 +63,54 @@ class ChannelHost(Protocol):
     consumer_max: int | None
     notifies_cancel: bool
     topic_max_hash: int
+    cc_keys: int
     global_qos: bool
+    passive_is_open: bool
     exclusive_queues: dict[str, Queue]
 
     def forget_routes(self) -> None:
         """Drop the cached routes: the channel publishes differently from now on."""
 
-    def reply_when_safe(self, number: int, reply: bytes, *, files: bool = False) -> None:
-        """Send a frame of that channel when everything journaled so far is safe, and execute nothing before.
+    def reply_when_safe(
+        self,
+        number: int,
+        reply: bytes,
+        *,
+        files: bool = False,
+        after: Callable[[Callable[[], object]], object] | None = None,
+    ) -> None:
+        """Send frames of that channel when everything journaled so far is safe, and execute nothing before.
 
-        `files`: bodies included that are being written to files of their own.
+        `files`: bodies included that are being written to files of their own. `after`: takes a function to be called
+        when there is something to wait for before that; everything journaled by then is safe, too.
         """
+
+    def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+        """Carry out the steps of a method of that channel, and execute nothing before; then send the reply."""
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
         """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
 
 
+PIECE = 1024
+"""Deliveries that are settled before the time is looked at."""
+_FEW_CONSUMERS = 64
 Record = tuple[Consumer | Getter, int]
 """An unacked delivery: who got it (which knows the queue), and its seq_id there."""
 
 
 class Transaction:
-    """What a transactional channel has not committed yet."""
+    """What a transactional channel has not committed yet, or is committing."""
 
-    __slots__ = ("publishes", "settled")
+    __slots__ = ("is_whole", "octets", "publishes", "settled", "steps")
 
     def __init__(self) -> None:
+        self.is_whole = True
+        """No queue has refused a message."""
+        self.octets = 0
+        """Of the contents of the publishes."""
+        self.steps: Iterator[None] = iter(())
+        """What is left of its commit."""
         self.publishes: list[tuple[Sequence[Queue], Message, bool, bool]] = []
         """queues, message, whether it is mandatory and whether it is persistent"""
         self.settled: list[tuple[int, Record, bool | None]] = []
@@ -95,6 +124,7 @@ class Channel:
         "_told",
         "acked",
         "ages",
+        "committing",
         "confirm_ages",
         "confirm_times",
         "confirms",
@@ -124,6 +154,7 @@ class Channel:
         "reply_consumer",
         "returned",
         "route",
+        "settling",
         "special",
         "tx",
         "unacked",
@@ -155,6 +186,10 @@ class Channel:
         self.numbered: Route | None = None
         """That of the last publish with a number in this turn."""
         self.tx: Transaction | None = None
+        self.committing: Transaction | None = None
+        """The one that is being committed; the connection takes nothing else meanwhile."""
+        self.settling: Iterator[None] | None = None
+        """The pieces of the last ack, nack or reject of many deliveries; done or not."""
         self.last_queue = ""
         # the publish whose content is arriving
         self.route: Route | None = None
@@ -226,6 +261,22 @@ class Channel:
         """
         self.host.reply_when_safe(self.number, encode_method(self.number, method), files=files)  # type: ignore[arg-type]
 
+    def await_exact(self, queue: Queue) -> None:
+        """Raise `NotYet` while a queue has messages that it had to discard, and no time for that."""
+        queue.catch_up()
+
+    def await_name(self, name: str) -> None:
+        """Raise `NotYet` while a restart would bring back a deleted queue of that name."""
+        self.vhost.await_name(name)
+
+    def reply_when_gone(self, queue: Queue, *methods: object) -> None:
+        """Send methods when a deleted queue is gone, for good if it was durable."""
+        frames = b"".join([encode_method(self.number, method) for method in methods])  # type: ignore[arg-type]
+        if queue.durable or not queue.gone:
+            self.host.reply_when_safe(self.number, frames, after=queue.after_gone)
+        else:
+            self.outbox.send(frames)
+
     # -- permissions ------------------------------------------------------------------------------------------------
 
     def check_permission(self, kind: str, what: str, name: str) -> None:
@@ -235,6 +286,28 @@ class Channel:
             raise access_refused(
                 f"{kind} access to {resource(what, shown, self.vhost.name)} refused for user '{self.host.user.name}'"
             )
+
+    def lost_right(self, consumer: Consumer) -> AMQPError | None:
+        """The 403 that starting this consumer would be now; None if it may stay, or has left."""
+        if self.consumers.get(consumer.tag) is not consumer or consumer is self.reply_consumer:
+            return None
+        try:
+            self.check_permission("read", "queue", consumer.queue.name)
+        except AMQPError as error:
+            return error
+        return None
+
+    def check_passive(self, what: str, name: str) -> None:
+        """403 unless the user has any permission for the queue or exchange (`what`) of that name.
+
+        RabbitMQ 4.2.7 (server pull request 16272): what a passive declaration tells, nobody learns who has no right
+        at all; the text is that of a declaration. `compatibility.passive_declare = open` allows it to everybody.
+        """
+        permissions = self.host.permissions
+        if not (
+            self.host.passive_is_open or permissions.check("read", name) or permissions.check("write", name)
+        ):
+            self.check_permission("configure", what, name)
 
     def check_topic_permission(self, kind: str, exchange: str, routing_key: str) -> None:
         """403 unless the user may use the routing key with a topic exchange."""
@@ -268,19 +341,31 @@ class Channel:
             return Route(address, bits, None, routing_key, (), plain=False, generation=now, error=error)
         if router.needs_headers(exchange):
             return Route(address, bits, exchange, routing_key, (), plain=False, generation=now)
-        queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
+        try:
+            queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
+        except TooManyHopsError as hops:
+            refusal = _too_many_hops(hops)
+            return Route(address, bits, None, routing_key, (), plain=False, generation=now, error=refusal)
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.default_destination(routing_key)
         # Queues that wait for consumers get other messages than those that do not.
         waits = set() if self.confirms is None else {queue.awaits_consumers for queue in queues}
         plain = (
             self.tx is None
-            and bool(queues or not bits & 1)
+            and bool(queues or (self.confirms is None and not bits & 1))
             and len(waits) < 2
             and not any(map(_may_refuse, queues))
         )
         kind = AwaitedRoute if waits == {True} else Route
         return kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
+
+    @property
+    def unfinished(self) -> int:
+        """Octets kept of publishes that have not been carried out: of a body that is arriving, and of a transaction."""
+        octets = 0 if self.tx is None else self.tx.octets
+        if self.missing > 0 and self.parts:
+            octets += body_size_of(self.parts[0]) - self.missing
+        return octets
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:
         """Publish a message that the fast path did not take: complete, but with something special about it."""
@@ -299,15 +384,21 @@ class Channel:
                 raise precondition_failed("fast reply consumer does not exist")
             user = self.host.user
             special.validate(user.name, impersonator=user.may_impersonate)
-            exchange.lookups += 1
-            queues = self.vhost.route(exchange, (route.routing_key, *special.extra_keys), special.headers)
+            if special.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
+                for key in special.extra_keys:  # the routing key itself: in `find_route`
+                    self.check_topic_permission("write", exchange.name, key)
+            keys, most = len(special.extra_keys), self.host.cc_keys
+            if keys > most:
+                raise precondition_failed(
+                    f"message has {keys} keys in CC and BCC, more than limits.cc_keys ({most})"
+                )
+            queues = self._route(exchange, (route.routing_key, *special.extra_keys), special.headers)
             message = self._rewritten(message, special, queues)
         elif route.plain or route.queues:
             queues = route.queues
         else:
             headers = {} if special is None else special.headers
-            exchange.lookups += 1
-            queues = self.vhost.route(exchange, (route.routing_key,), headers)
+            queues = self._route(exchange, (route.routing_key,), headers)
         exchange.tally(len(queues), route.routing_key).published += 1
         if route.mandatory and not queues:
             exchange.returned += 1
@@ -315,14 +406,28 @@ class Channel:
         persistent = special is not None and special.persistent
         if self.tx is not None:
             self.tx.publishes.append((queues, message, route.mandatory, persistent))
+            self.tx.octets += len(content)
             return
-        if self.confirms is not None:
-            self.confirms.published()
+        confirms = self.confirms
+        if confirms is not None:
             self.numbered = route
-            self.confirms.schedule()
+            if queues:
+                confirms.published()
+                confirms.schedule()
         is_taken = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
-        if not is_taken and self.confirms is not None:
-            self.confirms.refused(self.confirms.seq_no)
+        if confirms is None:
+            return
+        if not queues:
+            self.outbox.send(pack_confirm(self.number, confirms.told_now(), multiple=False, ack=True))
+        elif not is_taken:
+            confirms.refused(confirms.seq_no)
+
+    def _route(self, exchange: Exchange, routing_keys: tuple[str, ...], headers: Table) -> Sequence[Queue]:
+        exchange.lookups += 1
+        try:
+            return self.vhost.route(exchange, routing_keys, headers)
+        except TooManyHopsError as hops:
+            raise _too_many_hops(hops) from None
 
     def _rewritten(self, message: Message, special: Special, queues: Sequence[Queue]) -> Message:
         """The message without BCC, which a delay line still needs, and with the reply address filled in."""
@@ -354,7 +459,13 @@ class Channel:
         return spread(queues, message, self.confirms, persistent=persistent)
 
     def _send_content(self, message: Message) -> None:
-        content = reframe(message.content, self.number, self.host.frame_max)
+        frame_max = self.host.frame_max
+        if len(message.content) > LARGE:
+            self.outbox.pending += len(message.content)
+            self.outbox.frames += reframed(message.content, self.number, frame_max)
+            self.outbox.schedule()
+            return
+        content = reframe(message.content, self.number, frame_max)
         self.outbox.pending += len(content)
         self.outbox.send(content)
 
@@ -380,58 +491,124 @@ class Channel:
 
     @property
     def global_room(self) -> int:
-        """How many more messages the channel-wide prefetch allows."""
-        return self.global_prefetch - (len(self.unacked) - self.got)
+        """How many more messages the channel-wide prefetch allows; what a transaction settles counts until then."""
+        settled = 0 if self.tx is None else len(self.tx.settled)
+        return self.global_prefetch - (len(self.unacked) + settled - self.got)
 
-    def take_unacked(self, delivery_tag: int, *, multiple: bool) -> list[tuple[int, Record]]:
-        """Remove deliveries from the unacked table, oldest first; 406 for a tag that is not outstanding.
-
-        Tag 0 with `multiple` means all, even if there are none.
-        """
-        unacked = self.unacked
-        if not multiple:
-            record = unacked.pop(delivery_tag, None)
-            if record is None:
-                raise precondition_failed(f"unknown delivery tag {delivery_tag}")
-            return [(delivery_tag, record)]
-        if delivery_tag == 0:
-            taken = list(unacked.items())
-            unacked.clear()
-            return taken
-        if delivery_tag not in unacked:
+    def take_unacked(self, delivery_tag: int) -> Record:
+        """Remove one delivery from the unacked table; 406 for a tag that is not outstanding."""
+        record = self.unacked.pop(delivery_tag, None)
+        if record is None:
             raise precondition_failed(f"unknown delivery tag {delivery_tag}")
-        first = self.first_tag
-        self.first_tag = delivery_tag + 1
-        if delivery_tag - first > 4 * len(unacked):
-            tags = sorted(tag for tag in unacked if tag <= delivery_tag)
-            return [(tag, unacked.pop(tag)) for tag in tags]
-        # Not by walking along the dict: what was removed from its front stays in the way of each later walk.
+        return record
+
+    def _last_of(self, delivery_tag: int) -> int:
+        """The highest tag that is meant by a settlement of several; 406 for a tag that is not outstanding.
+
+        Tag 0 means all, even if there are none.
+        """
+        if not delivery_tag:
+            return self.delivery_tag
+        if delivery_tag not in self.unacked:
+            raise precondition_failed(f"unknown delivery tag {delivery_tag}")
+        return delivery_tag
+
+    def _take_oldest(self, last: int) -> list[tuple[int, Record]]:
+        """Remove some of the oldest deliveries up to a tag from the unacked table, in order.
+
+        Where `_has_until` says so, there are more.
+        """
+        unacked, first = self.unacked, self.first_tag
+        if last - first > 4 * len(unacked):
+            tags: Sequence[int] = [tag for tag in islice(unacked, PIECE) if tag <= last]  # they are in order
+            end = tags[-1] if len(tags) == PIECE else last
+        else:
+            # Not by walking along the dict: what was removed from its front stays in the way of each later walk.
+            end = min(last, first + PIECE - 1)
+            tags = range(first, end + 1)
+        self.first_tag = max(first, end + 1)
         taken = []
-        for tag in range(first, delivery_tag + 1):
+        for tag in tags:
             record = unacked.pop(tag, None)
             if record is not None:
                 taken.append((tag, record))
         return taken
 
+    def _has_until(self, last: int) -> bool:
+        """Whether deliveries up to a tag may be unacked."""
+        return self.first_tag <= last and bool(self.unacked)
+
     def ack(self, delivery_tag: int, *, multiple: bool) -> None:
         """`basic.ack` where it is not a single one on a plain channel."""
-        taken = self.take_unacked(delivery_tag, multiple=multiple)
-        if self.tx is not None:
-            self.tx.settled += [(tag, record, None) for tag, record in taken]
-            return
-        self.acked += len(taken)
-        self.settle([record for _, record in taken])
+        self._settle(delivery_tag, None, multiple=multiple)
 
     def reject(self, delivery_tag: int, *, multiple: bool, requeue: bool) -> None:
         """`basic.nack` and `basic.reject`."""
-        taken = self.take_unacked(delivery_tag, multiple=multiple)
-        if self.tx is not None:
-            self.tx.settled += [(tag, record, requeue) for tag, record in taken]
+        self._settle(delivery_tag, requeue, multiple=multiple)
+
+    def _settle(self, delivery_tag: int, outcome: bool | None, *, multiple: bool) -> None:
+        """Settle one delivery or several; `outcome` as in `Transaction.settled`."""
+        if not multiple:
+            self._settle_taken([(delivery_tag, self.take_unacked(delivery_tag))], outcome)
             return
-        if requeue:
-            self.requeue([record for _, record in taken])
+        last = self._last_of(delivery_tag)
+        taken = self._take_oldest(last)
+        if self._has_until(last):
+            self.settling = self._settle_until(last, taken, outcome)
+            self.host.work_off(self.number, self.settling)
         else:
-            self.settle([record for _, record in taken], rejected=True)
+            self._settle_taken(taken, outcome)
+
+    def _settle_until(
+        self, last: int, taken: list[tuple[int, Record]], outcome: bool | None
+    ) -> Iterator[None]:
+        """Settle what is taken and all other deliveries up to a tag, a piece at a time.
+
+        A queue to which messages come back delivers nothing before all of them are there, or what is younger would
+        come first.
+        """
+        suspended: dict[Queue, None] = {}
+        try:
+            while taken or self._has_until(last):
+                if outcome and self.tx is None:
+                    _suspend([consumer.queue for _, (consumer, _) in taken], suspended)
+                self._settle_taken(taken, outcome)
+                yield
+                taken = self._take_oldest(last)
+        finally:
+            for queue in suspended:
+                queue.resume()
+
+    def _settle_taken(self, taken: list[tuple[int, Record]], outcome: bool | None) -> None:
+        if self.tx is not None:
+            self.tx.settled += [(tag, record, outcome) for tag, record in taken]
+            return
+        records = [record for _, record in taken]
+        if outcome is None:
+            self._settle_acked(records)
+        elif outcome:
+            self.requeue(records)
+        else:
+            self._settle_rejected(records)
+
+    def recover(self, reply: bytes) -> None:
+        """`basic.recover`: everything unacked goes back to its queue, then the reply is sent."""
+        self.host.work_off(self.number, self._requeue_all(), reply)
+
+    def _requeue_all(self) -> Iterator[None]:
+        last = self.delivery_tag
+        suspended: dict[Queue, None] = {}
+        try:
+            while self._has_until(last):
+                taken = self._take_oldest(last)
+                if self._has_until(last):
+                    _suspend([consumer.queue for _, (consumer, _) in taken], suspended)
+                self.requeue([record for _, record in taken])
+                if suspended:
+                    yield
+        finally:
+            for queue in suspended:
+                queue.resume()
 
     def settle(self, records: Sequence[Record], *, rejected: bool = False) -> None:
         """Tell the queues that messages are done with, or not wanted, and give the consumers their credit."""
@@ -485,31 +662,67 @@ class Channel:
             consumer.wake()
 
     def commit(self) -> None:
-        """`tx.commit`: the publishes, then the settlements."""
+        """`tx.commit`: the publishes, then the settlements. Raises NotYet until all of it is journaled.
+
+        What is large is committed piece by piece: others may see a part of it, as they may in RabbitMQ.
+        """
         tx = self._transaction()
-        self.tx = Transaction()
-        is_whole = True
-        for queues, message, mandatory, persistent in tx.publishes:
+        turn = self.outbox.turn
+        if self.committing is None:
+            self.committing, self.tx = tx, Transaction()
+            tx.steps = self._commit(tx)
+        committing = self.committing
+        for _ in committing.steps:
+            if turn.slices.is_over():
+                raise NotYet(turn.slices.later)
+        if turn.run():
+            raise NotYet(turn.when_caught_up)
+        self.committing = None
+        if not committing.is_whole:
+            raise precondition_failed("partial tx completion")
+
+    def _commit(self, tx: Transaction) -> Iterator[None]:
+        """Carry out a transaction, a piece at a time, and let go of each piece: to forget a million takes time, too."""
+        tx.publishes.reverse()
+        while tx.publishes:
+            queues, message, mandatory, persistent = tx.publishes.pop()
             left = [queue for queue in queues if not queue.deleted]
             if not self.enqueue(left, message, mandatory=mandatory, persistent=persistent):
-                is_whole = False
-        acked = [record for _, record, requeue in tx.settled if requeue is None]
-        self.acked += len(acked)
-        self.settle(acked)
-        self.settle([record for _, record, requeue in tx.settled if requeue is False], rejected=True)
-        self.requeue([record for _, record, requeue in tx.settled if requeue])
-        self.outbox.turn.run()  # the journal has all of it now, for one commit
-        if not is_whole:
-            raise precondition_failed("partial tx completion")
+                tx.is_whole = False
+            yield
+        sorted_out: dict[bool | None, deque[Record]] = {None: deque(), False: deque(), True: deque()}
+        tx.settled.reverse()
+        while tx.settled:
+            for _ in range(min(PIECE, len(tx.settled))):
+                _, record, requeue = tx.settled.pop()
+                sorted_out[requeue].append(record)
+            yield
+        for outcome, settle in (
+            (None, self._settle_acked),
+            (False, self._settle_rejected),
+            (True, self.requeue),
+        ):
+            records = sorted_out[outcome]
+            while records:
+                settle([records.popleft() for _ in range(min(PIECE, len(records)))])
+                yield
+
+    def _settle_acked(self, records: Sequence[Record]) -> None:
+        self.acked += len(records)
+        self.settle(records)
+
+    def _settle_rejected(self, records: Sequence[Record]) -> None:
+        self.settle(records, rejected=True)
 
     def rollback(self) -> None:
         """`tx.rollback`: drop the publishes; what was settled is unacked again."""
         tx = self._transaction()
         self.tx = Transaction()
-        restored = {tag: record for tag, record, _ in tx.settled} | self.unacked
-        self.unacked.clear()
-        self.unacked.update(sorted(restored.items()))
-        self.first_tag = 1
+        if tx.settled:
+            restored = {tag: record for tag, record, _ in tx.settled} | self.unacked
+            self.unacked.clear()
+            self.unacked.update(sorted(restored.items()))
+            self.first_tag = 1
 
     def _transaction(self) -> Transaction:
         if self.tx is None:
@@ -590,6 +803,13 @@ class Channel:
         queue.remove_consumer(consumer)
         self.vhost.consumer_left(queue)
 
+    def give_up_consumers(self, queue: Queue) -> list[Basic.Cancel]:
+        """Forget the consumers of a queue that is about to be deleted; returns what the client is to be told."""
+        tags = [tag for tag, consumer in self.consumers.items() if consumer.queue is queue]
+        for tag in tags:
+            self._count_of(self.consumers.pop(tag))
+        return [Basic.Cancel(tag, True) for tag in tags] if self.host.notifies_cancel else []
+
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """The consumer's queue was deleted: forget it, and tell a client that wants to know."""
         if self.consumers.pop(consumer.tag, None) is None:
@@ -599,35 +819,69 @@ class Channel:
             self.send(Basic.Cancel(consumer.tag, True))
 
     def close(self) -> None:
-        """Give everything back: consumers leave, unacked messages are requeued. May be called again."""
+        """Give everything back at once: see `closing`."""
+        for _ in self.closing():
+            pass
+
+    def closing(self) -> Iterator[None]:
+        """Give everything back, a piece at a time: consumers leave, unacked messages are requeued.
+
+        The queues of its consumers deliver nothing before all of it is back, or what is younger would come first.
+        """
+        if self.settling is not None:  # what the client has settled before counts
+            yield from self.settling
+            self.settling = None
+        if self.committing is not None:
+            yield from self.committing.steps
+            self.committing = None
         if self.tx is not None:
             self.rollback()  # what it settled is unacked again
         if self.confirms is not None:
             self._told = _told(self.confirms)
             self.confirms.close()
             self.confirms = None
-        consumers = list(self.consumers.values())
-        self.consumers.clear()
+        suspended: dict[Queue, None] = {}
+        if len(self.unacked) > PIECE or len(self.consumers) > _FEW_CONSUMERS:
+            _suspend([consumer.queue for consumer in self.consumers.values()], suspended)
         left = []
-        for consumer in consumers:
-            self._count_of(consumer)
-            queue: Queue = consumer.queue  # type: ignore[assignment]
-            if consumer is self.reply_consumer:
-                self.reply_consumer = None
-                self.vhost.delete_reply_queue(queue)
-            else:
-                queue.remove_consumer(consumer)
-                left.append(queue)
-        unacked = list(self.unacked.values())
-        self.unacked.clear()
-        self.requeue(unacked)
-        for queue in left:
-            self.vhost.consumer_left(queue)
+        try:
+            while self.consumers:
+                consumer = self.consumers.pop(next(iter(self.consumers)))
+                self._count_of(consumer)
+                queue: Queue = consumer.queue  # type: ignore[assignment]
+                if consumer is self.reply_consumer:
+                    self.reply_consumer = None
+                    self.vhost.delete_reply_queue(queue)
+                else:
+                    queue.remove_consumer(consumer)
+                    left.append(queue)
+                if suspended:
+                    yield
+            yield from self._requeue_all()
+        finally:
+            for queue in suspended:
+                queue.resume()
+        unused = [queue for queue in left if queue.auto_delete and not queue.consumers]
+        if unused:
+            yield from self.vhost.delete_queues(unused, unused=True)
+
+
+def _suspend(queues: Iterable[ConsumedQueue], suspended: dict[Queue, None]) -> None:
+    """Suspend queues that are not among the suspended yet."""
+    for queue in dict.fromkeys(queues):
+        if queue not in suspended:
+            suspended[queue] = None  # type: ignore[index]
+            queue.suspend()  # type: ignore[attr-defined]
 
 
 def _told(confirms: StandardConfirms) -> tuple[int, int, int]:
     """Numbers given, confirmed, nacked."""
     return confirms.seq_no, confirms.confirmed_count, confirms.nacked_count
+
+
+def _too_many_hops(error: TooManyHopsError) -> AMQPError:
+    text = f"message takes more hops between exchanges, times its keys, than limits.exchange_hops ({error.limit})"
+    return precondition_failed(text)
 
 
 def _may_refuse(queue: Queue) -> bool:

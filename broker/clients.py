@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.amqp.errors import MalformedTable
@@ -13,6 +13,8 @@ from broker.turn import Turn
 from broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
+
+_LOOKS = 256  # connections that are looked at in one go
 
 
 class Clients:
@@ -49,6 +51,12 @@ class Clients:
         self.channel_count = 0
         self.connections_opened = self.connections_closed = 0
         self.channels_opened = self.channels_closed = 0
+        users.listener = self
+
+    def holders(self, least: int) -> list[tuple[int, Any]]:
+        """Connections whose publishes that are not complete hold at least so many octets; the largest first."""
+        held = [(connection.unfinished, connection) for connection in self.connections]
+        return sorted((each for each in held if each[0] >= least), key=lambda each: -each[0])
 
     def admit(self, user: User, vhost: str) -> VHost:
         """The vhost of that name, for one more connection of the user; 530 if it must not be (RabbitMQ's order)."""
@@ -110,6 +118,41 @@ class Clients:
         reason = connection.close_reason or "client unexpectedly closed TCP connection"
         self._note("connection_closed", connection, reason=reason)
         log.info("closing connection %s: %s", connection.name, reason)
+
+    # -- rights that are taken away -----------------------------------------------------------------------------------
+
+    def rights_changed(self, user: str, vhost: str) -> None:
+        """Have the user's connections to the vhost give up what it may not do any more.
+
+        A turn has to run afterwards.
+        """
+        if self.of_users[user]:
+            self._turn.slices.add(self._enforced(user, vhost), f"rights of user '{user}'")
+
+    def user_removed(self, user: str) -> None:
+        """Close the connections of a user that is gone; a turn has to run afterwards."""
+        if self.of_users[user]:
+            self._turn.slices.add(self._closed(user), f"end of user '{user}'")
+
+    def _enforced(self, user: str, vhost: str) -> Iterator[None]:
+        for connection in self._connections_of(user):
+            if connection is not None and connection.vhost.name == vhost:
+                yield from connection.enforce_rights()
+            yield
+
+    def _closed(self, user: str) -> Iterator[None]:
+        for connection in self._connections_of(user):
+            if connection is not None:
+                connection.force_close(f"user '{user}' is deleted")
+            yield
+
+    def _connections_of(self, user: str) -> Iterator[Any]:
+        """The connections that the user has now; None in between, after every few dozen that are not."""
+        for number, connection in enumerate(list(self.connections), 1):
+            if connection.user.name == user:
+                yield connection
+            if not number % _LOOKS:
+                yield None
 
     def _note(self, kind: str, connection: Any, **detail: str) -> None:
         if self._turn.events is not None:

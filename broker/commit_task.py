@@ -12,29 +12,29 @@ messages published without confirms, is put off up to `LAZY_SECONDS`.
 """
 
 import asyncio
+import errno
 import logging
-import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Protocol
 
-import aiofiles
-import aiofiles.os
-
 from broker.histogram import Latency
+from broker.slices import Slices
 from broker.totals import Sizes
+from broker.turn import Turn
 from storage.batch import Batch
-from storage.environment import Environment, sync_directory
+from storage.environment import Environment
 from storage.errors import DiskFullError, Done
 from storage.journal import Journal
 from storage.loading import Loaded, LoadRequest
 from storage.message import Persistent
-from storage.table import pack_blob
 
 log = logging.getLogger("leveret.storage")
 
@@ -45,6 +45,8 @@ BUSY_OPERATIONS = 16
 IDLE_ROUNDS = 2
 """Rounds of the loop without a turn from which it has nothing to do: what was read in one is seen in the next."""
 LAZY_SECONDS = 0.1
+SWEEP_SECONDS = 0.01
+"""How long a commit waits that only carries on the deletion of messages."""
 LAZY_OCTETS = 1024 * 1024
 """Octets that are not put off any more."""
 RETRY_SECONDS = 1.0
@@ -53,12 +55,19 @@ PROBE_OCTETS = 1024 * 1024
 """Octets of transient messages that are tried at once after they found no room; twice as many when they had some."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Octets waiting for the disk from which publishers are not read any more."""
+MAX_RECORDS = 32768
+"""Copies of persistent messages that wait for the disk at most, as many as RabbitMQ's journal has."""
 FILES_HIGH = 64 * 1024 * 1024
 """Octets of bodies on their way into files of their own from which they are not either."""
+FILES_AT_ONCE = 16
+"""Bodies that are written to files of their own, or removed, at the same time: each takes a file descriptor or two."""
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class StorageHost(Protocol):
     """What the tasks need of the server."""
+
+    turn: Turn
 
     def run_turn(self) -> None:
         """Work off what a result has touched, then write."""
@@ -76,7 +85,9 @@ class StorageHost(Protocol):
 class _Worker:
     """A thread that calls one function for each item it is given, and reports to the event loop."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, slices: Slices) -> None:
+        self._name = name
+        self._slices = slices
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loop = loop
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -89,11 +100,19 @@ class _Worker:
             try:
                 result = job()
             except BaseException as error:  # noqa: BLE001 - whatever it is, the loop has to know
-                self._loop.call_soon_threadsafe(done, None, error)
+                self._loop.call_soon_threadsafe(self._report, done, None, error)
             else:
-                self._loop.call_soon_threadsafe(done, result, None)
+                self._loop.call_soon_threadsafe(self._report, done, result, None)
 
         self._jobs.put(work)
+
+    def _report(
+        self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
+    ) -> None:
+        """Hand over a result, in a step of its own."""
+        self._slices.begin()
+        done(result, error)
+        self._slices.end(f"result of {self._name} for", done)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -114,6 +133,8 @@ class CommitTask:
         journal: where they come from.
         host: is told what follows.
         loop: the event loop.
+        max_records: copies of persistent messages (at least 1) that wait for a commit at most: with as many it begins
+            at once, and publishers are not read until it is done (`queue_index_max_journal_entries`).
         min_gap: seconds between two commits under load. More than `MIN_GAP` is cut short by a broker that is idle.
 
     """
@@ -125,14 +146,16 @@ class CommitTask:
         host: StorageHost,
         loop: asyncio.AbstractEventLoop,
         *,
+        max_records: int = MAX_RECORDS,
         min_gap: float = MIN_GAP,
     ) -> None:
         self._environment = environment
         self._journal = journal
         self._host = host
         self._loop = loop
+        self._max_records = max_records
         self._min_gap = min_gap
-        self._writer = _Worker("leveret-writer", loop)
+        self._writer = _Worker("leveret-writer", loop, host.turn.slices)
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         self._started = 0.0
@@ -148,6 +171,8 @@ class CommitTask:
         """Octets of transient messages that a commit may page: no end of them, unless there was no room lately."""
         self._page_due = 0.0
         """Nothing is paged before."""
+        self.is_held = False
+        """A commit, or a file, waits for queues that are put off."""
         self._stopping = False
         self._last_try = True
         """Whether a full disk is tried once more before the end."""
@@ -156,7 +181,10 @@ class CommitTask:
         """Files that are being written, by msg_id."""
         self._no_room: set[int] = set()
         """Files for which there was no room at the last try."""
-        self._removals: set[asyncio.Task[None]] = set()
+        self._removals: set[asyncio.Future[None]] = set()
+        self._file_threads = ThreadPoolExecutor(FILES_AT_ONCE, "leveret-files")
+        self._lacks_descriptors = False
+        """The last file that was written had to wait for a file descriptor."""
         # counters
         self.slowest = 0.0
         """Seconds that the slowest commit took."""
@@ -171,10 +199,29 @@ class CommitTask:
 
     def wake(self) -> None:
         """Something was noted: commit it when it is time. Called at the end of each turn."""
-        journal = self._journal
-        if journal.files:
+        if len(self._journal.files) > len(self._files) and self._is_whole():
             self._write_files()
-        if journal.in_flight is not None:
+        self._set_timer()
+        if self.is_held and not self._host.turn.is_split:
+            self.is_held = False
+            self._host.backlog_cleared()  # of publishers that wait for more, each finds out at its next read
+
+    def _is_whole(self) -> bool:
+        """Whether all that came together is noted; if not, go on when it is.
+
+        A message with all its copies, a transaction, a dead letter and the end of its original go to disk as a whole,
+        and how many records refer to a body is counted when it is written. So nothing goes to disk while queues are put
+        off. Whoever could have more of them put off waits meanwhile, or that might never end.
+        """
+        if self._host.turn.is_split:
+            self.is_held = True
+            return False
+        return True
+
+    def _set_timer(self) -> None:
+        """Have a commit begin when it is time."""
+        journal = self._journal
+        if journal.in_flight is not None or (self.is_held and self._host.turn.is_split):
             return
         environment = self._environment
         has_work = journal.has_work or environment.has_unfinished_durable
@@ -183,12 +230,13 @@ class CommitTask:
         now = self._loop.time()
         if self._full:
             due = self._started + RETRY_SECONDS
-        elif journal.urgent or journal.octets > LAZY_OCTETS:
-            due = self._started + self._min_gap if self._busy else now
-            if self._min_gap > MIN_GAP and due > now:
-                self._watch()
+        elif self.is_held:
+            due = now
+        elif journal.urgent or journal.octets > LAZY_OCTETS or journal.records >= self._max_records:
+            due = self._urgently(now)
         else:
-            due = max(now + LAZY_SECONDS, 0.0 if has_work else self._page_due)
+            lazy = SWEEP_SECONDS if environment.has_unfinished_durable else LAZY_SECONDS
+            due = max(now + lazy, 0.0 if has_work else self._page_due)
         if self._timer is not None:
             if self._due <= due:
                 return
@@ -198,6 +246,15 @@ class CommitTask:
             self._timer = self._loop.call_soon(self._commit)
         else:
             self._timer = self._loop.call_later(due - now, self._commit)
+
+    def _urgently(self, now: float) -> float:
+        """When to commit what somebody waits for, or what is too much to be put off."""
+        if not self._busy or self._journal.records >= self._max_records:
+            return now
+        due = self._started + self._min_gap
+        if self._min_gap > MIN_GAP and due > now:
+            self._watch()
+        return due
 
     def _watch(self) -> None:
         """There was a turn, and the next commit may come before its time if no other follows."""
@@ -227,18 +284,36 @@ class CommitTask:
 
     @property
     def backlogged(self) -> bool:
-        """Whether more waits for the disk than should."""
+        """Whether more waits for the disk than should, or a commit for queues that are put off."""
+        if self.is_held:
+            return True
         journal = self._journal
         if journal.octets + journal.octets_in_flight > BACKLOG_HIGH:
             return True
+        if journal.records + journal.records_in_flight > self._max_records:
+            return True
         # Without room files may take for ever: then the alarm stops publishers, and acks, which make room, are read.
         return journal.octets_in_files > FILES_HIGH and not self._no_room
+
+    def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Have a short job run by the writer between two commits; `done` is called in the loop with its result."""
+        self._writer.submit(job, done)
 
     def _commit(self) -> None:
         self._timer = None
         journal = self._journal
         if journal.in_flight is not None:
             return
+        turn = self._host.turn
+        turn.now = turn.slices.begin()
+        if turn.queues:  # they may have been given what was taken from elsewhere
+            turn.run()
+        if self._is_whole():
+            self._cut()
+        turn.slices.end("begin of a commit", "")
+
+    def _cut(self) -> None:
+        journal = self._journal
         if self._full:
             # Nobody may publish, so nothing else would find out that there is room; and LMDB uses the pages that one
             # commit has freed only after the next one.
@@ -314,9 +389,10 @@ class CommitTask:
             self._host.backlog_cleared()
 
     def _unlink(self, msg_id: int) -> None:
-        task = self._loop.create_task(_remove(self._environment.blob_path(msg_id)))
-        self._removals.add(task)
-        task.add_done_callback(self._removals.discard)
+        path = self._environment.blob_path(msg_id)
+        removal = self._loop.run_in_executor(self._file_threads, _remove, path)
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
 
     # -- bodies in files --------------------------------------------------------------------------------------------
 
@@ -326,31 +402,27 @@ class CommitTask:
                 self._files[msg_id] = self._loop.create_task(self._write_file(msg_id, message))
 
     async def _write_file(self, msg_id: int, message: Persistent) -> None:
-        """Write a body to a file of its own: under another name, flushed, renamed, and the name flushed."""
-        path = self._environment.blob_path(msg_id)
-        part = path.with_suffix(".part")
-        try:
-            async with aiofiles.open(part, "wb") as file:
-                await file.write(pack_blob(msg_id, message.content))
-                await file.write(message.content)
-                await file.flush()
-                await self._loop.run_in_executor(None, os.fsync, file.fileno())
-            await aiofiles.os.rename(part, path)
-            await self._loop.run_in_executor(None, sync_directory, path.parent)
-        except OSError as error:
-            if not self._environment.is_full(error, len(message.content)):
-                self._host.storage_failed(error)
+        """Have a body written to a file of its own; again and again while there is no room or no file descriptor."""
+        bodies = self._environment.bodies
+        while True:
+            error = await self._loop.run_in_executor(
+                self._file_threads, _error_of, partial(bodies.write, msg_id, message.content)
+            )
+            if error is None:
+                break
+            if error.errno not in NO_DESCRIPTOR or self._stopping:
+                if error.errno not in NO_DESCRIPTOR and not self._environment.is_full(
+                    error, len(message.content)
+                ):
+                    self._host.storage_failed(error)
+                    return
+                await self._found_no_room(msg_id)
                 return
-            await _remove(part)
-            backlogged = self.backlogged
-            self._journal.file_failed(msg_id)
-            self._found_full(full=True, msg_id=msg_id)
-            self._tell_if_cleared(backlogged=backlogged)
-            self._host.run_turn()
+            if not self._lacks_descriptors:
+                log.error("no file descriptor for the file of a body: it is tried again (%s)", error.strerror)
+            self._lacks_descriptors = True
             await asyncio.sleep(RETRY_SECONDS)
-            del self._files[msg_id]
-            self.wake()
-            return
+        self._lacks_descriptors = False
         del self._files[msg_id]
         self.files += 1
         backlogged = self.backlogged
@@ -358,8 +430,19 @@ class CommitTask:
         needed = self._journal.file_written(msg_id)
         self._tell_if_cleared(backlogged=backlogged)
         if not needed:
-            await _remove(path)
+            self._unlink(msg_id)
         self._host.run_turn()
+        self.wake()
+
+    async def _found_no_room(self, msg_id: int) -> None:
+        """The disk has no room for the file of a body: its publisher is refused, and it is tried again."""
+        backlogged = self.backlogged
+        self._journal.file_failed(msg_id)
+        self._found_full(full=True, msg_id=msg_id)
+        self._tell_if_cleared(backlogged=backlogged)
+        self._host.run_turn()
+        await asyncio.sleep(RETRY_SECONDS)
+        del self._files[msg_id]
         self.wake()
 
     # -- the end ----------------------------------------------------------------------------------------------------
@@ -373,6 +456,7 @@ class CommitTask:
         self._finish()
         await self._stopped.wait()
         self._writer.stop()
+        self._file_threads.shutdown()
         if self.is_full:
             messages, definitions = self._journal.unwritten()
             text = "stopped on a full disk: messages=%d definitions=%d are lost; nobody was told that they are safe"
@@ -399,7 +483,7 @@ class Reader:
         self._environment = environment
         self._host = host
         self._loop = loop
-        self._worker = _Worker("leveret-reader", loop)
+        self._worker = _Worker("leveret-reader", loop, host.turn.slices)
         self._found: deque[tuple[LoadRequest, Loaded]] = deque()
 
     def load(self, request: LoadRequest) -> None:
@@ -420,6 +504,8 @@ class Reader:
 
         One in each round of the loop: it takes milliseconds, and many queues may have asked at once.
         """
+        slices = self._host.turn.slices
+        slices.begin()
         request, found = self._found[0]
         try:
             request.queue.loaded(request, found)
@@ -428,6 +514,7 @@ class Reader:
             self._found.popleft()
             if self._found:
                 self._loop.call_soon(self._hand_over)
+            slices.end("what was read for", request.queue)
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Have `job`, which reads, run in the thread; `done` is called in the loop with what it returned or raised."""
@@ -438,10 +525,17 @@ class Reader:
         self._worker.stop()
 
 
-async def _remove(path: Path) -> None:
+def _error_of(job: Callable[[], object]) -> OSError | None:
+    """Run a job; the OSError that it raised, if any: an executor's own future would keep it, and what it refers to."""
     try:
-        await aiofiles.os.remove(path)
-    except FileNotFoundError:
-        return
+        job()
+    except OSError as error:
+        return error
+    return None
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
     except OSError as error:
         log.warning("cannot remove %s: %s", path, error.strerror)

@@ -13,9 +13,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from broker.config_keys import KEYS, KeyTable
+from broker.config_foreign import ForeignKeys
+from broker.config_keys import KEYS
+from broker.config_lookup import KeyTable
 from broker.config_sections import (
     Compatibility,
+    DefaultLimits,
     ExportConfig,
     LogConfig,
     PrometheusConfig,
@@ -27,6 +30,8 @@ from broker.config_sections import (
 )
 from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
 from broker.config_values import PARSERS, Listener, Setting, read_file
+from broker.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
+from broker.patterns import InvalidPatternError, Patterns
 
 __all__ = [
     "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig",
@@ -34,6 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 FRAME_MIN: Final = 4096
+_KEY: Final = re.compile(r"[^\w.$-].*", re.ASCII | re.DOTALL)
 _PERMISSIONS: Final = ("configure", "write", "read")
 
 
@@ -62,9 +68,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keepalive: bool = False
     sndbuf: int | None = None
     recbuf: int | None = None
+    linger: bool = True
+    linger_timeout: float = 0.0
+    send_timeout: float = 30.0
+    send_timeout_close: bool = True
 
     # The protocol; 0 is no limit for frame_max and channel_max, as on the wire.
     handshake_timeout: float = 10.0
+    max_half_open: int = 1024
+    max_half_open_per_address: int | None = None
     heartbeat: int = 60
     frame_max: int = 131072
     initial_frame_max: int = 8192
@@ -74,6 +86,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     consumer_max_per_channel: int | None = None
     consumer_timeout: float = 1800.0
     vhost_max: int | None = None
+    cluster_queue_limit: int | None = QUEUES
+    cluster_exchange_limit: int | None = EXCHANGES
+    argument_octets: int = ARGUMENT_OCTETS
+    unsent_octets: int | None = None
     max_message_size: int = 134217728
     memory_relative: float = 0.4
     memory_absolute: int | None = None
@@ -81,6 +97,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     disk_free_relative: float | None = None
     confirm_mode: Literal["standard", "consumer-ack", "consumer-ack-light"] = "standard"
     confirm_timeout: float = 0.0
+    cc_keys: int = 1000
+    exchange_hops: int = 10_000
     storage: StorageConfig = StorageConfig()
     compatibility: Compatibility = Compatibility()
     prometheus: PrometheusConfig = PrometheusConfig()
@@ -94,6 +112,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     definitions: Path | None = None
     vhosts: tuple[str, ...] = ("/",)
     vhost_limits: Mapping[str, VHostLimits] = {}
+    default_limits: tuple[DefaultLimits, ...] = ()
     user_limits: Mapping[str, UserLimits] = {}
 
     # The process.
@@ -101,6 +120,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str = msgspec.field(default_factory=_node_name)
     data_dir: Path = Path("var")
     pid_file: Path | None = None
+    slow_step: float = 0.05
+    most_deaths: int = 256
     log: LogConfig = LogConfig()
     export: ExportConfig = ExportConfig()
 
@@ -143,10 +164,11 @@ def load(
 class _Draft:
     """Settings on their way to a ``Config``: parsed one by one, put together at the end."""
 
-    __slots__ = ("_families", "_problems", "_table", "_values", "_warnings")
+    __slots__ = ("_families", "_foreign", "_problems", "_table", "_values", "_warnings")
 
     def __init__(self, problems: list[str], warnings: list[str]) -> None:
         self._table = KeyTable()
+        self._foreign = ForeignKeys()
         self._problems = problems
         self._warnings = warnings
         self._values: dict[str, Any] = {}  # written key → parsed value
@@ -159,6 +181,9 @@ class _Draft:
             self._not_found(setting)
             return
         key, name = found
+        if key.secret and setting.value.startswith("encrypted:"):
+            self._problems.append(f"{setting.origin}: {setting.key}: encrypted values are not supported")
+            return
         try:
             value = PARSERS[key.kind](setting.value, key)
         except ValueError as error:
@@ -173,14 +198,18 @@ class _Draft:
         self._values[key.attribute or key.name] = value
 
     def _not_found(self, setting: Setting) -> None:
-        if self._table.is_unsupported(setting.key):
-            self._warnings.append(
-                f"{setting.origin}: {setting.key} is not supported by this release; ignored"
-            )
+        foreign = self._foreign.find(setting.key)
+        if foreign is not None:
+            if setting.value not in foreign.nothing:
+                text = f"{setting.origin}: {setting.key} is not supported: {foreign.why}"
+                if foreign.refused:
+                    self._problems.append(f"{text}. Remove the line if the broker may run without")
+                else:
+                    self._warnings.append(f"{text}; ignored")
             return
         closest = self._table.closest(setting.key)
         hint = f"; did you mean {closest}?" if closest else ""
-        self._problems.append(f"{setting.origin}: unknown key {setting.key}{hint}")
+        self._problems.append(f"{setting.origin}: unknown key {_shown(setting.key)}{hint}")
 
     def build(self) -> Config:
         """The ``Config``; what does not fit together is one more problem."""
@@ -209,8 +238,9 @@ class _Draft:
             auth_mechanisms=self._auth_mechanisms(),
             loopback_users=self._loopback_users(),
             vhosts=vhosts,
-            vhost_limits=self._limits(VHostLimits, "limits.vhost", ("max_connections", "max_queues")),
-            user_limits=self._limits(UserLimits, "limits.user", ("max_connections", "max_channels")),
+            vhost_limits=self._limits(VHostLimits, "limits.vhost"),
+            default_limits=tuple(self._default_limits()),
+            user_limits=self._limits(UserLimits, "limits.user"),
             warnings=tuple(self._warnings),
             **parts,
         )
@@ -226,7 +256,7 @@ class _Draft:
 
     def _auth_mechanisms(self) -> tuple[str, ...]:
         named = self._family("auth_mechanisms.$name")
-        order = sorted(named, key=lambda name: (int(name) if name.isdecimal() else 0, name))
+        order = sorted(named, key=_in_order)
         return tuple(dict.fromkeys(named[name] for name in order)) or Config().auth_mechanisms
 
     def _loopback_users(self) -> frozenset[str]:
@@ -272,11 +302,13 @@ class _Draft:
     def _matching(self, vhosts: tuple[str, ...], pattern: str | None, user: str) -> tuple[str, ...]:
         if pattern is None:
             return vhosts[:1]
+        python = self._values.get("compatibility.python_patterns", False)
         try:
-            return tuple(vhost for vhost in vhosts if re.search(pattern, vhost))
-        except re.error as error:
+            matches = Patterns(python=python).compile(pattern)
+        except InvalidPatternError as error:
             self._problems.append(f"default_users.{user}.vhost_pattern: {error}")
             return ()
+        return tuple(vhost for vhost in vhosts if matches(vhost.encode("utf-8", "surrogateescape")))
 
     def _topic_permissions(
         self, users: tuple[UserConfig, ...], vhosts: tuple[str, ...]
@@ -296,9 +328,19 @@ class _Draft:
                 self._problems.append(f"{key}.vhost: there is no virtual host {row['vhost']}")
             yield TopicPermissionConfig(**row)
 
-    def _limits(self, form: type[Any], prefix: str, fields: tuple[str, ...]) -> dict[str, Any]:
-        limits: dict[str, dict[str, int | None]] = {}
-        for field in fields:
+    def _default_limits(self) -> Iterator[DefaultLimits]:
+        rows = self._limits(DefaultLimits, "default_limits.vhosts")
+        patterns = Patterns(python=self._values.get("compatibility.python_patterns", False))
+        for name in sorted(rows, key=_in_order):
+            try:
+                patterns.compile(rows[name].pattern)
+            except InvalidPatternError as error:
+                self._problems.append(f"default_limits.vhosts.{name}.pattern: {error}")
+            yield rows[name]
+
+    def _limits(self, form: type[Any], prefix: str) -> dict[str, Any]:
+        limits: dict[str, dict[str, Any]] = {}
+        for field in form.__struct_fields__:
             for name, value in self._family(f"{prefix}.$name.{field}").items():
                 limits.setdefault(name, {})[field] = value
         return {name: form(**values) for name, values in limits.items()}
@@ -306,9 +348,21 @@ class _Draft:
     def _log(self, parts: dict[str, Any], data_dir: Path) -> LogConfig:
         if (file := self._values.get("log.file", "false")) != "false":
             parts["file"] = self._values.get("log.dir", data_dir / "log") / Path(file).expanduser()
+        if parts.get("rotation_size") and parts.get("rotation_date"):
+            self._problems.append("log.file.rotation.size and log.file.rotation.date exclude each other")
         categories = ("default", "connection", "channel", "queue")
         levels = {name: self._values.get(f"log.{name}.level") for name in categories}
         return LogConfig(levels={name: level for name, level in levels.items() if level}, **parts)
+
+
+def _shown(key: str) -> str:
+    """A key that is not known, up to where none goes on: behind a wrong sign there may be a password."""
+    return _KEY.sub("...", key)
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """What the rows of a family are sorted by: their numbers, or else their names."""
+    return (int(name) if name.isdecimal() else 0, name)
 
 
 def effective(config: Config) -> Iterator[str]:

@@ -1,14 +1,14 @@
 """The configuration keys: one row per key, from which parsing, checks and docs/configuration.md come.
 
 A name may hold one ``$name``: it stands for whatever the administrator writes there (a listener, a user, a
-virtual host). ``UNSUPPORTED`` are RabbitMQ's keys that this release does not act on: an existing
-rabbitmq.conf loads, with a warning for each.
+virtual host). RabbitMQ's keys that are not here are in `broker.config_foreign`.
 """
 
-import re
 from typing import Final, Literal
 
 import msgspec
+
+from broker.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
 
 Kind = Literal[
     "bool",
@@ -23,6 +23,7 @@ Kind = Literal[
     "listener",
     "path",
     "fraction",
+    "moment",
 ]
 
 LEVELS: Final = (
@@ -66,6 +67,18 @@ def _log_keys() -> tuple[Key, ...]:
         Key(name="log.dir", kind="path", default="", doc="Where a relative `log.file` lives; "
             "the directory `log` in the data directory by default."),
     ]  # fmt: skip
+    rows += [
+        Key(name="log.file.rotation.size", kind="size", default="0", unit="bytes", low=0,
+            attribute="log.rotation_size",
+            doc="Size from which the file is put aside as `.0`, and what was `.0` as `.1`; `0` for any size."),
+        Key(name="log.file.rotation.date", kind="moment", default="", attribute="log.rotation_date",
+            doc="When it is put aside instead: `$D0` at midnight, `$D23` at 23:00, `$W0D23` on Sundays at 23:00, "
+            "`$M1D0` at the beginning of each month, `$H30` at half past each hour; local time."),
+        Key(name="log.file.rotation.count", kind="int", default="5", low=0, high=1000,
+            attribute="log.rotation_count", doc="Old files that are kept. RabbitMQ's default is 0."),
+        Key(name="log.file.rotation.compress", kind="bool", default="false", attribute="log.rotation_compress",
+            doc="Compress them (`.0.gz`)."),
+    ]  # fmt: skip
     for output in ("console", "file"):
         rows += [
             Key(name=f"log.{output}.level", kind="choice", default="info", choices=LEVELS,
@@ -90,8 +103,6 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="listeners.tcp.$name", kind="listener", default="127.0.0.1:5672",
         doc="An AMQP listener: `port` (all interfaces), `host:port` or `[ipv6]:port`; port 0 picks a free "
         "one. Several names make several listeners. RabbitMQ's default is all interfaces."),
-    Key(name="num_acceptors.tcp", kind="int", default="10", low=1,
-        doc="Read and ignored: one event loop accepts."),
     Key(name="tcp_listen_options.backlog", kind="int", default="128", low=1, high=65535, attribute="backlog",
         doc="Connections that may wait to be accepted."),
     Key(name="tcp_listen_options.nodelay", kind="bool", default="true", attribute="nodelay",
@@ -102,14 +113,27 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="Size of the socket's send buffer; the system's by default."),
     Key(name="tcp_listen_options.recbuf", kind="size", default="", unit="bytes", low=1, attribute="recbuf",
         doc="Size of the socket's receive buffer; the system's by default."),
-    Key(name="tcp_listen_options.linger.on", kind="bool", default="true",
-        doc="Read and ignored: closing is always bounded."),
-    Key(name="tcp_listen_options.linger.timeout", kind="int", default="0", low=0, doc="Read and ignored."),
-    Key(name="tcp_listen_options.exit_on_close", kind="bool", default="false", doc="Read and ignored."),
+    Key(name="tcp_listen_options.linger.on", kind="bool", default="true", attribute="linger",
+        doc="A socket that the broker closes ends with a reset, so that the client's next write fails; `false`: with "
+        "an ordinary end."),
+    Key(name="tcp_listen_options.linger.timeout", kind="seconds", default="0", unit="s", low=0,
+        attribute="linger_timeout",
+        doc="Seconds that the last octets may take to be acknowledged before that reset; `0` for 5."),
+    Key(name="tcp_listen_options.send_timeout", kind="duration", default="30000", unit="ms", low=1,
+        attribute="send_timeout",
+        doc="A client that takes none of the octets that wait for it is cut after so long, heartbeats or not."),
+    Key(name="tcp_listen_options.send_timeout_close", kind="bool", default="true", attribute="send_timeout_close",
+        doc="`false`: it is not cut."),
     # The protocol.
     Key(name="handshake_timeout", kind="duration", default="10000", unit="ms", low=0,
         attribute="handshake_timeout",
         doc="How long a client may take from connecting to `connection.open`."),
+    Key(name="max_half_open", kind="int", default="1024", low=2, attribute="max_half_open", origin="Leveret",
+        doc="Clients that may be between connecting and `connection.open` at once; others wait to be accepted. Never "
+        "more than a quarter of the file descriptors."),
+    Key(name="max_half_open_per_address", kind="int", default="", low=1, attribute="max_half_open_per_address",
+        origin="Leveret",
+        doc="How many of them one address (one /64 network of IPv6) may have; half of them by default."),
     Key(name="heartbeat", kind="seconds", default="60", unit="s", low=0, high=65535, attribute="heartbeat",
         doc="The heartbeat interval the server proposes, whole seconds; 0 for none."),
     Key(name="frame_max", kind="size", default="131072", unit="bytes", low=0, high=2**32 - 1,
@@ -132,6 +156,19 @@ KEYS: Final[tuple[Key, ...]] = (
         attribute="consumer_max_per_channel", doc="Consumers on one channel."),
     Key(name="vhost_max", kind="limit", default="infinity", low=0, attribute="vhost_max",
         doc="Virtual hosts on the broker."),
+    Key(name="cluster_queue_limit", kind="limit", default=str(QUEUES), low=0, attribute="cluster_queue_limit",
+        doc="Queues on the broker; those that are there already stay. RabbitMQ's default is no limit."),
+    Key(name="cluster_exchange_limit", kind="limit", default=str(EXCHANGES), low=0,
+        attribute="cluster_exchange_limit",
+        doc="Exchanges on the broker, those that every virtual host has included. RabbitMQ's default is no limit."),
+    Key(name="limits.argument_bytes", kind="size", default=str(ARGUMENT_OCTETS), unit="bytes", low=1024,
+        attribute="argument_octets", origin="Leveret",
+        doc="Encoded size of the arguments of one queue, exchange, binding or consumer; a declaration with larger ones "
+        "is refused with 406 PRECONDITION_FAILED."),
+    Key(name="limits.unsent_bytes", kind="amount", default="", unit="bytes", low=1048576,
+        attribute="unsent_octets", origin="Leveret",
+        doc="Octets that may wait for all clients together because they do not read; beyond it the one for whom most "
+        "waits is cut. A quarter of the memory limit by default, and at least 16 MiB."),
     Key(name="max_message_size", kind="size", default="134217728", unit="bytes", low=0, high=MAX_MESSAGE_SIZE,
         attribute="max_message_size", doc="The largest message body."),
     Key(name="vm_memory_high_watermark.relative", kind="fraction", default="0.4", attribute="memory_relative",
@@ -156,6 +193,10 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="queue_index_segment_entry_count", kind="int", default="2048", low=1, high=2**20,
         attribute="storage.segment",
         doc="Positions in a queue that are moved to and from disk together at most."),
+    Key(name="queue_index_max_journal_entries", kind="int", default="32768", low=1, high=2**31 - 1,
+        attribute="storage.max_journal_records",
+        doc="Copies of persistent messages that wait for their commit at most: with as many it begins at once, "
+        "whatever `storage.commit_interval` says, and publishers are not read until it is done."),
     Key(name="msg_store_io_batch_size", kind="int", default="256", low=1, high=2**20,
         attribute="storage.io_batch",
         doc="Positions that leave memory together at least. RabbitMQ's default is 4096."),
@@ -183,7 +224,8 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="storage.garbage_fraction", kind="fraction", default="0.5", attribute="storage.garbage_fraction",
         origin="Leveret",
         doc="Share of the data file that holds nothing any more above which a start makes it small again, if it "
-        "has more than 64 MiB; 1 for never."),
+        "has more than 64 MiB, and a broker at work gives the disk back what has been unused for ten minutes; 1 for "
+        "never."),
     Key(name="storage.sync", kind="bool", default="true", attribute="storage.sync", origin="Leveret",
         doc="`false`: do not flush commits. A power failure then loses confirmed messages and may destroy all "
         "data; for measurements only."),
@@ -202,7 +244,8 @@ KEYS: Final[tuple[Key, ...]] = (
         "numbers."),
     Key(name="auth.failure_delay", kind="duration", default="3s", unit="s", low=0,
         attribute="auth_failure_delay", origin="Leveret",
-        doc="How long a refused login waits for its answer, so that guessing is slow."),
+        doc="How long the socket of a refused login, and its place among `max_half_open`, is kept, so that guessing is "
+        "slow; up to eight times as long for an address that fails again and again with one name."),
     Key(name="load_definitions", kind="path", default="", attribute="definitions",
         doc="A definitions file of RabbitMQ's or Leveret's, or a directory of `*.json`, that is imported at each start "
         "before clients may connect (docs/administration.md). The first user and virtual host are not made then."),
@@ -244,10 +287,28 @@ KEYS: Final[tuple[Key, ...]] = (
         "stand for the names."),
     Key(name="default_topic_permissions.$name.read", kind="string", default=".*", origin="Leveret",
         doc="The keys the user may bind with."),
+    Key(name="limits.cc_keys", kind="int", default="1000", low=0, attribute="cc_keys", origin="Leveret",
+        doc="Keys that the headers `CC` and `BCC` of one message may have together; a publish with more closes its "
+        "channel (406)."),
+    Key(name="limits.exchange_hops", kind="int", default="10000", low=0, attribute="exchange_hops", origin="Leveret",
+        doc="Exchanges beyond the first that one message may pass by bindings between exchanges, times the number of "
+        "its routing keys; a publish that would pass more closes its channel (406)."),
     Key(name="limits.vhost.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
         doc="Connections to one virtual host; `set_vhost_limits` in RabbitMQ."),
     Key(name="limits.vhost.$name.max_queues", kind="limit", default="infinity", low=0, origin="Leveret",
         doc="Queues in one virtual host; `set_vhost_limits` in RabbitMQ."),
+    Key(name="limits.deaths", kind="int", default="256", low=100, attribute="most_deaths", origin="Leveret",
+        doc="Entries of the header `x-death` that a dead letter has at most; the newest are kept. A cycle of more "
+        "queues is not noticed."),
+    Key(name="limits.vhost.$name.max_bindings", kind="limit", default=str(BINDINGS), low=0, origin="Leveret",
+        doc="Bindings in one virtual host. It is not stored: what the configuration says at a start counts."),
+    Key(name="default_limits.vhosts.$name.pattern", kind="string", default=".*",
+        doc="Limits of every virtual host that is new from then on and whose name this regular expression matches, "
+        "`default_limits.vhosts.1.pattern = ^test` and so on; the first that matches counts."),
+    Key(name="default_limits.vhosts.$name.max_connections", kind="limit", default="infinity", low=-1,
+        doc="Connections to such a virtual host; `-1` for no limit."),
+    Key(name="default_limits.vhosts.$name.max_queues", kind="limit", default="infinity", low=-1,
+        doc="Queues in such a virtual host; `-1` for no limit."),
     Key(name="limits.user.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
         doc="Connections of one user; `set_user_limits` in RabbitMQ."),
     Key(name="limits.user.$name.max_channels", kind="limit", default="infinity", low=0, origin="Leveret",
@@ -274,6 +335,15 @@ KEYS: Final[tuple[Key, ...]] = (
     Key(name="compatibility.global_qos", kind="choice", default="permitted", choices=("permitted", "ignored"),
         attribute="compatibility.global_qos", origin="Leveret",
         doc="`basic.qos` with `global`, a limit per channel, which RabbitMQ 4 deprecates."),
+    Key(name="compatibility.passive_declare", kind="choice", default="any-permission",
+        choices=("any-permission", "open"), attribute="compatibility.passive_declare", origin="Leveret",
+        doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages it "
+        "has: users with any permission (configure, write or read) for its name, as in RabbitMQ 4.2.7, or, by `open`, "
+        "every user of the virtual host, as in RabbitMQ 3."),
+    Key(name="compatibility.python_patterns", kind="bool", default="false",
+        attribute="compatibility.python_patterns", origin="Leveret",
+        doc="Have Python's `re` take patterns of permissions and policies that RE2 refuses (docs/administration.md). "
+        "Names come from clients, and for some names such a pattern may hold the broker for minutes."),
     # Watching.
     Key(name="prometheus.enabled", kind="bool", default="true", attribute="prometheus.enabled", origin="Leveret",
         doc="Answer HTTP requests for metrics (docs/metrics.md) and health. RabbitMQ has a plugin to enable instead."),
@@ -291,6 +361,10 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="Where the broker keeps its data; one broker at a time."),
     Key(name="pid_file", kind="path", default="", attribute="pid_file", origin="Leveret",
         doc="Holds the process id from when clients may connect until the end."),
+    Key(name="debug.slow_step", kind="duration", default="50ms", unit="ms", low=0, attribute="slow_step",
+        origin="Leveret",
+        doc="Processor time in one step of the event loop, during which nobody else is served, from which the step is "
+        "logged with what it was; `0` for never."),
     Key(name="node_name", kind="string", default="", attribute="node_name", origin="Leveret",
         doc="The name of this broker; `rabbit@` and the host's name by default."),
     Key(name="cluster_name", kind="string", default="", attribute="cluster_name",
@@ -309,90 +383,3 @@ KEYS: Final[tuple[Key, ...]] = (
         doc="How long files of the export are kept, to the day; `0` for ever. Only those of this node are removed."),
     *_log_keys(),
 )  # fmt: skip
-
-# RabbitMQ's keys of features that do not exist here (yet). A '*' stands for anything, also for nothing.
-UNSUPPORTED: Final[tuple[str, ...]] = (
-    # TLS and other protocols
-    "listeners.ssl", "listeners.ssl.*", "num_acceptors.ssl", "ssl_options", "ssl_options.*", "ssl_*",
-    "proxy_protocol", "reverse_dns_lookups",
-    "mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "anonymous_login_*",
-    "link_max_per_session", "session_max_per_connection",
-    # other ways to log in, secrets
-    "auth_backends.*", "auth_ldap.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "auth_mechanisms_*",
-    "trust_store.*", "credential_validator.*", "password_hashing_module", "default_password_hashing_*",
-    "definitions.skip_if_unchanged", "definitions.hashing.*", "definitions.https.*", "definitions.tls.*",
-    "management.*", "management_agent.*",
-    "prometheus.path", "prometheus.ssl.*", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
-    "prometheus.tcp.*_timeout", "prometheus.filter_*", "prometheus.authentication.*",
-    # several nodes
-    "cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
-    "cluster_keepalive_interval", "cluster_queue_limit", "cluster_exchange_limit", "cluster_tags.*",
-    "distribution.*", "net_ticktime", "mirroring_sync_*", "mnesia_table_loading_retry_*",
-    "queue_leader_locator", "queue_master_locator", "quorum_queue.*", "quorum_cluster_size", "raft.*",
-    "metadata_store.*", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
-    # memory, disk and other resources
-    "vm_memory_calculation_strategy", "total_memory_available_override_value", "memory_monitor_interval",
-    "disk_free_limit", "disk_monitor*", "background_gc_*", "socket_writer.*",
-    "message_store_shutdown_timeout", "msg_store_file_*", "msg_store_credit_*", "msg_store_shutdown_*",
-    "msg_store_gc_*", "queue_index_max_*", "classic_queue.*",
-    "default_queue_type", "node_queue_limit", "default_limits.*", "default_policies.*", "node_tags.*",
-    "deprecated_features.*", "feature_flags.*", "message_interceptors.*",
-    # what the Erlang runtime or the logger has and we do not
-    "collect_statistics", "collect_statistics_interval", "default_worker_pool_size", "delegate_count",
-    "erlang.*", "hipe_compile", "motd_file", "product.*", "runtime.*", "sysmon_handler.*", "systemd.*",
-    "vhost_restart_strategy", "tracing.*", "event_exchange.*",
-    "tcp_listen_options", "tcp_listen_options.buffer", "tcp_listen_options.delay_send",
-    "tcp_listen_options.dontroute", "tcp_listen_options.fd", "tcp_listen_options.high_*",
-    "tcp_listen_options.low_*", "tcp_listen_options.port", "tcp_listen_options.priority",
-    "tcp_listen_options.send_timeout*", "tcp_listen_options.tos",
-    "log.*.rotation.*", "log.*.file", "log.*.formatter.*", "log.exchange", "log.exchange.*", "log.journald",
-    "log.journald.*", "log.syslog", "log.syslog.*", "log.console.color_esc_seqs.*", "log.console.use_colors",
-    "log.federation.*", "log.mirroring.*", "log.ra.*", "log.upgrade.*", "log.prelaunch.*", "log.ldap.*",
-    "log.summarize_process_state",
-)  # fmt: skip
-
-
-class KeyTable:
-    """Finds the row that a written key means.
-
-    Rows without ``$name`` win over rows with it, so ``tcp_listen_options.backlog`` is itself; among the
-    latter the first in the table wins.
-    """
-
-    __slots__ = ("_exact", "_families", "_unsupported")
-
-    def __init__(self, keys: tuple[Key, ...] = KEYS, unsupported: tuple[str, ...] = UNSUPPORTED) -> None:
-        self._exact = {key.name: key for key in keys if "$" not in key.name}
-        self._families = [
-            (re.compile("(.+)".join(map(re.escape, key.name.split("$name")))), key)
-            for key in keys
-            if "$" in key.name
-        ]
-        self._unsupported = re.compile("|".join(".*".join(map(re.escape, n.split("*"))) for n in unsupported))
-
-    def find(self, written: str) -> tuple[Key, str] | None:
-        """The row for ``written`` and what stands for its ``$name`` (empty without one), or None."""
-        if (key := self._exact.get(written)) is not None:
-            return key, ""
-        for pattern, key in self._families:
-            if (match := pattern.fullmatch(written)) is not None:
-                return key, match[1]
-        return None
-
-    def is_unsupported(self, written: str) -> bool:
-        """True if RabbitMQ has this key and this release does not act on it."""
-        return self._unsupported.fullmatch(written) is not None
-
-    def closest(self, written: str) -> str | None:
-        """The known key that looks most like ``written``, or None if none is near."""
-        import difflib  # noqa: PLC0415 - only needed to word an error
-
-        words = written.split(".")
-        names = list(self._exact)
-        for _, key in self._families:
-            parts = key.name.split(".")
-            if len(parts) == len(words):  # the administrator's own word is not what is wrong
-                parts = [word if part == "$name" else part for part, word in zip(parts, words, strict=True)]
-            names.append(".".join(parts))
-        near = difflib.get_close_matches(written, names, n=1, cutoff=0.5)
-        return near[0] if near else None

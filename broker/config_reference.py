@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from broker.config_keys import KEYS, UNSUPPORTED, Key
+from broker.config_foreign import FOREIGN
+from broker.config_keys import KEYS, Key
 from broker.config_sources import RABBITMQ_VARIABLES
 
 _KINDS = {
@@ -16,6 +17,7 @@ _KINDS = {
     "string": "text",
     "path": "path",
     "listener": "address",
+    "moment": "time",
 }
 
 _HEAD = """\
@@ -46,8 +48,11 @@ and disk, where RabbitMQ reads `kB`, `MB` and `GB` as powers of 1000 and `K`, `K
 `host:port` or `[ipv6]:port`.
 
 An unknown key stops the start with exit code 78 and the name of the closest known key, all problems at
-once. A key of RabbitMQ's that this release does not act on gets a warning, so that an existing
-`rabbitmq.conf` loads. `leveret config` prints what results.
+once. `leveret config` prints what results.
+
+RabbitMQ's keys that have no effect here are listed below. One that protects something (it encrypts, checks
+who somebody is, or limits what they may use) stops the start with exit code 78, because whoever wrote it
+counts on it; any other gets a warning, so that an existing `rabbitmq.conf` loads.
 """
 
 
@@ -81,9 +86,15 @@ def _lines() -> Iterator[str]:
         yield f"| `{variable}` | `{name}` |"
     yield "| `RABBITMQ_LOGS` | `-`: `log.console = true`; otherwise `log.file` |"
     yield ""
-    yield "## Keys of RabbitMQ's that get a warning"
+    yield "## Keys of RabbitMQ's without effect"
     yield ""
-    yield ", ".join(f"`{name}`" for name in UNSUPPORTED) + "."
+    yield "`*` stands for anything. The values of the third column ask for nothing, and are taken without a word."
+    yield ""
+    yield "| Keys | Set, this is | Unless | Because |"
+    yield "|---|---|---|---|"
+    for row in FOREIGN:
+        keys, nothing = (", ".join(f"`{each}`" for each in names) for names in (row.keys, row.nothing))
+        yield f"| {keys} | {'an error' if row.refused else 'a warning'} | {nothing} | {row.why} |"
 
 
 def _value(key: Key) -> str:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from broker.object_limits import BINDINGS
+
 METRICS_HOST, METRICS_PORT = "127.0.0.1", 15692
 
 
@@ -33,6 +35,15 @@ class VHostLimits(msgspec.Struct, frozen=True):
 
     max_connections: int | None = None
     max_queues: int | None = None
+    max_bindings: int | None = BINDINGS
+
+
+class DefaultLimits(msgspec.Struct, frozen=True):
+    """Limits that a new virtual host gets if its name matches; None is no limit."""
+
+    pattern: str = ".*"
+    max_connections: int | None = None
+    max_queues: int | None = None
 
 
 class UserLimits(msgspec.Struct, frozen=True):
@@ -49,6 +60,8 @@ class Compatibility(msgspec.Struct, frozen=True):
     topic_max_hash: int = 0
     transient_nonexcl_queues: Literal["permitted", "denied"] = "permitted"
     global_qos: Literal["permitted", "ignored"] = "permitted"
+    passive_declare: Literal["any-permission", "open"] = "any-permission"
+    python_patterns: bool = False
 
 
 class LogConfig(msgspec.Struct, frozen=True):
@@ -61,6 +74,10 @@ class LogConfig(msgspec.Struct, frozen=True):
     file: Path | None = None
     file_level: str = "info"
     file_formatter: Literal["plaintext", "json"] = "plaintext"
+    rotation_size: int = 0
+    rotation_date: str = ""
+    rotation_count: int = 5
+    rotation_compress: bool = False
     levels: Mapping[str, str] = {}
 
 
@@ -71,6 +88,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     segment: int = 2048
     io_batch: int = 256
     file_from: int = 4 * 1024 * 1024
+    max_journal_records: int = 32768
     commit_interval: float = 0.002
     early_confirm: bool = True
     sync: bool = True

@@ -37,10 +37,10 @@ def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tup
 
 def from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting]:
     """The settings of ``KEY=VALUE`` texts; what is none is a problem."""
-    for text in settings:
+    for number, text in enumerate(settings, 1):
         key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            problems.append(f"--set {text}: expected KEY=VALUE")
+        if not equals or not key.strip():  # not the text, which may have a password in it
+            problems.append(f"--set (number {number}): expected KEY=VALUE")
         else:
             yield Setting(key.strip(), value.strip(), "--set")
 

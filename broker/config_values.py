@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from broker.config_keys import Key
+from broker.log_rotation import When
 
 _LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")
 _QUOTED = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")
@@ -67,7 +68,7 @@ def parse_line(line: str, origin: str, environ: Mapping[str, str]) -> Setting | 
         return None
     match = _LINE.fullmatch(stripped)
     if match is None:
-        raise ValueError(f"expected 'key = value', found {stripped!r}")
+        raise ValueError("expected 'key = value'")  # not the text, which may have a password in it
     value = match["value"]
     if (quoted := _QUOTED.fullmatch(value)) is not None:
         value = quoted["text"]
@@ -171,9 +172,17 @@ def parse_int(text: str, key: Key) -> int:
     return number
 
 
+def parse_moment(text: str, key: Key) -> str:
+    """A time that comes again, as ``$D0`` for midnight; '' for none."""
+    del key
+    if text:
+        When.parsed(text)
+    return text
+
+
 def parse_limit(text: str, key: Key) -> int | None:
-    """A whole number, or ``infinity`` for None."""
-    return None if text == "infinity" else parse_int(text, key)
+    """A whole number, or ``infinity`` (or the ``-1`` that some keys take) for None."""
+    return None if text == "infinity" or (key.low == -1 and text == "-1") else parse_int(text, key)
 
 
 def parse_size(text: str, key: Key) -> int:
@@ -273,4 +282,5 @@ PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "choice": parse_choice,
     "path": parse_path,
     "listener": parse_listener,
+    "moment": parse_moment,
 }

@@ -6,10 +6,11 @@ end. Whatever ends a connection, `_release` gives back everything it holds exact
 """
 
 import logging
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from broker.amqp.codec import decode_method, encode_method, method_ids
-from broker.amqp.commands import Channel as ChannelMethods, Connection as Wire, make
+from broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
 from broker.amqp.errors import MalformedMethod, UnknownMethod
 from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from broker.auth import User
@@ -30,6 +31,11 @@ channel_log = logging.getLogger("leveret.channel")
 CLOSE_TIMEOUT = 30.0  # seconds we wait for close-ok, at most
 FATAL_DELAY = 3.0  # seconds until a socket with broken framing is dropped (RabbitMQ's SILENT_CLOSE_DELAY)
 
+SILENT = 4
+"""Half intervals without octets after which a client is cut: between two and three intervals after its last one."""
+SILENT_UNREAD = 8
+"""The same while it is not read, for an alarm for instance. RabbitMQ waits for ever then."""
+
 _CLOSE = (10 << 16 | 50).to_bytes(4, "big")
 _CLOSE_OK = (10 << 16 | 51).to_bytes(4, "big")
 
@@ -47,6 +53,12 @@ class ConnectionDriver(Flushable, Protocol):
     @property
     def unsent(self) -> int:
         """Octets that the client has not taken yet."""
+
+    def admitted(self) -> None:
+        """The client has logged in."""
+
+    def is_heard(self) -> bool:
+        """While no octets are taken: whether some have arrived since the last call, or none can for want of room."""
 
     def pause_reading(self) -> None:
         """Take no more octets until `resume_reading`."""
@@ -68,6 +80,13 @@ class _Nowhere:
     def flush(self) -> None:
         """Nothing is sent."""
 
+    def admitted(self) -> None:
+        """Nobody is there."""
+
+    def is_heard(self) -> bool:
+        """Nobody is there."""
+        return False
+
     def close(self, delay: float = 0.0) -> None:
         """It is closed."""
 
@@ -82,6 +101,12 @@ class _Nowhere:
 
 
 _NOWHERE = _Nowhere()
+
+
+def _then(steps: Iterator[None], callback: Callable[[], object]) -> Iterator[None]:
+    """Call back after the last step."""
+    yield from steps
+    callback()
 
 
 def _swallow(data: bytes, at: int) -> int:
@@ -104,12 +129,15 @@ class Connection(Inbound):
 
     __slots__ = (
         "_deadline",
+        "_heard_at",
         "_listed",
         "_sent_before",
         "_silent",
-        "blocked",
+        "_tick_due",
+        "_waited",
         "bucket",
         "capabilities",
+        "cc_keys",
         "channel_max",
         "channels_gone",
         "client_properties",
@@ -126,6 +154,7 @@ class Connection(Inbound):
         "octets_out",
         "outbox",
         "paced_at",
+        "passive_is_open",
         "peer",
         "reads",
         "sent",
@@ -139,7 +168,9 @@ class Connection(Inbound):
         # per process
         self.consumer_max = node.consumer_max
         self.topic_max_hash = node.topic_max_hash
+        self.cc_keys = node.cc_keys
         self.global_qos = node.global_qos
+        self.passive_is_open = node.passive_is_open
         # per connection
         self.driver = driver
         self.peer = peer
@@ -153,7 +184,6 @@ class Connection(Inbound):
         self.channel_max = 0
         self.heartbeat = 0
         self.close_reason = ""
-        self.blocked = False
         self.paced_at = float("-inf")
         """When it was last made to wait for a queue; for the disk: infinite until it goes on."""
         self.sent = 0
@@ -167,6 +197,10 @@ class Connection(Inbound):
         self.bucket = -1
         """Where the server's clock has put this connection; nobody else's business."""
         self._silent = 0
+        self._heard_at = 0.0
+        self._tick_due = 0.0
+        self._waited = False
+        """The next method has waited for the queues that had been put off when it came."""
         self._listed = False
         self._deadline: float | None = now + node.handshake_timeout
         self._scan = Handshake(self).scan
@@ -179,7 +213,11 @@ class Connection(Inbound):
 
     def _method(self, number: int, data: bytes, at: int, end: int) -> None:
         """Any method but a publish or a plain ack."""
-        self.node.turn.run()  # everything before it takes effect before it
+        if self.node.turn.run() and not self._waited:  # everything before it takes effect before it
+            self._resume_at = at
+            self.stalled = self._waited = True
+            return
+        self._waited = False
         self._current = (0, 0)
         try:
             method = decode_method(data, at + 7, end - 1)
@@ -206,26 +244,39 @@ class Connection(Inbound):
             self._unexpected_frame(channel, TYPE_METHOD)
         handler = HANDLERS.get(type(method))
         if handler is not None:
+            if end - at > self.node.object_limits.argument_octets:
+                self.node.object_limits.check_arguments(method)
             try:
                 handler(channel, method)
             except NotYet as wait:
                 self._resume_at = at
                 Hold(self, number, self._current).until(wait.subscribe)
         elif isinstance(method, ChannelMethods.Close):
-            self._drop_channel(channel)
-            self.outbox.send(encode_method(number, ChannelMethods.CloseOk()))
+            self.work_off(
+                number, self._drop_channel(channel), encode_method(number, ChannelMethods.CloseOk())
+            )
         elif isinstance(method, ChannelMethods.Open):
             raise AMQPError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
         else:
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
 
-    def reply_when_safe(self, number: int, reply: bytes, *, files: bool = False) -> None:
-        """Send a frame of a channel after the commit of everything journaled so far, and read nothing before.
+    def reply_when_safe(
+        self,
+        number: int,
+        reply: bytes,
+        *,
+        files: bool = False,
+        after: Callable[[Callable[[], object]], object] | None = None,
+    ) -> None:
+        """Send frames of a channel after the commit of everything journaled so far, and read nothing before.
 
-        `files`: bodies included that are being written to files of their own.
+        `files`: bodies included that are being written to files of their own. `after`: takes a function to be called
+        when there is something to wait for before that; everything journaled by then is safe, too.
         """
         journal = self.node.journal
-        Hold(self, number, self._current, reply).until(journal.when_all_safe if files else journal.when_safe)
+        safe = journal.when_all_safe if files else journal.when_safe
+        hold = Hold(self, number, self._current, reply)
+        hold.until(safe if after is None else lambda settled: after(lambda: safe(settled)))
 
     def not_stored(self, number: int, class_id: int, method_id: int) -> None:
         """The disk is full: the change has happened, but would not survive a restart as long as that is so.
@@ -247,7 +298,7 @@ class Connection(Inbound):
         self.node.clients.check_channel_limits(self.user)
         self.channels[number] = Channel(number, self)
         self.node.clients.channel_opened(self.user)
-        self.outbox.send(encode_method(number, ChannelMethods.OpenOk()))
+        self.outbox.send(encode_method(number, make(ChannelMethods.OpenOk, "")))
 
     def _no_channel(self, number: int, method: type) -> None:
         """A method on a channel that is not open: swallowed while we await close-ok, else an error."""
@@ -264,9 +315,9 @@ class Connection(Inbound):
     def _connection_method(self, method: Any) -> None:
         if isinstance(method, Wire.Close):
             self.close_reason = method.reply_text or "closed by the client"
-            self._release()
-            self.outbox.send(encode_method(0, Wire.CloseOk()))
-            self._await_hangup()
+            self.state = "closed"
+            self._scan = _swallow
+            self._release(self._await_hangup)
         elif isinstance(method, Wire.UpdateSecret):
             # users with passwords have no secret that expires: RabbitMQ's internal backend accepts any
             self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
@@ -297,10 +348,16 @@ class Connection(Inbound):
             "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
         )
         self.node.turn.run()
-        self._drop_channel(channel)
+        self.channels.pop(channel.number, None)
         self._closing_channels.add(channel.number)
         close = make(ChannelMethods.Close, int(error.code), error.reply_text, class_id, method_id)
         self.outbox.send(encode_method(channel.number, close))
+        steps = self._drop_channel(channel)
+        if self.held is None:
+            self.work_off(channel.number, steps)
+        else:
+            next(steps, None)  # its consumers get nothing more, however late the step is
+            self.node.turn.slices.add(steps, f"close of a channel of connection {self.name}")
 
     def _failing_channel(self, error: AMQPError) -> Channel | None:
         """The channel a soft error closes: that of the frame that ended at `_resume_at`."""
@@ -316,16 +373,25 @@ class Connection(Inbound):
             self.driver.resume_reading()
         if self.held is not None:  # the same
             self.held.end()
-        self._release()
-        self.outbox.send(
-            encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
-        )
+        close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
         if isinstance(error, FrameError):
-            self._end(FATAL_DELAY)
+            self.state = "closed"
+            self._scan = _swallow
+            self._release(lambda: self._say_last(close))
         else:
             self.state = "closing"
             self._scan = self._scan_closing
-            self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
+            self._release(lambda: self._await_close_ok(close))
+
+    def _say_last(self, close: bytes) -> None:
+        """Send `connection.close` to a client whose framing is broken: it cannot answer."""
+        self.outbox.send(close)
+        self._end(FATAL_DELAY)
+
+    def _await_close_ok(self, close: bytes) -> None:
+        """Send `connection.close`; the client has a while to answer."""
+        self.outbox.send(close)
+        self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
 
     def _scan_closing(self, data: bytes, at: int) -> int:
         """We have sent `connection.close`: only close-ok and close count."""
@@ -347,34 +413,66 @@ class Connection(Inbound):
             at = end
         return at
 
-    def _drop_channel(self, channel: Channel) -> None:
-        """A channel is over: everything it holds goes back."""
+    def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+        """Carry out the steps of a method of that channel, and execute nothing before; then send the reply."""
+        slices = self.node.turn.slices
+        for _ in steps:
+            if slices.is_over():
+                hold = Hold(self, number, self._current, reply)
+                hold.until(
+                    lambda settled: slices.add(_then(steps, settled), f"method of connection {self.name}")
+                )
+                return
+        if reply:
+            self.outbox.send(reply)
+
+    def _drop_channel(self, channel: Channel) -> Iterator[None]:
+        """A channel is over: everything it holds goes back, a piece at a time."""
         self.channels.pop(channel.number, None)
         self.forget_routes()
         channel.missing = 0
         channel.parts = []
-        channel.close()
+        yield from channel.closing()
         self.node.clients.channel_closed(self.user, channel)
         self.channels_gone = added(self.channels_gone, channel.counts())
 
-    def _release(self) -> None:
-        """Channels and exclusive queues go; nothing of this connection is left in the vhost. May be called again."""
-        self.node.turn.run()
-        for channel in list(self.channels.values()):
-            self._drop_channel(channel)
-        for queue in list(self.exclusive_queues.values()):
-            self.vhost.delete_queue(queue)
-        self.exclusive_queues.clear()
+    def _release(self, after: Callable[[], object] | None = None) -> None:
+        """Channels and exclusive queues go; nothing of this connection is left in the vhost. May be called again.
+
+        Many of them take more than this step. `after` is called behind the last, unless the socket has gone by then,
+        and nothing is read before: an end of the client's that came first would take the last reply with it.
+        """
+        turn = self.node.turn
+        turn.run()
+        if after is None:
+            turn.slices.add(self._releasing(None), f"what connection {self.name} has left")
+        else:
+            self.work_off(0, self._releasing(after))
+        turn.run()
+
+    def _releasing(self, after: Callable[[], object] | None) -> Iterator[None]:
+        """A job that closes the connection's channels and deletes its exclusive queues."""
+        while self.channels:
+            yield from self._drop_channel(next(iter(self.channels.values())))
+            yield
         self._closing_channels.clear()
-        self.node.turn.run()
+        queues = list(self.exclusive_queues.values())
+        self.exclusive_queues.clear()
+        if queues:  # a connection that was not let in has no vhost
+            yield from self.vhost.delete_queues(queues)
+        if self.state == "lost":
+            if self._listed:
+                self._listed = False
+                self.node.clients.connection_closed(self)
+        elif after is not None:
+            after()
 
     def _await_hangup(self) -> None:
-        """Close-ok is on its way: the client closes the socket (spec 1.4.2.5), or we do where it does not in time.
+        """Send close-ok: the client closes the socket (spec 1.4.2.5), or we do where it does not in time.
 
         RabbitMQ waits as long. Clients such as lapin take an end of file that comes beside close-ok for an error.
         """
-        self.state = "closed"
-        self._scan = _swallow
+        self.outbox.send(encode_method(0, Wire.CloseOk()))
         self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
 
     def _end(self, delay: float) -> None:
@@ -391,15 +489,57 @@ class Connection(Inbound):
         elif self.state in {"handshake", "closed"}:
             self._end(0.0)
 
+    def shed(self, octets: int) -> None:
+        """Close with 506 RESOURCE_ERROR, because memory is short and the connection holds so many octets."""
+        if self.state == "open":
+            self._current = (0, 0)
+            text = f"low on memory: publishes of this connection that are not complete hold {octets} octets"
+            self._fail(AMQPError(ReplyCode.RESOURCE_ERROR, text))
+
+    @property
+    def unfinished(self) -> int:
+        """Octets kept of publishes that have not been carried out yet."""
+        return sum([channel.unfinished for channel in self.channels.values()])
+
+    def enforce_rights(self) -> Iterator[None]:
+        """Give up what the user may not do any more: a job (`broker.slices`) for when its permissions have changed.
+
+        Without access to the vhost the connection is closed. Consumers of queues that may not be read are cancelled;
+        the channel of a client that does not understand that is closed. What comes in is checked when it comes.
+        """
+        if self.state != "open":
+            return
+        self._refresh()
+        name, vhost = self.user.name, self.vhost.name
+        if not self.node.users.may_access(name, vhost):
+            self.force_close(f"access to vhost '{vhost}' refused for user '{name}'")
+            return
+        cancelled = 0
+        for channel in list(self.channels.values()):
+            yield
+            for consumer in list(channel.consumers.values()):
+                refusal = channel.lost_right(consumer)
+                if refusal is not None:
+                    cancelled += 1
+                    if not self.notifies_cancel:
+                        self._close_channel(channel, refusal, 0, 0)
+                        break
+                    channel.cancel(consumer)
+                    channel.send(Basic.Cancel(consumer.tag, True))
+                yield
+        if cancelled:
+            text = "connection %s: cancelled %d consumers whose queues user '%s' may not read any more"
+            log.warning(text, self.name, cancelled, name)
+
     def lost(self) -> None:
         """The socket is gone. May be called again."""
         if self.state != "lost":
             self.state = "lost"
             self.held = None
             self.node.blocked.discard(self)
+            self.outbox.full = self.outbox.transport_full = True  # nothing more is delivered
             if self._listed:
                 self._release()
-                self.node.clients.connection_closed(self)
             self._scan = _swallow
             self._chunks.clear()
             self.forget_routes()
@@ -421,6 +561,7 @@ class Connection(Inbound):
         self._sent_before = self.sent + 1  # open-ok is on its way
         self._listed = True
         self.node.clients.connection_opened(self)
+        self.driver.admitted()
         if self.heartbeat:
             self.node.wake(self, self.heartbeat / 2)
         self._scan = self._scan_open
@@ -457,6 +598,7 @@ class Connection(Inbound):
         if self.blocked or self.state != "open":
             return
         self.blocked = True
+        self._needed = 0  # what is kept may be complete
         self.node.blocked.add(self)
         if "connection.blocked" in self.capabilities:
             self.outbox.send(encode_method(0, make(Wire.Blocked, reason)))
@@ -470,7 +612,7 @@ class Connection(Inbound):
             if self.state == "open":
                 if "connection.blocked" in self.capabilities:
                     self.outbox.send(encode_method(0, Wire.Unblocked()))
-                self.driver.resume_reading()
+                self.driver.go_on()  # with what was read together with the publish that has blocked it
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -481,34 +623,39 @@ class Connection(Inbound):
         if self._deadline is not None:
             if now < self._deadline:
                 return self._deadline
-            if self.state == "handshake":
+            if self.state == "handshake" and self.node.refusals.admit(self.peer[0], now):
                 log.warning("closing connection %s: handshake_timeout", self.name)
             self._end(0.0)
             return None
         if not self.heartbeat:
             return None
-        half = self.heartbeat / 2
-        if self.received or not self.driver.reading:
+        if self.received or (not self.driver.reading and self.driver.is_heard()):
             self.received = False
             self._silent = 0
+            self._heard_at = now
         else:
             self._silent += 1
-            if self._silent > 4:  # two whole intervals (spec 4.2.7)
-                log.warning(
-                    "closing connection %s: missed heartbeats from client, timeout: %ds",
-                    self.name,
-                    self.heartbeat,
-                )
-                self.close_reason = "missed heartbeats"
-                self._release()
-                self._end(0.0)
-                return None
+        due = self._heard_at + 2 * self.heartbeat  # (spec 4.2.7), and it may have been heard before that tick
+        is_silent = self._silent >= (SILENT if self.driver.reading else SILENT_UNREAD)
+        if is_silent and now >= due:
+            log.warning(
+                "closing connection %s: missed heartbeats from client, timeout: %ds",
+                self.name,
+                self.heartbeat,
+            )
+            self.close_reason = "missed heartbeats"
+            self._release()
+            self._end(0.0)
+            return None
         if self.sent == self._sent_before:
             self.outbox.send(HEARTBEAT)
             self._sent_before = self.sent + 1  # its own flush is no sign of life to spare the next one
         else:
             self._sent_before = self.sent
-        return now + half
+        half = self.heartbeat / 2
+        following = self._tick_due + half  # from when it was due, or lateness would add up
+        self._tick_due = due if is_silent else following if following > now else now + half
+        return self._tick_due
 
     def close_overdue(self, now: float) -> None:
         """Close the channels on which a delivery was not acked in time, and nack what has been open for too long.

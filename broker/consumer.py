@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from itertools import repeat
 from typing import Protocol
 
-from broker.amqp.fastpath import deliver_parts, pack_tag, reframe
+from broker.amqp.fastpath import deliver_parts, pack_tag, reframe, reframed
+from broker.amqp.large_body import LARGE
 from broker.amqp.tables import Table
 from broker.settings import QueueSettings
 from broker.turn import Outbox
@@ -50,6 +51,10 @@ class ConsumedQueue(Protocol):
     settings: QueueSettings
     single_active: bool
     active_consumer: "Consumer | None"
+
+    @property
+    def has_input(self) -> bool:
+        """Whether acks or arrivals wait for the next run."""
 
     def run(self) -> bool:
         """Work off what has piled up (see `broker.turn.Runnable`)."""
@@ -213,6 +218,11 @@ class Consumer:
             content = message.content
             length = len(content)
             if message.channel_id != number or length > frame_max:
+                if length > LARGE:
+                    size += length
+                    append(head + pack_tag(tag) + tail)
+                    outbox.frames += reframed(content, number, frame_max)
+                    continue
                 content = reframe(content, number, frame_max)
                 length = len(content)
             size += length

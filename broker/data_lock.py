@@ -1,12 +1,16 @@
 """The lock on a data directory (driver): one process at a time, and the others are told which."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from stat import S_ISREG
+
+from storage.permissions import DIRECTORY, FILE
 
 _HOLDER = re.compile(rb"(\d+) (\S+)\n")
 
@@ -26,8 +30,8 @@ def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
     """
     try:
         if make:
-            data_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(data_dir / "leveret.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            data_dir.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)
+        lock = _open(data_dir)
     except OSError as error:
         raise DataDirError(f"cannot use data directory {data_dir}: {error.strerror}") from None
     try:
@@ -45,3 +49,25 @@ def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _open(data_dir: Path) -> int:
+    """Open the lock file, and make it if it is not there, for the owner of the directory; a descriptor.
+
+    Raises OSError also for a symbolic link and for anything else that is no plain file: another file than ours would
+    be written to.
+    """
+    path = data_dir / "leveret.lock"
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE)
+    except FileExistsError:
+        lock = os.open(path, flags)
+        if not S_ISREG(os.fstat(lock).st_mode):
+            os.close(lock)
+            raise OSError(errno.EINVAL, f"{path} is no plain file") from None
+    else:
+        owner = data_dir.stat()
+        if not os.geteuid() and owner.st_uid:  # root looks at what a broker of another user will open
+            os.fchown(lock, owner.st_uid, owner.st_gid)
+    return lock

@@ -18,12 +18,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.amqp.properties import delivery_mode
-from broker.dead_letters import Cycles, DeadLetter, dead_letter
+from broker.dead_letters import MOST_DEATHS, Cycles, DeadLetter, dead_letter
 from broker.queue import Queue
 from broker.route import PERSISTENT_MODE, offer, saved_among
 from broker.rules import REJECTED
 from confirm.promise import Promise, Publisher
 from exchanges.base import Exchange, Headers
+from exchanges.errors import TooManyHopsError
 from storage.message import Awaited, Message, Moved, Persistent, moving
 
 
@@ -35,6 +36,7 @@ class DeadLettering:
         route: tells the queues of an exchange, routing keys and headers.
         clock: tells the time (epoch ms).
         file_from: octets from which a content is written to a file of its own.
+        most_deaths: entries of x-death that a dead letter has at most.
 
     """
 
@@ -44,18 +46,22 @@ class DeadLettering:
         route: Callable[[Exchange, Sequence[str], Headers], Sequence[Queue]],
         clock: Callable[[], int],
         file_from: int,
+        most_deaths: int = MOST_DEATHS,
     ) -> None:
         self._find_exchange = find_exchange
         self._route = route
         self._clock = clock
         self._file_from = file_from
+        self._most_deaths = most_deaths
         self._cycles = Cycles()
         self._line: deque[tuple[Queue, Message, Awaited | None]] = deque()
         """Dead letters on their way into their queues, and what is not kept if they find no place there."""
         self._has_worker = False
 
-    def publish(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
-        """Publish unacked messages of a queue; see `broker.rules.Keeper.dead_letter`."""
+    def publish(
+        self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
+    ) -> tuple[int, Sequence[int]]:
+        """Publish unacked messages of a queue; see `broker.discards.Publisher.dead_letter`."""
         name = queue.settings.dead_letter_exchange
         exchange = None if name is None else self._find_exchange(name)
         if exchange is None:
@@ -63,11 +69,15 @@ class DeadLettering:
                 for _, message in letters:
                     if message.promise is not None:
                         message.promise.refused()
-            return [seq_id for seq_id, _ in letters]
+            return len(letters), [seq_id for seq_id, _ in letters]
         now = self._clock() // 1000
-        queue.turn.totals.dead_lettered(queue.type, reason, len(letters))
+        is_over = queue.turn.slices.is_over
         moved = []
+        count = 0
         for seq_id, message in letters:
+            if count and is_over():
+                break
+            count += 1
             letter = dead_letter(
                 message,
                 queue=queue.name,
@@ -75,19 +85,27 @@ class DeadLettering:
                 exchange=exchange.name,
                 routing_key=queue.settings.dead_letter_routing_key,
                 now=now,
+                most_deaths=self._most_deaths,
             )
             exchange.lookups += 1
-            targets = self._route(exchange, letter.routing_keys, letter.headers)
-            targets = self._cycles.leave_out(targets, letter.headers)
+            targets = self._targets(exchange, letter.routing_keys, letter.rewritten.headers)
+            targets = self._cycles.leave_out(targets, letter.deaths)
             exchange.tally(len(targets), letter.routing_keys[0]).published += 1
             promise = None if reason == REJECTED else message.promise
             if promise is not None and not targets:
                 promise.refused()
             if self._send(queue, seq_id, message, letter, targets, promise):
                 moved.append(seq_id)
-        if not self._has_worker:
-            self._work_off()
-        return moved
+            if not self._has_worker:
+                self._work_off()
+        queue.turn.totals.dead_lettered(queue.type, reason, count)
+        return count, moved
+
+    def _targets(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
+        try:
+            return self._route(exchange, routing_keys, headers)
+        except TooManyHopsError as error:  # there is nobody to be told: it goes as far as allowed
+            return error.reached  # type: ignore[return-value]
 
     def _work_off(self) -> None:
         self._has_worker = True
@@ -115,7 +133,7 @@ class DeadLettering:
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
             publisher, seq_no = _joined(original)
-            on_safe = partial(queue.let_go, seq_id) if seq_id >= 0 else None
+            on_safe = partial(queue.letter_is_safe, seq_id) if seq_id >= 0 else None
             copy = moving(copy, len(durable), self._file_from, on_safe, publisher=publisher, seq_no=seq_no)
         self._line.extend([(target, copy, promise) for target in targets])
         return not isinstance(copy, Moved)

@@ -17,37 +17,113 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeVar
 
 from broker.amqp.properties import FLAGS_AT, Properties, parse_expiration
-from broker.amqp.tables import Field, Table
+from broker.amqp.tables import (
+    Field,
+    Table,
+    as_written,
+    decode_value,
+    encode_value,
+    join_fields,
+    split_fields,
+    split_items,
+)
 from storage.message import Message
 
 log = logging.getLogger("leveret.queue")
 
+MOST_DEATHS = 256
+"""Entries of x-death that a dead letter has at most, unless the configuration says another number."""
 _INTEGERS = frozenset(
     ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "timestamp")
 )
 _NOTHING: Field = ("void", None)
 _MAX_COUNT = 2**63 - 1
 _MAX_SHORT = 255
+_ORIGINAL = b"original-expiration"
+_FIELDS = (b"count", b"reason", b"queue", b"time", b"exchange", b"routing-keys")
+_OWN = frozenset((_FIELDS, (_ORIGINAL, *_FIELDS)))
+"""Fields of deaths as the broker writes them."""
+_OWN_TAGS = tuple(b"lSSTSA")
+_LONGSTR = ord("S")
+_VARIANTS = frozenset(b"LtFA")
+"""Tags of values that clients may write otherwise than the broker does."""
+
+Death = tuple[str, str]
+"""Queue and reason."""
+
+
+class Rewritten:
+    """The properties of dead letters that are alike. Nothing of it may be changed.
+
+    Attributes:
+        properties: flags and property list.
+        address: as in `DeadLetter`.
+        routing_keys: the same.
+        deaths: queues and reasons, the newest first.
+
+    """
+
+    __slots__ = ("_headers", "address", "deaths", "properties", "routing_keys")
+
+    def __init__(
+        self, properties: bytes, address: bytes, routing_keys: tuple[str, ...], deaths: tuple[Death, ...]
+    ) -> None:
+        self.properties = properties
+        self.address = address
+        self.routing_keys = routing_keys
+        self.deaths = deaths
+        self._headers: Table | None = None
+
+    def headers(self) -> Table:
+        """The headers, decoded when they are first asked for."""
+        if self._headers is None:
+            # Deaths may add entries beyond those that a client may send: the broker reads its own without a limit.
+            payload = bytes(FLAGS_AT) + self.properties
+            self._headers = Properties(payload, max_entries=sys.maxsize).headers or {}
+        return self._headers
 
 
 class DeadLetter(NamedTuple):
     """A message as its dead letter exchange gets it.
 
-    The headers and the keys are shared by all dead letters that have the same: they must not be changed, and who meets
-    the same objects again may route as before.
+    What is rewritten is shared by all dead letters that have the same: who meets the same objects again may route as
+    before.
     """
 
     message_content: bytes
     """Header frame and body frames; the channel number in them is that of the original."""
-    address: bytes
-    """The dead letter exchange and the routing key to show, as two short strings."""
-    routing_keys: tuple[str, ...]
-    """The keys to route by."""
-    headers: Table
+    rewritten: Rewritten
+
+    @property
+    def address(self) -> bytes:
+        """The dead letter exchange and the routing key to show, as two short strings."""
+        return self.rewritten.address
+
+    @property
+    def routing_keys(self) -> tuple[str, ...]:
+        """The keys to route by."""
+        return self.rewritten.routing_keys
+
+    @property
+    def deaths(self) -> tuple[Death, ...]:
+        """Queues and reasons of the deaths, the newest first."""
+        return self.rewritten.deaths
+
+    @property
+    def headers(self) -> Table:
+        """The headers."""
+        return self.rewritten.headers()
 
 
 def dead_letter(
-    message: Message, *, queue: str, reason: str, exchange: str, routing_key: str | None, now: int
+    message: Message,
+    *,
+    queue: str,
+    reason: str,
+    exchange: str,
+    routing_key: str | None,
+    now: int,
+    most_deaths: int = MOST_DEATHS,
 ) -> DeadLetter:
     """Make the dead letter of a message.
 
@@ -61,32 +137,40 @@ def dead_letter(
         routing_key: the queue's dead letter routing key, None if it has none. More than 255 octets of it are cut off
             in the address, which cannot hold them.
         now: seconds since 1970.
+        most_deaths: how many entries x-death has at most (>= 1); the newest are kept.
 
     """
     header = message.header
-    properties, address, keys, headers = _rewritten(
-        message.address, header[FLAGS_AT:], queue, reason, exchange, routing_key, now
+    rewritten = _rewritten(
+        message.address, header[FLAGS_AT:], queue, reason, exchange, routing_key, now, most_deaths
     )
-    content = message.with_header(header[:FLAGS_AT] + properties).content
-    return DeadLetter(content, address, keys, headers)
+    content = message.with_header(header[:FLAGS_AT] + rewritten.properties).content
+    return DeadLetter(content, rewritten)
 
 
 @lru_cache(maxsize=16)
 def _rewritten(
-    address: bytes, flagged: bytes, queue: str, reason: str, exchange: str, routing_key: str | None, now: int
-) -> tuple[bytes, bytes, tuple[str, ...], Table]:
-    """Rewrite address and properties (flags and list): those of the letter, the keys to route by and the headers."""
-    # Deaths may add entries beyond those that a client may send: the broker reads its own without a limit.
+    address: bytes,
+    flagged: bytes,
+    queue: str,
+    reason: str,
+    exchange: str,
+    routing_key: str | None,
+    now: int,
+    most_deaths: int,
+) -> Rewritten:
+    """Rewrite address and properties (flags and list). Fields that do not change are not decoded."""
     properties = Properties(bytes(FLAGS_AT) + flagged, max_entries=sys.maxsize)
-    headers = dict(properties.headers or {})
+    fields = properties.split_headers()
     key_at = 1 + address[0]
     old_exchange = address[1:key_at].decode("utf-8", "surrogateescape")
     old_key = address[key_at + 1 :].decode("utf-8", "surrogateescape")
-    old_keys = (old_key, *_strings(headers.get("CC", _NOTHING)))
+    copies = fields.get(b"CC")
+    old_keys = (old_key, *_strings(_NOTHING if copies is None else decode_value(copies)))
     keys = old_keys
     if routing_key is not None:
         keys = (routing_key,)
-        headers.pop("CC", None)
+        fields.pop(b"CC", None)
     death: Table = {}
     if properties.expiration is not None:
         death["original-expiration"] = "longstr", str(parse_expiration(properties.expiration))
@@ -98,38 +182,77 @@ def _rewritten(
         "exchange": ("longstr", old_exchange),
         "routing-keys": ("array", [("longstr", key) for key in old_keys]),
     }
-    _record(headers, death)
-    headers = dict(sorted(headers.items()))
+    history = fields.pop(b"x-death", b"V")
+    for name, value in fields.items():
+        if value[0] in _VARIANTS:
+            fields[name] = as_written(value)
+    deaths = _record(fields, history, death, most_deaths)
+    headers = join_fields(sorted(fields.items()))
     payload = properties.replace(headers=headers, expiration=None)
-    return payload[FLAGS_AT:], _short(exchange) + _short(keys[0]), keys, headers
+    return Rewritten(payload[FLAGS_AT:], _short(exchange) + _short(keys[0]), keys, deaths)
 
 
-def _record(headers: Table, death: Table) -> None:
-    """Write a death into the headers (mc:record_death/4)."""
-    queue, reason, exchange = death["queue"], death["reason"], death["exchange"]
-    kind, items = headers.get("x-death", _NOTHING)
-    deaths = [known for item in items if (known := _known(item))] if kind == "array" else None
-    if deaths is None:
-        deaths = []
-        headers["x-first-death-reason"] = reason
-        headers["x-first-death-queue"] = queue
-        headers["x-first-death-exchange"] = exchange
-    headers["x-last-death-reason"] = reason
-    headers["x-last-death-queue"] = queue
-    headers["x-last-death-exchange"] = exchange
-    for place, earlier in enumerate(deaths):
-        if earlier["queue"] == queue and earlier["reason"] == reason:
-            death = earlier | {"count": ("long", earlier["count"][1] + 1)}
-            del deaths[place]
+def _record(fields: dict[bytes, bytes], history: bytes, death: Table, most: int) -> tuple[Death, ...]:
+    """Write a death into the headers (mc:record_death/4); returns all deaths in them, the newest first."""
+    new = _death(death)
+    earlier: list[tuple[Death, bytes]] = []
+    is_first = history[:1] != b"A"
+    if not is_first:
+        for item in split_items(history):
+            if len(earlier) == most:
+                break
+            known = _known(item)
+            if known is not None:
+                earlier.append(known)
+    for which in ("first", "last") if is_first else ("last",):
+        for part in ("reason", "queue", "exchange"):
+            fields[f"x-{which}-death-{part}".encode()] = encode_value(death[part])
+    for place, (before, item) in enumerate(earlier):
+        if before == new:
+            table = decode_value(item)[1]
+            death = table | {"count": ("long", table["count"][1] + 1)}
+            del earlier[place]
             break
-    headers["x-death"] = "array", [("table", one) for one in (death, *deaths)]
+    del earlier[most - 1 :]
+    items = b"".join([encode_value(("table", death)), *[item for _, item in earlier]])
+    fields[b"x-death"] = b"A" + len(items).to_bytes(4, "big") + items
+    return (new, *[known for known, _ in earlier])
 
 
-def _known(item: Field) -> Table | None:
-    """Read one death that a client may have written: with the types they ought to have, None if that is impossible."""
-    kind, table = item
-    if kind != "table":
+def _death(table: Table) -> Death:
+    return table["queue"][1], table["reason"][1]
+
+
+def _known(item: bytes) -> tuple[Death, bytes] | None:
+    """Read one encoded death: queue and reason, and how it is written; None if it is none.
+
+    The broker's own are taken as they are. What a client may have written gets the types that it ought to have.
+    """
+    if item[:1] != b"F":
         return None
+    fields = split_fields(item, 1, len(item))
+    names = tuple(fields)
+    if names in _OWN:
+        *_, count, reason, queue, time, exchange, keys = fields.values()
+        is_own = (
+            (count[0], reason[0], queue[0], time[0], exchange[0], keys[0]) == _OWN_TAGS
+            and fields.get(_ORIGINAL, b"S")[0] == _LONGSTR
+            and count[1:] < _MAX_COUNT.to_bytes(8, "big")
+            and len(item) == 5 + sum([1 + len(name) + len(fields[name]) for name in names])
+            and all(key[0] == _LONGSTR for key in split_items(keys))
+        )
+        if is_own:
+            return (_text(queue), _text(reason)), item
+    death = _repaired(decode_value(item)[1])
+    return None if death is None else (_death(death), encode_value(("table", death)))
+
+
+def _text(value: bytes) -> str:
+    return value[5:].decode("utf-8", "surrogateescape")
+
+
+def _repaired(table: Table) -> Table | None:
+    """A death that a client may have written: with the types that it ought to have, None if that is impossible."""
     death: Table = {}
     expiration = table.get("original-expiration", _NOTHING)
     if expiration[0] == "longstr":
@@ -166,20 +289,25 @@ def _short(text: str) -> bytes:
     return bytes((len(octets),)) + octets
 
 
-def cycles(headers: Table, queue: str) -> bool:
+def cycles(deaths: Sequence[Death], queue: str) -> bool:
     """Whether a dead letter would come back to a queue with nobody having rejected it on the way (mc:is_death_cycle/2).
 
     Args:
-        headers: those of the `DeadLetter`, this death included.
+        deaths: those of the `DeadLetter`, this one included.
         queue: the name of a queue that it is routed to.
 
     """
-    for _, death in headers["x-death"][1]:
-        if death["reason"][1] == "rejected":
-            return False
-        if death["queue"][1] == queue:
-            return True
-    return False
+    return queue in _since_reject(deaths)
+
+
+def _since_reject(deaths: Sequence[Death]) -> set[str]:
+    """The queues in which a message has died since it was last rejected."""
+    names = set()
+    for name, reason in deaths:
+        if reason == "rejected":
+            break
+        names.add(name)
+    return names
 
 
 class Named(Protocol):
@@ -200,24 +328,27 @@ class Cycles:
     """Cycles that are told of at most: clients can make any number of them."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, ...]] = set()
+        self._told: set[int] = set()
 
-    def leave_out(self, queues: Sequence[Q], headers: Table) -> Sequence[Q]:
+    def leave_out(self, queues: Sequence[Q], deaths: Sequence[Death]) -> Sequence[Q]:
         """Return the queues that may have a dead letter.
 
         Args:
             queues: those it is routed to.
-            headers: those of the `DeadLetter`.
+            deaths: those of the `DeadLetter`.
 
         """
-        cycling = [queue.name for queue in queues if cycles(headers, queue.name)]
+        names = _since_reject(deaths)
+        cycling = dict.fromkeys([queue.name for queue in queues if queue.name in names])
         if not cycling:
             return queues
-        path = tuple(death["queue"][1] for _, death in headers["x-death"][1])
+        path = tuple(queue for queue, _ in deaths)
         for name in cycling:
+            if len(self._told) >= self.MAX_TOLD:
+                break
             cycle = (name, *path)
-            if cycle not in self._told and len(self._told) < self.MAX_TOLD:
-                self._told.add(cycle)
+            if hash(cycle) not in self._told:
+                self._told.add(hash(cycle))
                 text = "message dropped: without a reject these queues, the latest first, are a cycle of dead letters"
                 log.warning("%s: %s. This is not reported again", text, ", ".join(cycle))
         return [queue for queue in queues if queue.name not in cycling]

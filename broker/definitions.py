@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 
 from broker.amqp.tables import Field, Table, encode_table
 from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.patterns import Patterns
 from broker.policies import Policy
 from broker.queue import Queue
 from broker.vhost import VHost
@@ -127,17 +128,12 @@ class Definitions:
             self.put(_vhost_row(vhost.record.vhost_id, vhost))
 
     def remove_vhost(self, vhost: VHost) -> None:
-        """Delete everything in a vhost that goes, and write that down; its connections are the caller's to end."""
-        for queue in list(vhost.queues.values()):
-            vhost.delete_queue(queue)
-        for name in list(vhost.router.exchanges):
-            vhost.router.remove(name)
-        for operator in (False, True):
-            for policy in vhost.policies.list(operator=operator):
-                vhost.policies.clear(policy.name, operator=operator)
+        """Write down that a vhost is gone; the caller owes `VHost.remove_all`.
+
+        What is written of queues and exchanges in it goes with them, or, after a crash, at the next start.
+        """
         if isinstance(vhost.record, StoredTopology):
             self.delete(entity_key(VHostRow.kind, vhost.record.vhost_id))
-        vhost.record = vhost.router.listener = vhost.policies.record = None
 
     def follow(self, vhost: VHost, topology: "StoredTopology") -> None:
         """Have a vhost tell of its changes from now on; exchanges that have no row yet get one."""
@@ -159,12 +155,14 @@ class StoredTopology:
 
     """
 
-    __slots__ = ("_definitions", "ids", "vhost_id")
+    __slots__ = ("_definitions", "_ending", "ids", "vhost_id")
 
     def __init__(self, definitions: Definitions, vhost_id: int) -> None:
         self._definitions = definitions
         self.vhost_id = vhost_id
         self.ids: dict[Exchange, int] = {}
+        self._ending: dict[int, list[BindingRow]] = {}
+        """Bindings of queues that are deleted and not gone yet, by qid."""
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """A durable queue is new; returns its qid."""
@@ -173,8 +171,14 @@ class StoredTopology:
         self._definitions.put(QueueRow(qid, self.vhost_id, octets(name), auto_delete, table))
         return qid
 
+    def queue_ending(self, qid: int) -> None:
+        """A durable queue is deleted: rows of its bindings go with its own."""
+        self._ending[qid] = []
+
     def queue_deleted(self, qid: int) -> None:
         """A durable queue is gone."""
+        for row in self._ending.pop(qid, ()):
+            self._definitions.delete(row.key())
         self._definitions.delete(entity_key(QueueRow.kind, qid))
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
@@ -217,7 +221,13 @@ class StoredTopology:
 
     def removed(self, exchange: Exchange) -> None:
         """A durable exchange is gone."""
-        self._definitions.delete(entity_key(ExchangeRow.kind, self.ids.pop(exchange)))
+        number = self.ids.pop(exchange)
+        self._definitions.delete(entity_key(ExchangeRow.kind, number))
+        for qid, rows in self._ending.items():
+            for row in rows:
+                if row.source == number:
+                    self._definitions.delete(row.key())
+            self._ending[qid] = [row for row in rows if row.source != number]
 
     def bound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
         """A binding from a durable exchange is new."""
@@ -228,8 +238,13 @@ class StoredTopology:
     def unbound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
         """A binding from a durable exchange is gone."""
         row = self._binding(source, destination, binding_key, arguments)
-        if row is not None:
+        if row is None:
+            return
+        ending = self._ending.get(row.destination) if self._ending else None
+        if ending is None:
             self._definitions.delete(row.key())
+        else:
+            ending.append(row)
 
     def _binding(
         self, source: Exchange, destination: object, binding_key: str, arguments: Table
@@ -251,13 +266,19 @@ class StoredUsers(Users):
     Args:
         definitions: writes them.
         loopback_users: names that may only log in from this host.
+        patterns: makes the matchers of permissions.
 
     """
 
     __slots__ = ("_definitions",)
 
-    def __init__(self, definitions: Definitions, loopback_users: Iterable[str] = ("guest",)) -> None:
-        super().__init__(loopback_users)
+    def __init__(
+        self,
+        definitions: Definitions,
+        loopback_users: Iterable[str] = ("guest",),
+        patterns: Patterns | None = None,
+    ) -> None:
+        super().__init__(loopback_users, patterns)
         self._definitions = definitions
 
     def add(self, user: User) -> None:
@@ -303,7 +324,7 @@ class StoredUsers(Users):
         """Let a user into a vhost with these three patterns.
 
         Raises:
-            InvalidPatternError: one of them is no regular expression; nothing has changed then.
+            InvalidPatternError: one of them cannot be used; nothing has changed then.
         """
         super().set_permissions(user, vhost, configure, write, read)
         self._definitions.put(PermissionRow(*map(octets, (user, vhost, configure, write, read))))
@@ -317,7 +338,7 @@ class StoredUsers(Users):
         """Restrict a user's routing keys at a topic exchange.
 
         Raises:
-            InvalidPatternError: one of them is no regular expression; nothing has changed then.
+            InvalidPatternError: one of them cannot be used; nothing has changed then.
         """
         super().set_topic_permissions(user, vhost, exchange, write, read)
         self._definitions.put(TopicPermissionRow(*map(octets, (user, vhost, exchange, write, read))))

@@ -6,6 +6,7 @@ What does the work is loaded with `broker.definitions_offline`, and only by whoe
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,14 +34,14 @@ def definitions() -> None:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def export_definitions(data_dir: Path | None, file: Path | None) -> None:
     """Write what is stored to FILE or to the terminal, as JSON of RabbitMQ's form. A broker may be running."""
-    from broker.auth import InvalidPatternError  # noqa: PLC0415
     from broker.definitions_offline import export_stored  # noqa: PLC0415
     from storage.errors import StorageError  # noqa: PLC0415
 
     config = _load(data_dir)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is open is closed
     try:
         octets = export_stored(config.data_dir)
-    except (StorageError, InvalidPatternError) as error:
+    except StorageError as error:
         _fail(str(error), exit_codes.DATA)
     if file is None:
         sys.stdout.buffer.write(octets)

@@ -17,6 +17,7 @@ import msgspec
 from broker.amqp.errors import MalformedTable
 from broker.amqp.tables import Field, Table, decode_whole_table, encode_table
 from broker.credentials import SHA256
+from broker.parameters import MAX_DEPTH, is_too_deep
 
 PASSED_OVER: Final = frozenset(
     (
@@ -195,6 +196,8 @@ def read_document(octets: bytes) -> tuple[Document, list[str]]:
         content = msgspec.json.decode(octets)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DefinitionsError(f"the file is not JSON: {error}") from None
+    except RecursionError:
+        raise DefinitionsError(f"the file {_TOO_DEEP}") from None
     if not isinstance(content, dict):
         raise DefinitionsError(f"the file is not a JSON object but {_kind(content)}")
     document = Document()
@@ -206,7 +209,12 @@ def read_document(octets: bytes) -> tuple[Document, list[str]]:
     return document, sorted(content.keys() - PASSED_OVER)
 
 
+_TOO_DEEP = f"has objects or arrays that are nested deeper than {MAX_DEPTH}"
+
+
 def _read_entry(section: str, at: int, value: object, form: type[_EntryType]) -> _EntryType:
+    if is_too_deep(value):
+        raise DefinitionsError(f"{where(section, at, value)}: {_TOO_DEEP}")
     try:
         return msgspec.convert(value, form)
     except msgspec.ValidationError as error:
@@ -263,6 +271,8 @@ def table_of(arguments: Mapping[str, Any]) -> Table:
             what could not be read again as a table.
 
     """
+    if is_too_deep(arguments):
+        raise DefinitionsError(f"its arguments are no table of AMQP: it {_TOO_DEEP}")
     table = _fields(arguments)
     try:
         decode_whole_table(encode_table(table))

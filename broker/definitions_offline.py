@@ -39,7 +39,6 @@ def export_stored(data_dir: Path) -> bytes:
 
     Raises:
         StorageError: there are no data, or they cannot be read.
-        InvalidPatternError: a permission's pattern is no regular expression any more.
 
     """
     return write_document(exported(_Stored(stored_definitions(data_dir))))

@@ -15,7 +15,6 @@ from broker.amqp.tables import decode_whole_table
 from broker.auth import User, UserLimits, Users, VHostLimits
 from broker.definitions import Definitions, StoredTopology, text
 from broker.parameters import GlobalParameters
-from broker.policies import Policy
 from broker.queue import Queue
 from broker.vhost import VHost
 from exchanges.base import Exchange
@@ -62,12 +61,11 @@ def restore(
         The durable queues in the order of their declaration; their messages are the caller's to attach.
 
     A binding with an end that is gone is dropped, row and all, with a line in the log; so is what lies in a vhost
-    that is gone.
+    that is gone. A permission or policy whose pattern cannot be used stays as it is, is logged, and matches nothing.
 
     Raises:
         DamagedError: a row is not as it was written. The broker must not start: it would forget the others too.
         UnknownFormatError: a row speaks of what this version does not know.
-        InvalidPatternError: a permission's or policy's pattern is no regular expression any more.
 
     """
     found: dict[type[Row], list[Row]] = defaultdict(list)
@@ -119,15 +117,14 @@ class _Restoring:
             if found is None:
                 continue
             vhost, _ = found
-            policy = Policy(
-                vhost.name,
+            vhost.policies.restore(
                 text(row.name),
                 text(row.pattern),
                 _json(row, row.definition),
                 row.priority,
                 text(row.apply_to),
+                operator=row.operator,
             )
-            vhost.policies.add(policy, operator=row.operator)
 
     def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
         for row in sorted(rows, key=_id):
@@ -204,9 +201,9 @@ def _restore_users(found: dict[type[Row], list[Row]], users: Users) -> None:
         tags = frozenset(map(text, user.tags))
         users.add(User(text(user.name), text(user.password_hash), tags, text(user.hashing_algorithm)))
     for row in _of(found, PermissionRow):
-        users.set_permissions(*map(text, (row.user, row.vhost, row.configure, row.write, row.read)))
+        users.restore_permissions(*map(text, (row.user, row.vhost, row.configure, row.write, row.read)))
     for topic in _of(found, TopicPermissionRow):
-        users.set_topic_permissions(
+        users.restore_topic_permissions(
             *map(text, (topic.user, topic.vhost, topic.exchange, topic.write, topic.read))
         )
 

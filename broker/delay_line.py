@@ -8,7 +8,6 @@ its queues deletes its row: one commit, so it is in one place or the other. A li
 Without a disk everything stays in memory, and ends with the broker.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -22,7 +21,9 @@ from broker.totals import QueueTally
 from broker.turn import Turn
 from exchanges.base import Exchange
 from exchanges.delayed import HEADER, delay_of
+from exchanges.errors import TooManyHopsError
 from exchanges.router import Router
+from storage.damage import DELAYED, MISSING, Damages
 from storage.delayed import (
     TABLE,
     DelayedRows,
@@ -36,8 +37,6 @@ from storage.delayed import (
 )
 from storage.errors import DamagedError
 from storage.message import Message, Moved, Persistent, moving
-
-log = logging.getLogger("leveret.storage")
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds, after which others have their turn."""
@@ -63,6 +62,10 @@ class DelayDisk(Protocol):
     @property
     def journal(self) -> Journal:
         """Takes the rows."""
+
+    @property
+    def damages(self) -> Damages:
+        """Is told what cannot be read."""
 
     @property
     def file_from(self) -> int:
@@ -108,7 +111,6 @@ class DelayLine:
         "_stopped",
         "_taken",
         "_timer",
-        "_turn",
         "_waiting",
         "deleted",
         "inbox",
@@ -117,13 +119,14 @@ class DelayLine:
         "number",
         "tally",
         "touched",
+        "turn",
         "window",
     )
 
     def __init__(self, exchange: Exchange, router: Router, turn: Turn, disk: DelayDisk | None = None) -> None:
         self._exchange = exchange
         self._router = router
-        self._turn = turn
+        self.turn = turn
         self._disk = disk
         self.number = 0
         self.window = Window(stored=disk is not None)
@@ -172,14 +175,19 @@ class DelayLine:
         """Have the line run at the end of this turn."""
         if not self.touched:
             self.touched = True
-            self._turn.queues.append(self)
+            self.turn.queues.append(self)
+
+    @property
+    def has_input(self) -> bool:
+        """Whether arrivals wait for the next run."""
+        return bool(self.inbox)
 
     def run(self) -> bool:
         """Take in what was published and give back what is due; true if the budget ran out before the work."""
         if self.deleted:
             self.give_up()
             return False
-        now = self._turn.clock()
+        now = self.turn.clock()
         if self.inbox:
             self._take_in(now)
         more = not self._stopped and self._release(now)
@@ -262,8 +270,9 @@ class DelayLine:
             due, value = first
             try:
                 is_safe = self._give_back(due, value)
-            except (DamagedError, MalformedProperties) as error:
-                log.error("storage: %s; it is lost", error)  # noqa: TRY400 - no bug
+            except (DamagedError, MalformedProperties):
+                if self._disk is not None:
+                    self._disk.damages.note((self.number, due[0]), DELAYED)
                 is_safe = True
             if is_safe:
                 self._delete(due)
@@ -286,7 +295,10 @@ class DelayLine:
         headers[HEADER] = ("signedint", -delay) if delay < _SIGNED else ("long", -delay)
         at = 1 + address[0]
         key = address[at + 1 :].decode("utf-8", "surrogateescape")
-        found = self._router.route(self._exchange, (key, *special.extra_keys), headers)
+        try:
+            found = self._router.route(self._exchange, (key, *special.extra_keys), headers)
+        except TooManyHopsError as error:  # nobody waits for it any more: it goes as far as allowed
+            found = error.reached
         if not found:
             return True
         headers.pop("BCC", None)
@@ -327,8 +339,8 @@ class DelayLine:
         if self._timer is not None:
             if self._timer.when <= due:
                 return
-            self._turn.timers.cancel(self._timer)
-        self._timer = self._turn.timers.at(due, self._wake)
+            self.turn.timers.cancel(self._timer)
+        self._timer = self.turn.timers.at(due, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
@@ -337,8 +349,8 @@ class DelayLine:
     def _read(self, found: DelayedRows) -> None:
         """Take what was read from disk."""
         missing = self.window.loaded(found)
-        if missing:
-            log.error("storage: %d delayed messages of %r are missing", missing, self._exchange)
+        if missing and self._disk is not None:
+            self._disk.damages.note((self.number, 0), MISSING, missing)
         self.touch()
 
     # -- beginning and end ------------------------------------------------------------------------------------------
@@ -357,7 +369,7 @@ class DelayLine:
         self.deleted = True
         self.window = Window(stored=False)  # the exchange and its line know each other: they stay for a while
         if self._timer is not None:
-            self._turn.timers.cancel(self._timer)
+            self.turn.timers.cancel(self._timer)
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))

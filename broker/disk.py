@@ -17,8 +17,10 @@ from broker.arguments import max_priority
 from broker.commit_task import CommitTask, Reader, StorageHost
 from broker.config import StorageConfig
 from broker.delay_line import DelayLine
+from broker.garbage import Garbage
 from storage.backing_queue import BackingQueue
 from storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
+from storage.damage import Damages
 from storage.delayed import DelayedRows, Due
 from storage.environment import Environment
 from storage.errors import DiskFullError, StorageError
@@ -27,9 +29,9 @@ from storage.journal import Journal
 from storage.late import LateQueue
 from storage.loading import LoadRequest
 from storage.memory_monitor import MemoryMonitor
+from storage.pager import Pager
 from storage.priorities import PriorityQueue, level_qid, parts, queue_qid
 from storage.recovery import recover, saved_rows
-from storage.sub_queues import Pager
 from storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
@@ -45,9 +47,9 @@ class Room(NamedTuple):
     free: int
     """What can still be written: free on the file system, and unused in the data file."""
     file: int
-    """Size of the data file."""
+    """What the data file takes of the disk; its size may be more, where unused parts of it were given back."""
     unused: int
-    """Those of the file that hold nothing and will be used again."""
+    """Those of them that hold nothing and will be used again."""
 
     @property
     def garbage_fraction(self) -> float:
@@ -95,8 +97,11 @@ class Disk:
             io_batch=config.io_batch,
             file_from=config.file_from,
             ram_limit=max(1024 * 1024, ram_limit // 4),
+            damages=environment.damages,
         )
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
+        self.reader_lag = 0
+        """How many commits the oldest transaction that reads the file was behind at the last look (`room`)."""
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
         queue_class = VariableQueue if config.early_confirm else LateQueue
@@ -108,9 +113,19 @@ class Disk:
     def start(self, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads."""
         self._host = host
-        gap = self.config.commit_interval
-        self.commits = CommitTask(self.environment, self.journal, host, loop, min_gap=gap)
+        records, gap = self.config.max_journal_records, self.config.commit_interval
+        self.commits = CommitTask(
+            self.environment, self.journal, host, loop, max_records=records, min_gap=gap
+        )
         self._reader = Reader(self.environment, host, loop)
+        self._loop = loop
+        self._garbage = Garbage(
+            self.environment.store,
+            self.commits.submit,
+            loop,
+            fraction=self.config.garbage_fraction,
+            worth=WORTH_OCTETS,
+        )
 
     def next_id(self) -> int:
         """A number that was never given before, also not before a restart."""
@@ -142,6 +157,11 @@ class Disk:
         self._reader.load(request)
 
     @property
+    def damages(self) -> Damages:
+        """What could not be read."""
+        return self.environment.damages
+
+    @property
     def file_from(self) -> int:
         """Octets of content from which a body is written to a file of its own."""
         return self.config.file_from
@@ -169,13 +189,21 @@ class Disk:
     def room(self) -> Room:
         """Look at the disk, in the thread that may read."""
         environment = self.environment
-        size = (environment.store.path / "data.mdb").stat().st_size
-        unused = environment.store.free_octets()
+        stat = (environment.store.path / "data.mdb").stat()
+        size = min(stat.st_size, stat.st_blocks * 512)
+        unused = max(0, size - (stat.st_size - environment.store.free_octets()))
+        self.reader_lag = environment.store.reader_lag()
         return Room(environment.disk_free() + unused, size, unused)
 
     def measure(self, done: Callable[[Room | None, BaseException | None], None]) -> None:
         """Have `room` called by the reader; `done` is called in the loop with what it found or raised."""
-        self._reader.submit(self.room, done)
+
+        def measured(room: Room | None, error: BaseException | None) -> None:
+            if room is not None:
+                self._garbage.seen(room, self._loop.time())
+            done(room, error)
+
+        self._reader.submit(self.room, measured)
 
     def recover(self, backings: Iterable[BackingQueue]) -> int:
         """Give queues their messages back; returns how many there are."""
@@ -210,6 +238,7 @@ class Disk:
 
     async def stop(self, backings: Iterable[BackingQueue]) -> None:
         """Commit what is left, note that the stop was clean, and close."""
+        self._garbage.stop()
         await self.commits.stop()
         if not self.commits.is_full:
             try:

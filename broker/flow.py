@@ -6,6 +6,9 @@ for a moment: until the queue has drained, or `PAUSE_SECONDS` at most. Slow cons
 turns out not to have helped is not tried again on that queue for a while, twice as long each time it happens again,
 so a queue whose only consumer has prefetch 1 and never acks takes publishes at full speed. A connection that
 consumes as well is never paused, because its acks could then not be read.
+
+A queue that has had no time to discard what is too much, or has expired, is waited for by everybody who publishes to
+it: it delivers nothing until then, and that takes nobody's acks.
 """
 
 from collections.abc import Sequence
@@ -61,6 +64,8 @@ class Pause(DrainListener):
 
     def queue_ran(self, queue: Queue) -> None:
         """Go on if the backlog is gone, or nobody is left to work it off."""
+        if queue.is_behind:
+            return
         if queue.backing.ready_count <= LOW or not queue.consumers:
             self._finish()
 
@@ -69,6 +74,9 @@ class Pause(DrainListener):
         if self.over:
             return
         queue = self._queue
+        if queue.is_behind:
+            self._finish()
+            return
         if self._was_futile(now):
             queue.futile_pauses += 1
             backoff = FUTILE_SECONDS * 2 ** min(queue.futile_pauses, 10)
@@ -107,6 +115,8 @@ class Pause(DrainListener):
 def congested(queues: Sequence[Queue], now: float) -> Queue | None:
     """The first of the queues that a publisher should wait for."""
     for queue in queues:
+        if queue.is_behind:
+            return queue
         if queue.backing.ready_count > HIGH and queue.consumers and now >= queue.unpaced_until:
             return queue
     return None

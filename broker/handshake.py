@@ -7,7 +7,8 @@ Theory. The states are those of the spec's handshake (section 2.2.4), each with 
 Before `open` frames are at most `initial_frame_max` octets and all octets together a small total. A client that
 fails is told as little as RabbitMQ tells it: bad credentials get 403 if it announced
 `authentication_failure_close`, tune and open errors get their 530, everything else is silence and, after a delay,
-a closed socket, so that guessing is slow. The delay holds nothing but that one socket.
+a closed socket, so that guessing is slow. The delay holds one of the places of those that have not logged in, whether
+the client waits or not, and grows with its failures (`broker.guard`); it holds nobody else.
 """
 
 import logging
@@ -23,6 +24,8 @@ from broker.auth import LoginRefusedError, User, Users
 from broker.clients import Clients
 from broker.definitions import Journal
 from broker.errors import AMQPError, ReplyCode, not_allowed
+from broker.guard import Guard, Refusals, shown
+from broker.object_limits import ObjectLimits
 from broker.turn import Outbox, Turn
 from broker.vhost import VHost
 
@@ -55,15 +58,24 @@ class Node(Protocol):
     """How many ms a delivery may stay unacked where nothing else is said; 0 for ever."""
     confirm_timeout: float
     """How many seconds a publish may be without a verdict; 0 for ever."""
+    object_limits: ObjectLimits
     topic_max_hash: int
+    cc_keys: int
     global_qos: bool
     transient_denied: bool
+    passive_is_open: bool
+    """Whether passive declarations need no permission."""
     alarm: str
     """Why publishers are to be blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
     blocked: set[Any]
     """The connections that are."""
+    guard: Guard
+    refusals: Refusals
     journal: Journal
     """Takes what has to be on disk before clients are told."""
+
+    def now(self) -> float:
+        """Seconds of a monotonic clock."""
 
     def deadline(self, connection: Any, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""
@@ -76,6 +88,7 @@ class Newcomer(Protocol):
     """The connection whose handshake this is."""
 
     node: Node
+
     outbox: Outbox
     state: str
     name: str
@@ -186,23 +199,25 @@ class Handshake:
         except (UnknownMechanism, MalformedResponse) as error:
             self._silent(0, str(error))
             return
+        node, mechanism, address = self._node, method.mechanism, connection.peer[0]
         try:
-            self._user = self._node.users.authenticate(name, password, connection.peer[0])
+            self._user = node.users.authenticate(name, password, address)
         except LoginRefusedError as error:
-            node = self._node
+            delay = node.auth_failure_delay * node.guard.failed(address, name, node.now())
             node.turn.totals.auth_failed += 1
-            node.turn.note("auth_failed", "", name, peer=connection.peer[0], mechanism=method.mechanism)
-            self._refuse_login(method.mechanism, str(error))
+            node.turn.note("auth_failed", "", shown(name), peer=address, mechanism=mechanism)
+            reason = str(error).replace(name, shown(name)) if name else str(error)
+            self._refuse_login(mechanism, reason, delay)
             return
+        node.guard.succeeded(address, name)
         self._node.turn.totals.auth_succeeded += 1
         self._expected = Wire.TuneOk
-        node = self._node
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
 
-    def _refuse_login(self, mechanism: str, reason: str) -> None:
+    def _refuse_login(self, mechanism: str, reason: str, delay: float) -> None:
         """403 for a client that wants to hear it, silence for others; the socket goes after a delay either way."""
         connection = self._connection
-        log.error("connection %s: %s login refused: %s", connection.name, mechanism, reason)
+        self._log("connection %s: %s login refused: %s", mechanism, reason)
         if "authentication_failure_close" in connection.capabilities:
             text = (
                 f"Login was refused using authentication mechanism {mechanism}. "
@@ -211,7 +226,7 @@ class Handshake:
             error = AMQPError(ReplyCode.ACCESS_REFUSED, text)
             close = Wire.Close(int(error.code), error.reply_text, 0, 0)
             connection.outbox.send(encode_method(0, close))
-        connection.end(self._node.auth_failure_delay)
+        connection.end(delay)
 
     def _tune_ok(self, method: Any) -> None:
         node, connection = self._node, self._connection
@@ -244,15 +259,21 @@ class Handshake:
     def _wrong_header(self, data: bytes) -> int:
         """Not AMQP, or not 0-9-1: the header we speak, and the end (spec 2.2.4)."""
         connection = self._connection
-        log.error("closing connection %s: bad protocol header %r", connection.name, data[:8])
+        self._log("closing connection %s: bad protocol header %r", data[:8])
         connection.outbox.send(PROTOCOL_HEADER)
         connection.end(0.0)
         return len(data)
 
     def _silent(self, at: int, reason: str) -> int:
-        log.error("closing connection %s: handshake error: %s", self._connection.name, reason)
+        self._log("closing connection %s: handshake error: %s", reason)
         self._connection.end(self._node.auth_failure_delay)
         return at
+
+    def _log(self, text: str, *values: object) -> None:
+        """Write a line, if the client's address has not had one in this second."""
+        connection = self._connection
+        if self._node.refusals.admit(connection.peer[0], self._node.now()):
+            log.error(text, connection.name, *values)
 
 
 def frame_text(kind: int, payload: bytes) -> str:

@@ -162,7 +162,7 @@ class Monitor:
             async with asyncio.timeout(SCRAPE_SECONDS):
                 await response.prepare(request)
                 if request.method != "HEAD":
-                    for piece in pieces:
+                    while (piece := self._next(pieces, request.path)) is not None:
                         if piece:
                             await response.write(piece.encode())
                         await asyncio.sleep(0)
@@ -180,6 +180,14 @@ class Monitor:
         finally:
             self._scrapes -= 1
         return response
+
+    def _next(self, pieces: Iterator[str], path: str) -> str | None:
+        """Make the next piece of an answer, in a step of its own; None if there is no more."""
+        slices = self._broker.turn.slices
+        slices.begin()
+        piece = next(pieces, None)
+        slices.end("scrape of", path)
+        return piece
 
     async def _process(self) -> Process:
         """What the system says of this process; a long list of files is read in a thread."""

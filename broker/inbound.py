@@ -33,6 +33,7 @@ from broker.amqp.fastpath import (
     unpack_header,
     unpack_method,
 )
+from broker.amqp.large_body import LARGE, LargeBody
 from broker.auth import Permissions, TopicPermissions, User
 from broker.channel import Channel
 from broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
@@ -60,6 +61,13 @@ STALL_OCTETS = 1024 * 1024  # of content sent in answer to one read, after which
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
 
+class _Discarded(list[bytes]):
+    """The content of a publish that its user has no right to: refused when it is complete, as in RabbitMQ, not kept."""
+
+    def append(self, part: bytes) -> None:
+        """Keep nothing."""
+
+
 class Inbound:
     """The reading half of a connection; `broker.connection.Connection` is the rest.
 
@@ -84,6 +92,7 @@ class Inbound:
         "_seen_users",
         "_sizes",
         "_specials",
+        "blocked",
         "channels",
         "frame_limit",
         "held",
@@ -138,8 +147,10 @@ class Inbound:
         self.published = False
         """Whether the last read had a publish, or some of its content."""
         self.stalled = False
-        """Whether the last read was left unfinished because its replies are large: the driver owes a `receive(b"")`
-        when they have been written, and reads nothing before."""
+        """Whether the last read was left unfinished, because its replies are large or its time was over: the driver
+        owes a `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
+        self.blocked = False
+        """Whether it waits for an alarm to end, and nothing more is taken."""
         self.held: Hold | None = None
         """What the connection waits for before it takes anything more; the driver reads nothing meanwhile."""
 
@@ -165,9 +176,10 @@ class Inbound:
 
     def receive(self, data: bytes) -> None:
         """Take the octets of one read. Never raises for what a peer sends; answers are in the outbox."""
-        if self.held is not None:  # read before the driver was told
+        if self.held is not None or self.blocked:  # read before the driver was told
             self._chunks.append(data)
             self._have = self._needed = 0
+            self.stalled = False  # somebody else goes on with it
             return
         self.received = True
         self.published_to = ()
@@ -176,7 +188,7 @@ class Inbound:
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
-            if self._have < self._needed:
+            if data and self._have < self._needed:
                 return
             data = b"".join(self._chunks)
             self._chunks.clear()
@@ -187,20 +199,24 @@ class Inbound:
                 at = scan(data, at)
                 if scan == self._scan:
                     break
+                continue
             except AMQPError as error:
                 self._fail(error)
-                at = self._resume_at
             except Exception:  # a bug of ours: RabbitMQ would answer a crash so, too
                 log.exception("internal error on connection %s", self.name)
                 self._fail(AMQPError(ReplyCode.INTERNAL_ERROR))
-                at = self._resume_at
+            at = self._resume_at
+            self.stalled = self.node.turn.slices.is_over()
+            if self.stalled or self.held is not None:
+                break
         if at < len(data):
             self._keep(data[at:])
             if self.stalled or self.held is not None:
                 self._needed = 0
         if len(self._sizes.fresh) > MOST_SIZES:
             self._sizes.fold()
-        self.node.turn.run()
+        if self.node.turn.run():
+            self.stalled = True
         if self.published and self.node.alarm:
             self._block(self.node.alarm)
 
@@ -215,7 +231,10 @@ class Inbound:
 
     def _scan_open(self, data: bytes, at: int) -> int:
         """Work through the frames of an open connection."""
-        size = len(data)
+        size, begin = len(data), at
+        if self.node.alarm:
+            size = end_of_content(data, at)
+            self.published = size < len(data) or self.published
         if (
             self._seen_router != self.vhost.router.generation
             or self._seen_users != self.node.users.generation
@@ -225,7 +244,9 @@ class Inbound:
         channels = self.channels
         routes, specials = self._routes, self._specials
         limit = self.frame_limit
-        touched = self.node.turn.queues
+        turn = self.node.turn
+        touched = turn.queues
+        is_over = turn.slices.is_over
         sizes = self._sizes.fresh
         prefix, total, head, channel, route, made = self._repeat
         latest: Route | None = None
@@ -268,6 +289,9 @@ class Inbound:
                         channel.numbered = route  # type: ignore[union-attr]
                         if not confirms.scheduled:
                             confirms.schedule()
+                    if route.wide and is_over():  # type: ignore[union-attr]
+                        self.stalled = True
+                        break
                     continue
             left = size - at
             if left < 11:
@@ -290,6 +314,9 @@ class Inbound:
                     if found is None:
                         self._resume_at = end
                         self._number = number
+                        if at != begin and is_over():
+                            self.stalled = True
+                            break
                         found = self._find_route(number, data, at, end)
                         if found is None:
                             at = end
@@ -350,13 +377,20 @@ class Inbound:
                                     channel, route = publishing, way
                                 else:
                                     prefix = _NEVER
-                            else:
-                                self._resume_at = last
-                                self._number = number
-                                self._current = (60, 40)
-                                publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
-                                sizes[body_size] += 1
+                                at = last
+                                if way.wide and is_over():
+                                    self.stalled = True
+                                    break
+                                continue
+                            self._resume_at = last
+                            self._number = number
+                            self._current = (60, 40)
+                            publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
+                            sizes[body_size] += 1
                             at = last
+                            if is_over():
+                                self.stalled = True
+                                break
                             continue
                     publishing.route = way
                     publishing.missing = -1
@@ -372,6 +406,13 @@ class Inbound:
                             self._number = number
                             self._current = (60, 80)
                             acking.ack(tag, multiple=True)
+                            if self.held is not None:
+                                at = end
+                                break
+                            if is_over():
+                                self.stalled = True
+                                at = end
+                                break
                         else:
                             record = acking.unacked.pop(tag, None)
                             if record is None:
@@ -402,7 +443,7 @@ class Inbound:
                     return at
                 if self.held is not None:
                     break
-                if self.outbox.pending > STALL_OCTETS:
+                if self.stalled or self.outbox.pending > STALL_OCTETS or is_over():
                     self.stalled = True
                     break
                 if self._seen_router != self.vhost.router.generation:
@@ -423,8 +464,10 @@ class Inbound:
                         if len(parts) - assembling.packed > _PARTS_LIMIT:
                             self._pack(assembling)
                     assembling.missing = missing = assembling.missing - length
-                    if missing <= 0:
-                        self._body_complete(assembling, missing)
+                    if missing <= 0 and self._body_complete(assembling, missing) and is_over():
+                        self.stalled = True
+                        at = end
+                        break
             elif kind == TYPE_HEADER:
                 self._resume_at = end
                 self._number = number
@@ -458,6 +501,9 @@ class Inbound:
             self.user = users.get(name) or self.user
             self.permissions = users.permissions(name, vhost)
             self.topic_permissions = users.topic_permissions(name, vhost)
+            for channel in self.channels.values():
+                if channel.missing and channel.route is not None:
+                    channel.route.generation = -1  # it is looked for again when the body is complete
 
     def forget_routes(self) -> None:
         """Drop the cached routes."""
@@ -540,7 +586,14 @@ class Inbound:
         if body_size > self.max_message_size:
             text = f"message size {body_size} is larger than configured max size {self.max_message_size}"
             raise precondition_failed(text)
-        channel.parts = [data[at:end]]
+        error = channel.route.error  # type: ignore[union-attr]  # set together with `missing`
+        is_refused = error is not None and error.code is ReplyCode.ACCESS_REFUSED
+        if is_refused:
+            channel.parts = _Discarded()
+        elif body_size > LARGE:
+            channel.parts = LargeBody(data[at:end], channel.number, body_size, self.frame_limit)
+        else:
+            channel.parts = [data[at:end]]
         channel.packed = 0
         channel.missing = body_size
         self._sizes.fresh[body_size] += 1
@@ -561,25 +614,34 @@ class Inbound:
         message = Message(b"", content, channel.number)
         return content_frames(channel.number, self.frame_limit, message.header, message.body)
 
-    def _body_complete(self, channel: Channel, missing: int) -> None:
-        """All octets of a body are here (or more than were declared: `missing` < 0)."""
+    def _body_complete(self, channel: Channel, missing: int) -> bool:
+        """All octets of a body are here (or more than were declared: `missing` < 0).
+
+        Returns whether that may have been much work.
+        """
         self._current = (60, 40)
-        content = b"".join(channel.parts)
-        if len(channel.parts) > 2 + len(content) // _PACK_OCTETS:
-            content = self._repacked(channel, content)
+        parts = channel.parts
+        is_kept = type(parts) is not _Discarded
+        if type(parts) is LargeBody:
+            content = parts.content()
+        else:
+            content = b"".join(parts)
+            if len(parts) > 2 + len(content) // _PACK_OCTETS:
+                content = self._repacked(channel, content)
         channel.parts = []
         channel.missing = 0
         if missing < 0:
             raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
         route, special = channel.route, channel.special
         assert route is not None  # missing was set together with it
-        if route.generation != self.vhost.router.generation:
+        if is_kept and route.generation != self.vhost.router.generation:
             route = channel.find_route(route.address, route.bits)  # much may have changed since it began
         if route.plain and (special is None or special.plain_route):
             made = (special is not None and special.persistent and bool(route.durable)) or route.makes_all
             self._enqueue(channel, route, content, made=made)
-        else:
-            channel.publish(route, special, content)
+            return route.wide
+        channel.publish(route, special, content)
+        return True
 
     # -- other frames -----------------------------------------------------------------------------------------------
 
@@ -651,6 +713,22 @@ def malformed(error: MalformedMethod) -> AMQPError:
     if not error.explanation:
         return AMQPError(ReplyCode.INTERNAL_ERROR)
     return AMQPError(ReplyCode.FRAME_ERROR, error.explanation, error.class_id, error.method_id)
+
+
+def end_of_content(data: bytes, at: int) -> int:
+    """Where the first complete frame with content ends: while an alarm stands nothing behind it is carried out.
+
+    So does RabbitMQ, which blocks a connection by its content header. All of `data` if there is no such frame.
+    """
+    size = len(data)
+    while size - at >= FRAME_OVERHEAD:
+        kind, _, length = unpack_frame(data, at)
+        at += length + FRAME_OVERHEAD
+        if at > size:
+            break
+        if kind in (TYPE_HEADER, TYPE_BODY):
+            return at
+    return size
 
 
 def _scan_made(

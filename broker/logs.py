@@ -5,20 +5,26 @@ categories: ``leveret.connection``, ``leveret.channel``, ``leveret.queue``. Line
 
     2026-11-20 12:00:00.000000+00:00 [info] <4711> accepting AMQP connection ...
 
-Text in a line may come from a client (a queue name, a user name), so control characters are escaped: no
-client can forge a line. Writing never raises: a full disk or a closed pipe must not stop the broker.
+Text in a line may come from a client (a queue name, a user name), so control and format characters are
+escaped: no client can forge a line, or one that reads as another. Writing never raises: a full disk or a
+closed pipe must not stop the broker.
 """
 
 import contextlib
 import io
 import logging
+import os
+import re
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, TextIO
 
 import msgspec
+
+from broker.log_rotation import Rotation, When, compress, put_aside
 
 LOGGER_NAME: Final = "leveret"
 
@@ -36,11 +42,35 @@ LEVELS: Final = {
 }
 _NAMES: Final = {number: name for name, number in LEVELS.items()}
 
-# C0 and C1 controls, DEL and Unicode's own line ends.
-_ESCAPES: Final = {
-    code: f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - two hex digits
-    for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
-} | {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+# What does not show, or changes how what follows is shown: C0 and C1 controls and DEL, Unicode's own line ends, and
+# its format characters (category Cf), which hide text or turn it round. A test compares this with Unicode's table.
+_UNSHOWN: Final = (
+    (0x00, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x600, 0x605), (0x61C, 0x61C), (0x6DD, 0x6DD), (0x70F, 0x70F),
+    (0x890, 0x891), (0x8E2, 0x8E2), (0x180E, 0x180E), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F),
+    (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0x110BD, 0x110BD), (0x110CD, 0x110CD), (0x13430, 0x1343F),
+    (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE007F),
+)  # fmt: skip
+_CODES: Final = [code for first, last in _UNSHOWN for code in range(first, last + 1)]
+
+
+def _escape(code: int) -> str:
+    if code <= 0xFF:  # noqa: PLR2004 - two hex digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four hex digits
+
+
+_ESCAPES: Final = {code: _escape(code) for code in _CODES} | {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+
+# The same in JSON, whose writer has escaped the C0 controls: as one or two units of UTF-16.
+_JSON_ESCAPES: Final = {
+    code: "".join(f"\\u{unit}" for unit in re.findall("....", chr(code).encode("utf-16-be").hex()))
+    for code in _CODES
+    if code > 0x1F  # noqa: PLR2004 - the last of C0
+}
+
+
+_RETRY_SECONDS = 60.0
+"""After a file could not be put aside."""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -50,10 +80,11 @@ class Output(msgspec.Struct, frozen=True):
     formatter: Literal["plaintext", "json"] = "plaintext"
     stream: TextIO | None = None
     file: Path | None = None
+    rotation: Rotation = Rotation()
 
 
 def escaped(text: str) -> str:
-    """``text`` on one line, without control characters."""
+    """``text`` on one line, without characters that do not show or that change how others are shown."""
     return text.translate(_ESCAPES)
 
 
@@ -104,7 +135,7 @@ class JsonFormatter(logging.Formatter):
             "line": record.lineno,
             "mfa": record.funcName,
         }
-        return msgspec.json.encode(entry).decode()
+        return msgspec.json.encode(entry).decode().translate(_JSON_ESCAPES)
 
 
 class _StreamHandler(logging.StreamHandler[TextIO]):
@@ -115,7 +146,51 @@ class _StreamHandler(logging.StreamHandler[TextIO]):
 
 
 class _FileHandler(logging.FileHandler):
-    """Writes to a file that something else may move away."""
+    """Writes to a file that is put aside from time to time, and that something else may move away."""
+
+    def __init__(self, file: Path, rotation: Rotation) -> None:
+        super().__init__(file, encoding="utf-8", errors="backslashreplace")
+        self._file = file
+        self._rotation = rotation
+        self._when = When.parsed(rotation.when) if rotation.when else None
+        self._due = self._following()
+        self._compressing: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, after the file was put aside if it is time."""
+        if self._is_due(record.created):
+            try:
+                self._rotate()
+            except OSError:  # as it cannot be, the file grows
+                self._due = record.created + _RETRY_SECONDS
+        super().emit(record)
+
+    def _is_due(self, now: float) -> bool:
+        if self._compressing is not None:
+            if self._compressing.is_alive():  # which needs the names as they are
+                return False
+            self._compressing = None
+        size = self._rotation.size
+        if size and now >= self._due and self.stream is not None:
+            return os.fstat(self.stream.fileno()).st_size >= size
+        return self._when is not None and now >= self._due
+
+    def _following(self) -> float:
+        """When the file may be put aside next, in seconds since the epoch: by the local time, as in RabbitMQ."""
+        now = datetime.now().astimezone()
+        return 0.0 if self._when is None else self._when.following(now).timestamp()
+
+    def _rotate(self) -> None:
+        self._due = self._following()
+        put_aside(self._file, self._rotation.count)
+        self.reopen()
+        if self._rotation.compress and self._rotation.count:
+            self._compressing = threading.Thread(target=self._compress, name="leveret-log", daemon=True)
+            self._compressing.start()
+
+    def _compress(self) -> None:
+        with contextlib.suppress(OSError):  # as on a full disk: the old file stays as it is
+            compress(self._file)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
         """Lose the line rather than the broker."""
@@ -185,7 +260,7 @@ def _handler(output: Output) -> logging.Handler:
     handler: logging.Handler
     if output.file is not None:
         output.file.parent.mkdir(parents=True, exist_ok=True)
-        handler = _FileHandler(output.file, encoding="utf-8", errors="backslashreplace")
+        handler = _FileHandler(output.file, output.rotation)
     else:
         stream = sys.stdout if output.stream is None else output.stream
         if isinstance(stream, io.TextIOWrapper):

@@ -164,6 +164,24 @@ class GlobalParameters:
 
 # -- checking --------------------------------------------------------------------------------------------------------
 
+MAX_DEPTH = 64
+"""How deep objects and lists may be nested in each other, in what is set from outside."""
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether objects and lists are nested deeper than `MAX_DEPTH`; takes no stack for that, whatever the value."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (Mapping, list, tuple))
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
 
 def refuse(faults: Sequence[str]) -> None:
     """Raise ParameterError if there are any."""
@@ -180,6 +198,8 @@ def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> 
         term: the object. An empty list is one without keys, as Erlang has it.
 
     """
+    if is_too_deep(term):
+        return [f"{name} has objects or lists that are nested deeper than {MAX_DEPTH}"]
     if not isinstance(term, Mapping):
         if term == []:
             term = {}

@@ -13,15 +13,14 @@ from typing import Any, Protocol
 
 from broker.amqp.tables import Table
 from broker.arguments import QUORUM, queue_type
-from broker.auth import Matcher, compile_pattern
 from broker.parameters import ParameterError, check_keys, refuse
+from broker.patterns import Matcher, Patterns
 from broker.policy_keys import (
     CLASSIC_QUEUES,
     EXCHANGES,
     IMPOSSIBLE,
-    OPERATOR_POLICY_KEYS,
-    POLICY_KEYS,
     QUORUM_QUEUES,
+    policy_keys,
 )
 from broker.settings import merged_definition
 
@@ -44,13 +43,11 @@ class Policy:
     Attributes:
         vhost: the name of its vhost.
         name: its name, by which it is replaced and removed.
-        pattern: a regular expression, searched in the octets of names.
+        pattern: a regular expression (`broker.patterns`), searched in the octets of names.
         definition: keys and their values, as in JSON.
         priority: the highest one applies; an integer or a float.
         apply_to: all, queues, exchanges, classic_queues, quorum_queues or streams.
-
-    Raises:
-        InvalidPatternError: the pattern is no regular expression.
+        search: the matcher of the pattern.
 
     """
 
@@ -62,14 +59,11 @@ class Policy:
     apply_to: str = "all"
     kinds: frozenset[str] = field(init=False, repr=False, compare=False)
     """`EXCHANGES` and what `queue_kind` returns, as far as it is for them."""
-    search: Matcher = field(init=False, repr=False, compare=False)
-    """Whether the octets of a name match."""
+    search: Matcher = field(repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         kinds = (kind for kind, barred in IMPOSSIBLE.items() if barred.isdisjoint(self.definition))
         object.__setattr__(self, "kinds", frozenset(kinds) & _SCOPES.get(self.apply_to, {self.apply_to}))
-        # unlike a permission's, an empty pattern matches all names
-        object.__setattr__(self, "search", compile_pattern(self.pattern or ".*"))
 
     def term(self) -> dict[str, Any]:
         """It as keys and values, as parameters have it."""
@@ -115,13 +109,15 @@ class Policies:
     Args:
         vhost: its name.
         changed: is called after each change.
+        patterns: makes the matchers of their patterns.
 
     `record` is told of changes; None for nobody.
     """
 
-    __slots__ = ("_changed", "_kept", "_ranked", "_vhost", "record")
+    __slots__ = ("_changed", "_kept", "_patterns", "_ranked", "_vhost", "record")
 
-    def __init__(self, vhost: str, changed: Callable[[], object]) -> None:
+    def __init__(self, vhost: str, changed: Callable[[], object], patterns: Patterns | None = None) -> None:
+        self._patterns = patterns or Patterns()
         self.record: PolicyRecord | None = None
         self._vhost = vhost
         self._changed = changed
@@ -154,7 +150,7 @@ class Policies:
     def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
         """The same, from keys and values that may be anything. Without `apply-to` it is for all."""
         try:
-            refuse(check_keys(name, OPERATOR_POLICY_KEYS if operator else POLICY_KEYS, term))
+            refuse(check_keys(name, policy_keys(self._patterns, operator=operator), term))
         except ParameterError as error:
             raise PolicyError(str(error)) from None
         self.add(
@@ -165,7 +161,29 @@ class Policies:
                 dict(sorted(term["definition"].items())),
                 term["priority"],
                 term.get("apply-to", "all"),
+                search=self._patterns.compile(_all_if_empty(term["pattern"])),
             ),
+            operator=operator,
+        )
+
+    def restore(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Any],
+        priority: float,
+        apply_to: str,
+        *,
+        operator: bool,
+    ) -> None:
+        """Set one that an earlier run has stored.
+
+        A pattern that cannot be used is logged, and the policy applies to nothing then.
+        """
+        owner = f"{'operator policy' if operator else 'policy'} '{name}' in vhost '{self._vhost}'"
+        search = self._patterns.stored(_all_if_empty(pattern), owner)
+        self.add(
+            Policy(self._vhost, name, pattern, definition, priority, apply_to, search=search),
             operator=operator,
         )
 
@@ -219,6 +237,11 @@ class Policies:
         if policy is None is operator_policy:
             return NOTHING
         return Applied(policy, operator_policy)
+
+
+def _all_if_empty(pattern: str) -> str:
+    """The pattern to be compiled: unlike a permission's, an empty one matches all names."""
+    return pattern or ".*"
 
 
 def _first(ranked: Iterable[Policy], kind: str, name: bytes) -> Policy | None:

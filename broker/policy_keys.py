@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.arguments import CONFIRM_MODES
-from broker.auth import InvalidPatternError, compile_pattern
 from broker.parameters import Check, check_number, pairs_text, term_text
+from broker.patterns import InvalidPatternError, Patterns
 
 CLASSIC_QUEUES = "classic_queues"
 QUORUM_QUEUES = "quorum_queues"
@@ -102,14 +102,17 @@ IMPOSSIBLE: Mapping[str, set[str]] = {
 """For each kind of thing the keys that keep a policy away from it."""
 
 
-def _check_pattern(key: str, value: Any) -> Iterable[str]:
-    if not isinstance(value, str):
-        yield f"{key} should be a binary but was {term_text(value)}"
-        return
-    try:
-        compile_pattern(value)
-    except InvalidPatternError as error:
-        yield f"{key} should be regular expression but is invalid: {error.__cause__}"
+def _check_pattern(patterns: Patterns) -> Check:
+    def check(key: str, value: Any) -> Iterable[str]:
+        if not isinstance(value, str):
+            yield f"{key} should be a binary but was {term_text(value)}"
+            return
+        try:
+            patterns.compile(value)
+        except InvalidPatternError as error:
+            yield f"{key} should be regular expression but is invalid: {error}"
+
+    return check
 
 
 def _check_apply_to(_key: str, value: Any) -> Iterable[str]:
@@ -201,14 +204,14 @@ _MIRRORING_VALUES: tuple[tuple[str, _Test, str], ...] = (
 )
 
 
-def _keys(known: frozenset[str], validator: str) -> Mapping[str, tuple[Check, bool]]:
+def policy_keys(patterns: Patterns, *, operator: bool) -> Mapping[str, tuple[Check, bool]]:
+    """How each key of a policy or operator policy is checked, and whether it must be there."""
+    known, validator = (
+        (_OPERATOR_POLICY, "operator_policy_validator") if operator else (_POLICY, "policy_validator")
+    )
     return {
         "priority": (check_number, True),
-        "pattern": (_check_pattern, True),
+        "pattern": (_check_pattern(patterns), True),
         "apply-to": (_check_apply_to, False),
         "definition": (_check_definition(known, validator), True),
     }
-
-
-POLICY_KEYS = _keys(_POLICY, "policy_validator")
-OPERATOR_POLICY_KEYS = _keys(_OPERATOR_POLICY, "operator_policy_validator")

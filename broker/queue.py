@@ -9,8 +9,10 @@ that are ready. Operations that need the exact state call `settle` first.
 Hot path: see docs/performance.md.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from broker.amqp.properties import may_expire
@@ -18,6 +20,7 @@ from broker.amqp.tables import Table
 from broker.arguments import CONSUMER_ACK_LIGHT, QUORUM, STANDARD, queue_type
 from broker.confirm_ages import Stillness
 from broker.consumer import Consumer
+from broker.errors import NotYet
 from broker.meters import QueueMeter
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
@@ -34,6 +37,7 @@ RUN_BUDGET = 4096
 _STEP = 256  # messages fetched at a time
 _STEP_OCTETS = 1024 * 1024  # and about so many octets, where messages are large
 _SMALL = 4096
+_FEW = 8  # consumers that are taken out of the rotation one by one
 _CAPACITY_WEIGHT = 0.13  # of one sample a second: what was the case five seconds ago counts half
 
 
@@ -64,7 +68,11 @@ class Queue:
         "_alike",
         "_capacity",
         "_gone",
+        "_heirs",
+        "_held_back",
+        "_joined",
         "_keeper",
+        "_suspensions",
         "acked",
         "acks",
         "active_consumer",
@@ -82,6 +90,7 @@ class Queue:
         "exclusive_owner",
         "final",
         "futile_pauses",
+        "gone",
         "had_consumer",
         "inbox",
         "inbox_persistent",
@@ -89,6 +98,7 @@ class Queue:
         "meter",
         "name",
         "on_drained",
+        "on_gone",
         "paced_at",
         "prioritised",
         "published",
@@ -142,6 +152,9 @@ class Queue:
         self.saves_all = self.type == QUORUM
         """All its messages are kept on disk, persistent or not."""
         self.deleted = False
+        """Nobody finds it any more."""
+        self.gone = False
+        """Nor has it any message left that it would have to discard: it is empty."""
         self._keeper = keeper
         self.settings = NO_SETTINGS
         self.rules: Rules | None = None
@@ -158,6 +171,12 @@ class Queue:
         self._capacity = 1.0
         self._gone = 0
         """How many in the rotation have left already."""
+        self._suspensions = 0
+        self._held_back: dict[Consumer, None] = {}
+        """Who would stand in the rotation, while the queue is suspended."""
+        self._heirs: list[tuple[int, int, Consumer]] = _NO_HEIRS
+        """Where `single_active`: a heap of those that wait, by priority and then age; some may have left."""
+        self._joined = 0
         self.prioritised = False
         """Some consumer has (or had) a priority other than 0, so places in the rotation are not all alike."""
         # per turn
@@ -168,7 +187,8 @@ class Queue:
         self.touched = False
         self.largest = 0
         """Octets of the largest content seen since the queue was last empty, where over 4 KiB."""
-        self.on_drained: list[DrainListener] = _NO_LISTENERS
+        self.on_drained: dict[DrainListener, None] = _NO_LISTENERS
+        self.on_gone: list[Callable[[], object]] = _NO_CALLBACKS
         self.unpaced_until = 0.0
         """Until then (monotonic seconds) publishers are not made to wait for this queue (`broker.flow`)."""
         self.futile_pauses = 0
@@ -230,6 +250,11 @@ class Queue:
         if (self.inbox or self.acks) and self.run():
             self.touch()
 
+    @property
+    def has_input(self) -> bool:
+        """Whether acks or arrivals wait for the next run."""
+        return bool(self.acks or self.inbox)
+
     def run(self) -> bool:
         """Work off acks, arrivals and ready messages; true if the budget ran out before the work."""
         if self._gone:
@@ -246,9 +271,10 @@ class Queue:
             if rules is not None:
                 rules.acked(acks)
             del acks[:count]  # to forget a dead letter of its own may have settled another message here
-        more = False
+        more = is_behind = False
         if rules is not None:
-            more = rules.begin()
+            rules.begin()
+            is_behind = rules.is_behind  # what comes now is offered to consumers before any of it is too much
         inbox = self.inbox
         if inbox:
             self.published += len(inbox)
@@ -259,12 +285,14 @@ class Queue:
             inbox.clear()
             self.inbox_persistent = False
         if backing.ready_count:
-            if self.rotation:
-                more = self._deliver_ready() or more
+            if self.rotation and not is_behind:
+                more = self._deliver_ready()
         else:
             self.largest = 0
         if rules is not None:
             more = rules.end() or more
+            if is_behind and not rules.is_behind and self.rotation:
+                more = True
         if self.on_drained:
             self._tell_drained()
         if self.meter is not None:
@@ -294,6 +322,8 @@ class Queue:
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
+        if self.deleted and not self.gone:
+            self.finish()
 
     def _give_up_promises(self, awaiting: ConsumerAckQueue) -> None:
         """Refuse all that is kept, and of what is not the acks that are forgotten and what reached no channel."""
@@ -344,8 +374,8 @@ class Queue:
                 continue
             if rules is not None:
                 count = rules.live(count)
-                if count <= 0:
-                    return count < 0
+                if not count:
+                    return False
             ack_required = not consumers[0].no_ack
             batch = backing.fetch(count, ack_required=ack_required)
             if not batch.messages:
@@ -423,13 +453,19 @@ class Queue:
         for at in range(min(width, len(messages))):
             consumers[at].deliver(seq_ids[at::width], messages[at::width], redelivered=redelivered)
         rotation.rotate(-(len(messages) % width))
-        for consumer in consumers:
-            if consumer.room <= 0:
+        full = [consumer for consumer in consumers if consumer.room <= 0]
+        if len(full) > _FEW:
+            out = set(full)
+            left = [consumer for consumer in rotation if consumer not in out]
+            rotation.clear()
+            rotation.extend(left)
+        for consumer in full:
+            if len(full) <= _FEW:
                 rotation.remove(consumer)
-                consumer.park()
+            consumer.park()
 
     def _tell_drained(self) -> None:
-        for listener in self.on_drained:
+        for listener in list(self.on_drained):
             listener.queue_ran(self)
 
     # -- off the fast path ----------------------------------------------------------------------------------------
@@ -516,6 +552,7 @@ class Queue:
             self.prioritised = True
         if self.single_active:
             if self.active_consumer is not None:
+                self._add_heir(consumer)
                 return
             self.active_consumer = consumer
         consumer.parked = True
@@ -542,15 +579,32 @@ class Queue:
             self.consumers = _NOBODY
             self.rotation = _NO_ROTATION
             self._gone = 0
+            self._heirs = _NO_HEIRS
             self.prioritised = False
+
+    def _add_heir(self, consumer: Consumer) -> None:
+        """A consumer waits to be the single active one."""
+        if self._heirs is _NO_HEIRS:
+            self._heirs = []
+        elif len(self._heirs) > 2 * len(self.consumers):  # most of them have left
+            self._heirs = [heir for heir in self._heirs if not heir[2].cancelled]
+            heapify(self._heirs)
+        self._joined += 1
+        heappush(self._heirs, (-consumer.priority, self._joined, consumer))
 
     def _promote(self) -> None:
         """The single active consumer has left: the one of the highest priority, then the oldest, follows it."""
         self.active_consumer = None
-        if self.consumers and not self.deleted:
-            self.active_consumer = heir = max(self.consumers, key=_priority_of)
-            heir.parked = True
-            heir.wake()
+        if self.deleted:
+            return
+        heirs = self._heirs
+        while heirs:
+            heir = heappop(heirs)[2]
+            if not heir.cancelled:
+                self.active_consumer = heir
+                heir.parked = True
+                heir.wake()
+                return
 
     def is_active(self, consumer: Consumer) -> bool:
         """Whether a consumer would get messages, if there were any and it had room."""
@@ -565,6 +619,10 @@ class Queue:
 
     def rejoin(self, consumer: Consumer) -> None:
         """A parked consumer has room again: to the end of its priority's rotation."""
+        if self._suspensions:
+            consumer.parked = True
+            self._held_back[consumer] = None
+            return
         if self.prioritised:
             _insert_by_priority(self.rotation, consumer)
         else:
@@ -573,7 +631,37 @@ class Queue:
             self.touched = True
             self.turn.queues.append(self)
 
+    def suspend(self) -> None:
+        """Deliver nothing until `resume` was called as often: more messages are coming back to their places."""
+        self._suspensions += 1
+        for consumer in self.rotation:
+            if not consumer.cancelled:
+                consumer.parked = True
+                self._held_back[consumer] = None
+        self.rotation.clear()
+        self._gone = 0
+
+    def resume(self) -> None:
+        """Go on delivering."""
+        self._suspensions -= 1
+        if not self._suspensions:
+            waiting, self._held_back = self._held_back, {}
+            for consumer in waiting:
+                consumer.wake()
+            self.touch()
+
     # -- exact operations -----------------------------------------------------------------------------------------
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages are ready that have to be discarded, and there was no time for that."""
+        return self.rules is not None and self.rules.is_behind
+
+    def catch_up(self) -> None:
+        """Raise `NotYet` while messages are ready that had to be discarded, and there was no time to do so."""
+        self.settle()
+        if self.is_behind:
+            raise NotYet(self.after_next_run)
 
     @property
     def ready_count(self) -> int:
@@ -610,11 +698,15 @@ class Queue:
     def get(self, *, no_ack: bool) -> Batch | None:
         """Take one message for `basic.get`, or None; an empty batch if it is being read from disk."""
         self.settle()
+        if self._suspensions:
+            self.touch()
+            return _NOT_YET
         backing, rules = self.backing, self.rules
         if rules is not None:
             rules.used()
-            if backing.ready_count and rules.live(1) < 0:
-                self.touch()
+            if rules.is_behind or (backing.ready_count and not rules.live(1) and backing.ready_count):
+                if rules.wants_time:
+                    self.touch()
                 return _NOT_YET
         if not backing.ready_count:
             return None
@@ -655,7 +747,7 @@ class Queue:
         self.tally.rejected += len(seq_ids)
         if self.meter is not None:
             self.meter.settled(seq_ids, self.turn.latencies)
-        if self.rules is None:
+        if self.rules is None or self.deleted:
             self.acks.extend(seq_ids)
             self.tally.discarded += len(seq_ids)
             return
@@ -665,9 +757,22 @@ class Queue:
             self.tally.discarded += len(settled)
         self.rules.rejected(seq_ids)
 
+    def dead_lettered(self, count: int, moved: Collection[int]) -> None:
+        """So many messages were published to the dead letter exchange; those that `moved` are forgotten."""
+        self.tally.dead_lettered += count
+        if self.rules is not None:
+            self.rules.acked(moved)
+        self.backing.ack(moved, moved=True)
+
+    def letter_is_safe(self, seq_id: int) -> None:
+        """The body of a dead letter is in its file: the original goes."""
+        if self.rules is not None:
+            self.rules.discards.moving -= 1
+        self.let_go(seq_id)
+
     def let_go(self, seq_id: int) -> None:
         """An unacked message is safe elsewhere, and has no place here any more."""
-        if not self.deleted:
+        if not self.gone:
             self.acks.append(seq_id)
             self.tally.discarded += 1
             self.touch()
@@ -683,21 +788,48 @@ class Queue:
         self.tally.purged += count
         return count
 
-    def delete(self) -> list[Consumer]:
-        """The queue goes; returns its consumers, whom the caller owes a `basic.cancel`."""
+    def delete(self, *, discards: bool = True) -> list[Consumer]:
+        """The queue goes; returns its consumers, whom the caller owes a `basic.cancel`.
+
+        It is `gone` at once, or keeps its messages and runs until what it had to discard by now is discarded, as it
+        would have been without the deletion; the keeper is told then (`Keeper.queue_gone`). Without `discards` there
+        are no dead letters.
+        """
         self.settle()
         self.deleted = True
-        if self.rules is not None:
-            self.rules.close()
-            self.rules = None  # nothing expires any more, and what is rejected from now on is only forgotten
         consumers = list(self.consumers)
         for consumer in consumers:
             self.remove_consumer(consumer)
-        self.backing.delete()
-        self.inbox.clear()
+        if self.rules is None or self.rules.queue_deleted() or not discards:
+            self._empty()
+        else:
+            self.touch()
         if self.on_drained:
             self._tell_drained()
         return consumers
+
+    def _empty(self) -> None:
+        """Drop every message."""
+        self.gone = True
+        self.rules = None  # nothing expires any more, and what is rejected from now on is only forgotten
+        self.backing.delete()
+        self.inbox.clear()
+
+    def finish(self) -> None:
+        """All that the deleted queue had to discard is discarded, or cannot be."""
+        self._empty()
+        if self._keeper is not None:
+            self._keeper.queue_gone(self)
+        waiting, self.on_gone = self.on_gone, _NO_CALLBACKS
+        for callback in waiting:
+            callback()
+
+    def after_gone(self, callback: Callable[[], object]) -> None:
+        """Call back when the queue, which is deleted, has discarded what it had to; at once if it has."""
+        if self.gone:
+            callback()
+        else:
+            self.on_gone = [*self.on_gone, callback]
 
     def after_next_run(self, callback: Callable[[], object]) -> None:
         """Call back after the next run, once; there is one when messages have been read from disk."""
@@ -705,12 +837,15 @@ class Queue:
 
     def add_listener(self, listener: "DrainListener") -> None:
         """Tell `listener` after each run."""
-        self.on_drained = [*self.on_drained, listener]
+        if self.on_drained is _NO_LISTENERS:
+            self.on_drained = {}
+        self.on_drained[listener] = None
 
     def remove_listener(self, listener: "DrainListener") -> None:
         """Stop telling `listener`."""
-        left = [other for other in self.on_drained if other is not listener]
-        self.on_drained = left or _NO_LISTENERS
+        self.on_drained.pop(listener, None)
+        if not self.on_drained:
+            self.on_drained = _NO_LISTENERS
 
 
 class DrainListener:
@@ -740,15 +875,21 @@ class _Once(DrainListener):
 # Shared by all queues without consumers, never changed: ten thousand idle queues should not own empty lists.
 _NOBODY: dict[Consumer, None] = {}
 _NO_ROTATION: deque[Consumer] = deque()
-_NO_LISTENERS: list[DrainListener] = []
+_NO_HEIRS: list[tuple[int, int, Consumer]] = []
+_NO_LISTENERS: dict[DrainListener, None] = {}
+_NO_CALLBACKS: list[Callable[[], object]] = []
 
 
-def _priority_of(consumer: Consumer) -> int:
-    return consumer.priority
+def _descending(consumer: Consumer) -> int:
+    return -consumer.priority
 
 
 def _insert_by_priority(rotation: deque[Consumer], consumer: Consumer) -> None:
-    at = len(rotation)
-    while at and rotation[at - 1].priority < consumer.priority:
-        at -= 1
-    rotation.insert(at, consumer)
+    """Put a consumer behind those of its priority; cheap at both ends."""
+    priority = consumer.priority
+    if not rotation or rotation[-1].priority >= priority:
+        rotation.append(consumer)
+    elif rotation[0].priority < priority:
+        rotation.appendleft(consumer)
+    else:
+        rotation.insert(bisect_right(rotation, -priority, key=_descending), consumer)

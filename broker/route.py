@@ -36,6 +36,8 @@ from storage.message import Message, Persistent, Promised
 
 PERSISTENT_MODE = 2
 _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
+WIDE = 16
+"""Queues from which a scan looks at its time after a message. With fewer a read's octets bound its work."""
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
@@ -50,9 +52,8 @@ class Route:
     """Where the publishes with one frame's octets go.
 
     `plain` means that nothing but the queues matters: the exchange needs no headers, the channel is not
-    transactional, and a mandatory message has somewhere to go. `generation` is the router's when this was worked out.
-    `error` is what the publish fails with once its
-    content has arrived.
+    transactional, and a message that is mandatory or to be confirmed has somewhere to go. `generation` is the
+    router's when this was worked out. `error` is what the publish fails with once its content has arrived.
 
     Messages that are more than their octets are made by `make`: those that go to disk and, where all queues are
     asked to wait for consumers (`AwaitedRoute`), every message.
@@ -72,6 +73,7 @@ class Route:
         "queues",
         "routing_key",
         "tally",
+        "wide",
     )
 
     def __init__(
@@ -90,6 +92,8 @@ class Route:
         self.exchange = exchange
         self.routing_key = routing_key
         self.queues = queues
+        self.wide = len(queues) > WIDE
+        """Whether so many queues get each message that it takes time."""
         self.durable = saved_among(queues, persistent=True)
         """Those of the queues that keep persistent messages on disk."""
         self.makes_all = self.always_makes or any(queue.saves_all for queue in queues)

@@ -1,8 +1,11 @@
 """What a queue does beside keeping and delivering: it lets messages expire, keeps to limits, and expires itself.
 
 Theory. A queue that is asked for any of this has `Rules`, others have none and pay one look a turn. What a queue
-discards goes to its dead letter exchange if it has one (`Keeper.dead_letter`); only then it is forgotten, in the same
+discards goes to its dead letter exchange if it has one (`broker.discards`); only then it is forgotten, in the same
 commit. A message that has to be read from disk first is waited for: the queue runs again when it is here.
+
+All of it ends with the time of the loop's step. Until the rest is discarded the queue *is behind*: it delivers nothing,
+and operations that need the exact state wait (`Queue.catch_up`).
 
 Expiry looks at the head only, as in RabbitMQ: what expires behind a message that does not stays until it gets there.
 The queue's one timer stands at whatever comes first, the head's expiry or the queue's own; it may come early, since
@@ -11,40 +14,29 @@ it is not moved when the head goes, but never late.
 Hot path: see docs/performance.md.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import groupby, islice, takewhile
+from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
 from typing import Any, Protocol
 
 from broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
+from broker.discards import DiscardingQueue, Discards, Publisher
 from broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
-from broker.timers import Timer, Timers
+from broker.timers import Timer
 from broker.totals import QueueTally
-from storage.backing_queue import BackingQueue, Batch
+from storage.backing_queue import Batch
 from storage.consumer_ack import ConsumerAckQueue
 from storage.message import Message
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 """Why a queue discards a message."""
-BUDGET = 4096
-"""Messages a queue discards in one step of its turn before others get theirs."""
-LETTERS = 1024
-"""The same where each of them becomes a dead letter, which costs ten times as much."""
 _STEP = 256
+"""Messages discarded between two looks at the time."""
 
 
-class Clock(Protocol):
-    """The turn, as far as time is concerned."""
-
-    clock: Callable[[], int]
-    timers: Timers
-
-
-class RuledQueue(Protocol):
+class RuledQueue(DiscardingQueue, Protocol):
     """What rules need of their queue."""
 
     name: str
-    backing: BackingQueue
     inbox: list[Message]
     acks: list[int]
     deleted: bool
@@ -52,15 +44,8 @@ class RuledQueue(Protocol):
     tally: QueueTally
 
     @property
-    def turn(self) -> Clock:
-        """The server's work list."""
-
-    @property
     def consumer_count(self) -> int:
         """Consumers, ready or not."""
-
-    def touch(self) -> None:
-        """Have the queue run at the end of this turn."""
 
     def settle(self) -> None:
         """Work off what this turn has collected."""
@@ -68,19 +53,18 @@ class RuledQueue(Protocol):
     def take_in(self, messages: list[Message], *, expires: int) -> None:
         """Hand arrivals to consumers, or keep them."""
 
+    def finish(self) -> None:
+        """Everything that a deleted queue had to discard is discarded."""
 
-class Keeper(Protocol):
+
+class Keeper(Publisher, Protocol):
     """The vhost: what becomes of queues and of what they discard."""
-
-    def dead_letter(self, queue: Any, letters: Sequence[tuple[int, Message]], reason: str) -> Collection[int]:
-        """Publish unacked messages of a queue to its dead letter exchange, as far as there is one and it has somewhere.
-
-        A negative seq_id is that of a message that never was in the queue. Returns the seq_ids that may be forgotten
-        in the same commit; the others are acked when what became of them is safe.
-        """
 
     def expire(self, queue: Any) -> None:
         """Delete a queue that nobody has used."""
+
+    def queue_gone(self, queue: Any) -> None:
+        """A deleted queue has discarded what it had to."""
 
 
 class Rules:
@@ -94,16 +78,19 @@ class Rules:
 
     __slots__ = (
         "_clock",
+        "_ended",
+        "_has_expired",
         "_is_running",
         "_keeper",
         "_last_used",
-        "_leaving",
+        "_lost",
         "_octets",
         "_queue",
         "_returned",
         "_returns",
         "_sizes",
         "_timer",
+        "discards",
         "settings",
     )
 
@@ -112,10 +99,16 @@ class Rules:
         self._keeper = keeper
         self._clock = queue.turn.clock
         self.settings = NO_SETTINGS
-        self._leaving: deque[tuple[int, str]] = deque()
-        """Unacked messages that are discarded as soon as their bodies are here, and why."""
+        self.discards = Discards(queue, keeper)
+        """Unacked messages on their way to the dead letter exchange."""
+        self._has_expired = False
+        """The next message has expired, and the queue had no time to discard it."""
+        self._ended: int | None = None
+        """When the queue was deleted (epoch ms): what expires later does so without it."""
         self._octets = 0
         """Octets of the bodies of ready messages, where they are limited."""
+        self._lost = 0
+        """Octets that the backing queue had given up as damaged when `_octets` was last corrected."""
         self._sizes: dict[int, int] = {}
         """Those of unacked ones, which may become ready again."""
         self._returns: dict[int, int] = {}
@@ -135,6 +128,7 @@ class Rules:
         self.settings = settings
         if settings.max_octets is None:
             self._sizes.clear()
+        self._queue.backing.count_returns(counted=settings.delivery_limit is not None)
         if settings.delivery_limit is None:
             self._returns.clear()
             self._returned.clear()
@@ -145,6 +139,14 @@ class Rules:
         """Find out what is in the queue: it has had messages before these rules."""
         if self.settings.max_octets is not None:
             self._octets = self._queue.backing.ready_octets()
+            self._lost = self._queue.backing.lost_octets
+
+    def _forget_lost(self) -> None:
+        """Messages that turned out to be damaged take no room any more."""
+        lost = self._queue.backing.lost_octets
+        if lost != self._lost:
+            self._octets -= lost - self._lost
+            self._lost = lost
 
     def close(self) -> None:
         """There are no rules any more, or no queue."""
@@ -156,9 +158,49 @@ class Rules:
         """Somebody has used the queue: its time begins anew."""
         self._last_used = self._clock()
 
+    # -- what there is no time for ----------------------------------------------------------------------------------
+
     @property
-    def _budget(self) -> int:
-        return BUDGET if self.settings.dead_letter_exchange is None else LETTERS
+    def is_behind(self) -> bool:
+        """Whether messages are ready that have to be discarded first: they are too many, or have expired."""
+        return self._has_expired or bool(self._excess())
+
+    @property
+    def wants_time(self) -> bool:
+        """Whether the queue could go on to discard messages, but the step was over."""
+        return self.discards.wants_time or (self.is_behind and self._queue.turn.slices.is_over())
+
+    @property
+    def is_discarding(self) -> bool:
+        """Whether messages wait to be discarded, whatever for."""
+        return bool(self.discards) or self.is_behind
+
+    def queue_deleted(self) -> bool:
+        """The queue is gone for everybody; returns whether it has nothing to discard any more.
+
+        What was rejected, expired or too much by now still becomes a dead letter; the queue's `finish` is called after
+        the last of them. Without a dead letter exchange there is nothing to wait for.
+        """
+        self.close()
+        if self.settings.dead_letter_exchange is None:
+            return True
+        self._ended = self._clock()
+        self._look_for_expired()
+        return self._is_finished
+
+    def _look_for_expired(self) -> None:
+        """Find out whether the head has expired, or may have: it is being read."""
+        backing = self._queue.backing
+        if backing.expiring and backing.ready_count:
+            length, expired = backing.head_run(self._now(), 1)
+            self._has_expired = expired or not length
+
+    @property
+    def _is_finished(self) -> bool:
+        return self.discards.is_done and not self.is_behind
+
+    def _now(self) -> int:
+        return self._clock() if self._ended is None else self._ended
 
     # -- publishes --------------------------------------------------------------------------------------------------
 
@@ -182,6 +224,7 @@ class Rules:
             return True
         if octets is None:
             return False
+        self._forget_lost()
         return self._octets + sum([each.body_size for each in inbox]) + message.body_size > octets
 
     def take_in(self, inbox: list[Message]) -> None:
@@ -206,37 +249,45 @@ class Rules:
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 
-    def begin(self) -> bool:
-        """Before anything else: discard what was rejected and what has expired; true if the budget ran out."""
+    def begin(self) -> None:
+        """Before anything else: discard what was rejected and what has expired, as far as there is time."""
         self._is_running = True
-        more = bool(self._leaving) and self._let_leave()
-        more = self.shorten() or more  # what came back may have had to be read first
-        return self._has_more_expired() or more
+        if self.settings.max_octets is not None:
+            self._forget_lost()
+        if self.discards:
+            self.discards.work_off()
+        self.shorten()  # what came back may have had to be read first
+        self._discard_expired()
 
-    def _has_more_expired(self) -> bool:
-        """Discard what has expired; true if the budget ran out."""
-        return bool(self._queue.backing.ready_count) and self.live(1) < 0
+    def _discard_expired(self) -> None:
+        """Discard what has expired, as far as there is time."""
+        if self._queue.backing.ready_count:
+            self.live(1)
+        else:
+            self._has_expired = False
 
     def live(self, count: int) -> int:
         """How many of the next `count` messages may be delivered; expired ones in front of them are discarded.
 
-        0 if the next one has to be read first, or if none is left; -1 if the budget ran out first.
+        0 if none is left, or none can be had now: the next one has to be read, or discarded when there is time.
         """
         backing = self._queue.backing
         if not backing.expiring:
             return count
-        now = self._clock()
-        budget = self._budget
+        now = self._now()
+        is_over = self._queue.turn.slices.is_over
         while backing.ready_count:
             length, expired = backing.head_run(now, count)
             if not expired:
+                self._has_expired = self._ended is not None and not length
                 return length
-            if budget <= 0:
-                return -1
+            self._has_expired = True
+            if is_over():
+                return 0
             length, _ = backing.head_run(now, _STEP)
             if not self._drop(length, EXPIRED):
                 return 0
-            budget -= length
+        self._has_expired = False
         return 0
 
     def fetched(self, batch: Batch, *, ack_required: bool) -> Batch:
@@ -246,66 +297,81 @@ class Rules:
             self._octets -= sum(sizes)
             if ack_required:
                 self._sizes.update(zip(batch.seq_ids, sizes, strict=True))
-        if batch.redelivered and self._returned:
-            counts = [self._returned.pop(seq_id, 0) for seq_id in batch.seq_ids]
-            if ack_required:
-                self._returns.update([pair for pair in zip(batch.seq_ids, counts, strict=True) if pair[1]])
-            messages = [_counted(*each) for each in zip(batch.messages, counts, strict=True)]
-            return batch._replace(messages=messages)
+        if batch.redelivered and self.settings.delivery_limit is not None:
+            return self._with_counts(batch, ack_required=ack_required)
         return batch
 
+    def _with_counts(self, batch: Batch, *, ack_required: bool) -> Batch:
+        """Redelivered messages that say how often they came back, before the last start included."""
+        stored, returned = self._queue.backing.take_returns(batch.seq_ids), self._returned
+        if not stored and not returned:
+            return batch
+        counts = [returned.pop(seq_id, 0) or stored.get(seq_id, 0) for seq_id in batch.seq_ids]
+        if ack_required:
+            self._returns.update([pair for pair in zip(batch.seq_ids, counts, strict=True) if pair[1]])
+        messages = [_counted(*each) for each in zip(batch.messages, counts, strict=True)]
+        return batch._replace(messages=messages)
+
     def end(self) -> bool:
-        """After messages came and went: drop what is too much, and set the timer; true if the budget ran out."""
-        more = self.shorten()
-        more = self._has_more_expired() or more
+        """After messages came and went: drop what is too much, and set the timer; true if that takes more time."""
+        self.shorten()
+        self._discard_expired()
         if not self._queue.backing.ready_count:
             self._octets = 0  # whatever was not known exactly is forgotten
-        self._set_timer()
+        if self._ended is None:
+            self._set_timer()
+        elif self._is_finished:
+            self._queue.finish()
         self._is_running = False
-        return more
+        return self.wants_time
 
-    def shorten(self) -> bool:
-        """Drop what is too much, from the head; true if the budget ran out.
+    def _excess(self) -> int:
+        """How many messages are too many, as far as their number tells; 1 if they have too many octets."""
+        settings, ready = self.settings, self._queue.backing.ready_count
+        if not ready or settings.overflow != DROP_HEAD:
+            return 0
+        if settings.max_length is not None and ready > settings.max_length:
+            return ready - settings.max_length
+        return int(settings.max_octets is not None and self._octets > settings.max_octets)
+
+    def shorten(self) -> None:
+        """Drop what is too much, from the head, as far as there is time.
 
         Owed at once when messages come back, too: before consumers get any of them.
         """
-        if self.settings.overflow != DROP_HEAD:
-            return False
-        backing, length, octets = self._queue.backing, self.settings.max_length, self.settings.max_octets
-        budget = self._budget
-        while backing.ready_count:
-            excess = 0 if length is None else backing.ready_count - length
-            if excess <= 0:
-                if octets is None or self._octets <= octets:
-                    return False
-                excess = 1
-            if budget <= 0:
-                return True
-            dropped = self._drop(min(excess, _STEP), MAXLEN)
-            if not dropped:
-                return False
-            budget -= dropped
-        return False
+        is_over = self._queue.turn.slices.is_over
+        while (excess := self._excess()) and not is_over():
+            if not self._drop(min(excess, _STEP), MAXLEN):
+                return
 
     def _drop(self, count: int, reason: str) -> int:
-        """Discard messages (>= 1) from the head; returns how many, perhaps none while the next one is being read."""
+        """Discard messages (>= 1) from the head; returns how many.
+
+        None while the next one is being read, or while the line to the dead letter exchange is long.
+        """
         backing = self._queue.backing
+        discards = self.discards
         is_dead_letter = self.settings.dead_letter_exchange is not None
+        if discards.is_long:
+            discards.work_off()
+            if discards.is_long:
+                return 0
         if not is_dead_letter and self.settings.max_octets is None and not self._returned:
             dropped = backing.drop(count)
             self._count(dropped, reason)
             return dropped
-        batch = backing.fetch(count, ack_required=True)
+        awaiting = self._queue.awaiting
+        batch = backing.fetch(count, ack_required=True) if awaiting is None else awaiting.take(count)
         self._count(len(batch.messages), reason)
-        if self._returned:
+        if self.settings.delivery_limit is not None:
+            backing.take_returns(batch.seq_ids)
             for seq_id in batch.seq_ids:
                 self._returned.pop(seq_id, None)
         if self.settings.max_octets is not None:
             self._octets -= sum([message.body_size for message in batch.messages])
         if is_dead_letter:
-            letters = list(zip(batch.seq_ids, batch.messages, strict=True))
-            awaiting = self._queue.awaiting
-            self._dead_letter(letters if awaiting is None else awaiting.with_promises(letters), reason)
+            discards.add(batch.seq_ids, reason)
+            discards.work_off()
         else:
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids)
@@ -339,7 +405,7 @@ class Rules:
             self._queue.acks.extend(seq_ids)
             self._queue.tally.discarded += len(seq_ids)
         else:
-            self._leaving.extend([(seq_id, reason) for seq_id in seq_ids])
+            self.discards.add(seq_ids, reason)
 
     def requeued(self, seq_ids: Collection[int]) -> Collection[int]:
         """Unacked messages are coming back; returns those that may."""
@@ -352,48 +418,27 @@ class Rules:
                 for seq_id in over:
                     del counts[seq_id]
             self._returned.update(counts)
+            self._queue.backing.note_returns(counts)
             seq_ids = counts
         if self.settings.max_octets is not None:
             self._octets += sum([self._sizes.pop(seq_id, 0) for seq_id in seq_ids])
         return seq_ids
 
+    def carried_over(self, seq_ids: Mapping[int, int]) -> None:
+        """Fetched messages were published anew: new seq_ids by old ones. They came back as often as before."""
+        if self.settings.delivery_limit is None:
+            return
+        stored, returned = self._queue.backing.take_returns(seq_ids), self._returned
+        counts = {new: returned.pop(old, 0) or stored.get(old, 0) for old, new in seq_ids.items()}
+        counts = {seq_id: count for seq_id, count in counts.items() if count}
+        returned.update(counts)
+        self._queue.backing.note_returns(counts)
+
     def purged(self) -> None:
         """No message is ready any more."""
+        self._has_expired = False
         self._octets = 0
         self._returned.clear()
-
-    @property
-    def is_discarding(self) -> bool:
-        """Whether messages that were rejected wait for their bodies, or for the next run."""
-        return bool(self._leaving)
-
-    def _let_leave(self) -> bool:
-        """Discard what was rejected; true if the budget ran out."""
-        leaving, backing = self._leaving, self._queue.backing
-        budget = self._budget
-        while leaving:
-            if budget <= 0:
-                return True
-            reason = leaving[0][1]
-            first = islice(leaving, _STEP)
-            chunk = list(takewhile(lambda each, why=reason: each[1] == why, first))  # type: ignore[misc]
-            for _ in chunk:
-                leaving.popleft()
-            budget -= len(chunk)
-            found, waiting = backing.unacked_messages([seq_id for seq_id, _ in chunk])
-            self._dead_letter(found, reason)
-            if waiting:
-                leaving.extendleft([(seq_id, reason) for seq_id in reversed(waiting)])
-                break
-        return False
-
-    def _dead_letter(self, letters: Sequence[tuple[int, Message]], reason: str) -> None:
-        """Publish unacked messages to the dead letter exchange, and forget them."""
-        if letters:
-            self._queue.tally.dead_lettered += len(letters)
-            moved = self._keeper.dead_letter(self._queue, letters, reason)
-            self.acked(moved)
-            self._queue.backing.ack(moved, moved=True)
 
     # -- time -------------------------------------------------------------------------------------------------------
 

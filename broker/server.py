@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from broker import COMPATIBLE_VERSION, __version__, exit_codes
@@ -20,38 +21,55 @@ from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
 from broker.arguments import CONFIRM_MODES
-from broker.auth import User, UserLimits, Users, VHostLimits
+from broker.auth import User, UserLimits, Users, VHostLimits, default_credentials
 from broker.clients import Clients
 from broker.config import Config
 from broker.confirm_ages import TRAP, TRAP_SECONDS, is_trapped
 from broker.connection import Connection
 from broker.credentials import Password, hash_password
+from broker.damage_log import DamageLog
 from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
 from broker.definitions_file import DefinitionsError
 from broker.definitions_parameters import StoredGlobalParameters
 from broker.definitions_restore import restore
 from broker.disk import Disk
+from broker.door import Door
 from broker.export.layout import Layout
 from broker.export.writer import Export
+from broker.guard import Guard, Refusals
+from broker.half_open import HalfOpen
 from broker.histogram import Latency
+from broker.object_limits import ObjectLimits
 from broker.parameters import Parameters
+from broker.patterns import Patterns
 from broker.queue import Queue
 from broker.rounds import Round
+from broker.slices import Slices
 from broker.spill import STEP_OCTETS, Spill
 from broker.ticks import TICK_SECONDS, Ticks
-from broker.transport import SocketDriver
+from broker.transport import LOOK_SECONDS, SocketDriver
 from broker.turn import Turn
 from broker.vhost import VHost, make_in_memory
 from broker.watch import Watch
 from storage.memory_monitor import INTERVAL as PAGING_SECONDS
+from storage.pager import freeing
 
 log = logging.getLogger("leveret.connection")
+loop_log = logging.getLogger("leveret")
 queue_log = logging.getLogger("leveret.queue")
 storage_log = logging.getLogger("leveret.storage")
 
 READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
 WRITE_HIGH = 1024 * 1024
 STOP_SECONDS = 5.0
+HALF_OPEN_SHARE = 4
+"""At most one of so many file descriptors is for a client that has not logged in."""
+UNSENT_SHARE = 4
+"""What clients do not take may be that part of the memory limit if nothing else is said."""
+UNSENT_LEAST = 16 * 1024 * 1024
+UNSENT_SECONDS = 1.0
+HELD_OCTETS = 1024 * 1024
+"""What a connection may hold of unfinished publishes while memory is short."""
 CLOCK_SECONDS = 10.0  # so late may anything be that waits for the clock on the wall, when that is set forward
 RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
 
@@ -94,14 +112,16 @@ class Server:
         self.config = config
         self.disk = disk
         # what connections share (see `broker.handshake.Node`)
-        self.turn = Turn(self.wall_clock)
+        self.turn = Turn(self.wall_clock, Slices(self.monotonic, self.used, round(config.slow_step * 1e9)))
+        self.turn.is_backlogged = self._is_backlogged
         for mode in CONFIRM_MODES:
             self.turn.latencies.confirm[mode] = Latency()
         self.export = self._make_export()
         self.journal: Journal = NullJournal() if disk is None else disk.journal
         next_id = itertools.count(1).__next__ if disk is None else disk.next_id
         self.definitions = Definitions(self.journal, next_id)
-        self.users: Users = StoredUsers(self.definitions, config.loopback_users)
+        self.patterns = Patterns(python=config.compatibility.python_patterns)
+        self.users: Users = StoredUsers(self.definitions, config.loopback_users, self.patterns)
         self.vhosts: dict[str, VHost] = {}
         self.clients = Clients(
             self.turn,
@@ -111,7 +131,15 @@ class Server:
             connection_max=config.connection_max,
             channel_max=config.channel_max_per_node,
         )
+        self.damage_log = None if disk is None else DamageLog(disk.damages, self.vhosts)
         self.vhost_max = config.vhost_max
+        self.object_limits = ObjectLimits(
+            self.vhosts,
+            queues=config.cluster_queue_limit,
+            exchanges=config.cluster_exchange_limit,
+            bindings_of={name: limits.max_bindings for name, limits in config.vhost_limits.items()},
+            argument_octets=config.argument_octets,
+        )
         self.parameters = Parameters(self)
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.mechanisms = config.auth_mechanisms
@@ -127,7 +155,9 @@ class Server:
         self.consumer_timeout = round(config.consumer_timeout * 1000)
         self.confirm_timeout = config.confirm_timeout
         self.topic_max_hash = config.compatibility.topic_max_hash
+        self.cc_keys = config.cc_keys
         self.global_qos = config.compatibility.global_qos == "permitted"
+        self.passive_is_open = config.compatibility.passive_declare == "open"
         self.transient_denied = config.compatibility.transient_nonexcl_queues == "denied"
         properties = typed(server_properties(config.cluster_name))
         offered = mechanisms(config.auth_mechanisms)
@@ -144,21 +174,34 @@ class Server:
         # the process
         self.read_buffer = memoryview(bytearray(READ_SIZE))
         self.write_high = WRITE_HIGH
+        self.send_timeout = config.send_timeout if config.send_timeout_close else None
+        self.linger = config.linger_timeout if config.linger else None
         self.addresses: list[tuple[str, int]] = []
-        self._listeners: list[asyncio.Server] = []
         self._drivers: set[SocketDriver] = set()
-        self._file_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES
+        self._file_limit = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
+        most = min(config.max_half_open, max(2, self._file_limit // HALF_OPEN_SHARE))
+        share = config.max_half_open_per_address or most // 2
+        self.guard = Guard()
+        self.refusals = Refusals()
+        self._door = Door(HalfOpen(most, min(share, most)), lambda: SocketDriver(self))
         self._refused = 0
         self._stopping = False
         self._is_open = False
+        self._is_recovered = False
+        """Queues have the messages of the last run."""
         self._began = self._ticked = 0.0
         """When it was started, and when it last looked at the clock."""
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
+        self._jobs_scheduled = False
         self._paging_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = Ticks(0.0)
+        self._looks = Round(lambda: self._drivers, SocketDriver.look, LOOK_SECONDS)
+        limit = max(self.watch.memory.limit // UNSENT_SHARE, UNSENT_LEAST)
+        self._most_unsent = limit if config.unsent_octets is None else config.unsent_octets
+        self._unsent_due = 0.0
         self._overdue = Round(lambda: self.clients.connections, Connection.close_overdue)
         self._capacities = Round(self._all_queues, self._look_at_queue)
         self._loop: asyncio.AbstractEventLoop
@@ -178,7 +221,8 @@ class Server:
             The durable queues of the earlier run, without their messages.
 
         Raises:
-            DamagedError, UnknownFormatError, InvalidPatternError: see `definitions_restore.restore`.
+            DamagedError, UnknownFormatError: see `definitions_restore.restore`.
+            InvalidPatternError: a pattern of the configuration cannot be used.
 
         """
         stored = list(rows)
@@ -217,6 +261,10 @@ class Server:
         vhost = self._make_vhost(name)
         vhost.description, vhost.tags, vhost.default_queue_type = description, tags, default_queue_type
         self.definitions.add_vhost(vhost)
+        for limits in self.config.default_limits:
+            if self.patterns.compile(limits.pattern)(name.encode("utf-8", "surrogateescape")):
+                self.users.set_vhost_limits(name, VHostLimits(limits.max_connections, limits.max_queues))
+                break
         return vhost
 
     def update_vhost(self, vhost: VHost) -> None:
@@ -224,10 +272,15 @@ class Server:
         self.definitions.update_vhost(vhost)
 
     def remove_vhost(self, vhost: VHost) -> None:
-        """Delete a vhost with everything in it and all rights in it; its connections are closed before."""
+        """Delete a vhost with everything in it and all rights in it; its connections are closed before.
+
+        Nobody finds it from now on, and a restart does not bring it back once this is stored; its queues and exchanges
+        go as a job.
+        """
         del self.vhosts[vhost.name]
         self.definitions.remove_vhost(vhost)
         self.users.remove_vhost(vhost.name)
+        self.turn.slices.add(vhost.remove_all(), f"deletion of vhost '{vhost.name}'")
 
     def _make_vhost(self, name: str) -> VHost:
         """Make a vhost that nothing is written down of yet."""
@@ -238,7 +291,11 @@ class Server:
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
             confirm_mode=self.config.confirm_mode,
+            most_deaths=self.config.most_deaths,
+            patterns=self.patterns,
+            object_limits=self.object_limits,
         )
+        vhost.router.hop_limit = self.config.exchange_hops
         return vhost
 
     def _make_export(self) -> Export | None:
@@ -259,28 +316,30 @@ class Server:
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken."""
+        """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken.
+
+        If it fails the data are left as after a clean stop: nothing was delivered, so nothing is marked as redelivered
+        later, and nothing has to be read anew.
+        """
         self._loop = loop = asyncio.get_running_loop()
+        self.turn.slices.on_waiting = self._schedule_jobs
+        self._schedule_jobs()
         self._began = self.now()
-        if self.disk is not None:
-            await self._start_disk(self.disk)
-        if self.config.definitions is not None:
-            self.import_definitions(self.config.definitions)
-            await self._stored()
-        self.watch.start(loop)
+        await self._finish_jobs()
         try:
-            for listener in self.config.listeners:
-                server = await loop.create_server(
-                    lambda: SocketDriver(self),
-                    listener.host or None,
-                    listener.port,
-                    backlog=self.config.backlog,
-                    reuse_address=True,
-                )
-                self._listeners.append(server)
-                self.addresses += [sock.getsockname()[:2] for sock in server.sockets]
-        except OSError:
-            self._close_listeners()
+            await self._door.bind(self.config.listeners)
+            self.addresses = self._door.addresses
+            if self.disk is not None:
+                await self._start_disk(self.disk)
+            if self.config.definitions is not None:
+                self.import_definitions(self.config.definitions)
+                await self._stored()
+            self.watch.start(loop)
+            if self.disk is not None:
+                self.disk.environment.begin_use()
+            self._door.open(self.config.backlog)
+        except BaseException:
+            await self._abandon()
             raise
         self.turn.timers.on_sooner = self._set_timer
         self._run_timers()
@@ -288,13 +347,31 @@ class Server:
         self._look_again()
         self._ticked = self.now()
         self._is_open = True
+        if self.addresses and (warning := default_credentials(self.users)):
+            log.warning("%s", warning)
+        self.turn.slices.watch()
         if self.export is not None:
             self.export.start(loop)
+
+    async def _abandon(self) -> None:
+        """Close what a start has opened that cannot go on."""
+        self._door.close()
+        self.watch.stop()
+        if self.disk is None:
+            return
+        if self._is_recovered:
+            await self.disk.stop(
+                queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values()
+            )
+        else:
+            self.disk.close()
 
     async def _start_disk(self, disk: Disk) -> None:
         """Give the queues of the last run their messages, and have what the configuration says stored."""
         began = self.now()
         disk.start(self, self._loop)
+        slices = self.turn.slices
+        disk.pager.release = lambda run: slices.add(freeing(run), "messages that were dropped")
         total = disk.recover([queue.store for queue in self._recovered])
         if self._recovered:
             seconds = self.now() - began
@@ -302,6 +379,7 @@ class Server:
         for queue in self._recovered:
             queue.recovered()
         self._recovered = []
+        self._is_recovered = True
         delayed = disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
         if delayed:
             log.info("recovered %d delayed messages", delayed)
@@ -312,11 +390,18 @@ class Server:
 
         `files`: bodies included that go to files of their own.
         """
+        self.run_turn()
+        await self._finish_jobs()
         stored: asyncio.Future[bool] = self._loop.create_future()
         wait = self.journal.when_all_safe if files else self.journal.when_safe
         wait(stored.set_result)
-        self.run_turn()
+        self.finish_turn()
         return await stored
+
+    async def _finish_jobs(self) -> None:
+        """Wait until nothing is put off any more."""
+        while self.turn.slices:  # noqa: ASYNC110 - each round of the loop runs a step of the jobs
+            await asyncio.sleep(0)
 
     def import_definitions(self, path: Path) -> None:
         """Make what a definitions file, or each of a directory, says. Raises DefinitionsError for what cannot be."""
@@ -332,6 +417,11 @@ class Server:
     async def stop(self, reason: str = "shutdown") -> None:
         """Stop accepting, close every connection with 320, wait for their close-ok for at most a few seconds."""
         self._stopping = True
+        slices = self.turn.slices
+        slices.watch(on=False)
+        loop_log.info(
+            "longest step of the event loop: %.1f ms, %s", slices.longest / 1e6, slices.longest_step or "none"
+        )
         await self._disconnect(reason)
         for handle in (self._ticker, self._timer):
             if handle is not None:
@@ -342,6 +432,7 @@ class Server:
                 line.stop()
         if self.disk is not None:
             await self._stop_disk(self.disk)
+        self._tell_damage(inf)
         if self.export is not None:  # last, as its folder may be on a disk that answers no more
             await self.export.stop(reason)
         done = self.turn.totals.channels
@@ -355,7 +446,7 @@ class Server:
 
     async def _disconnect(self, reason: str) -> None:
         """Close every connection with 320; those that do not answer in time are cut."""
-        self._close_listeners()
+        self._door.close()
         for driver in list(self._drivers):
             driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
         self.finish_turn()
@@ -368,13 +459,33 @@ class Server:
 
     async def _stop_disk(self, disk: Disk) -> None:
         """Put away what is in memory alone, and close the store."""
+        await self._finish_jobs()
+        await self._discard(disk)
         left = await self._spill(disk)
         if left:
             text = (
                 "the disk is full: of messages=%d those that publishers wait for are lost unless sent again"
             )
             log.error(text, left)
-        await disk.stop(queue.store for vhost in self.vhosts.values() for queue in vhost.queues.values())
+        await disk.stop(
+            queue.store for vhost in self.vhosts.values() for queue in (*vhost.queues.values(), *vhost.ending)
+        )
+
+    async def _discard(self, disk: Disk) -> None:
+        """Have queues publish the dead letters of what they have discarded, unless there is no room for them."""
+        queues = [
+            queue
+            for vhost in self.vhosts.values()
+            for queue in (*vhost.queues.values(), *vhost.ending)
+            if queue.rules is not None and queue.rules.is_discarding
+        ]
+        for queue in queues:
+            queue.touch()
+            self._schedule_turn()
+            while queue.rules is not None and queue.rules.is_discarding and not disk.commits.is_full:
+                ran = self._loop.create_future()
+                queue.after_next_run(partial(ran.set_result, None))
+                await ran
 
     async def _spill(self, disk: Disk) -> int:
         """Put on disk what queues have only promised to publishers; returns for how many there was no room."""
@@ -410,11 +521,6 @@ class Server:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), seconds)
 
-    def _close_listeners(self) -> None:
-        for listener in self._listeners:
-            listener.close()  # not waited for: from Python 3.12 on that would be for its connections, too
-        self._listeners.clear()
-
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def finish_turn(self) -> None:
@@ -427,10 +533,10 @@ class Server:
                 outbox.flush()
         if turn.latencies.is_ending:
             turn.latencies.settle(self.monotonic())
-        if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
-            self._schedule_turn()
         if self.disk is not None:
             self.disk.commits.wake()
+        if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
+            self._schedule_turn()
 
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
@@ -439,12 +545,32 @@ class Server:
 
     def _next_turn(self) -> None:
         self._turn_scheduled = False
-        self.turn.resume_unfinished()
-        self.run_turn()
+        turn = self.turn
+        turn.now = turn.slices.begin()
+        turn.resume_unfinished()
+        turn.run()
+        self.finish_turn()
+        turn.slices.end("turn, at last", turn.slices.latest)
+
+    def _schedule_jobs(self) -> None:
+        if not self._jobs_scheduled:
+            self._jobs_scheduled = True
+            self._loop.call_soon(self._next_jobs)
+
+    def _next_jobs(self) -> None:
+        self._jobs_scheduled = False
+        slices = self.turn.slices
+        self.turn.now = slices.begin()
+        slices.run()
+        self.turn.run()
+        self.finish_turn()
+        slices.end("job", slices.latest)
+        if slices:
+            self._schedule_jobs()
 
     def run_turn(self) -> None:
         """Work off what is touched, then write."""
-        self.turn.now = self.monotonic()
+        self.turn.now = self.turn.slices.renew()
         self.turn.run()
         self.finish_turn()
 
@@ -464,19 +590,26 @@ class Server:
             storage_log.warning("the disk has taken what waited for it")
         self.watch.found_full(full=full)
 
-    def wait_for_disk(self, driver: SocketDriver) -> bool:
-        """Whether so much waits for the disk that a publisher must too; it is resumed then."""
-        if self.disk is None or not self.disk.commits.backlogged:
+    def _is_backlogged(self) -> bool:
+        """Whether more waits for the disk than should."""
+        return self.disk is not None and self.disk.commits.backlogged
+
+    def wait_for_disk(self, driver: SocketDriver, *, publishes: bool = True) -> bool:
+        """Whether so much waits for the disk that a publisher must too; it is resumed then.
+
+        Others wait only while a commit does, as all they do may have queues put off.
+        """
+        if not self._is_backlogged() or not (publishes or self.disk.commits.is_held):  # type: ignore[union-attr]
             return False
         self._waiting_for_disk.append(driver)
         return True
 
     def backlog_cleared(self) -> None:
-        """The disk has caught up."""
+        """The disk has caught up; a turn follows."""
+        self.turn.disk_caught_up()
         waiting, self._waiting_for_disk = self._waiting_for_disk, []
         for driver in waiting:
-            driver.connection.paced_at = self.now()
-            driver.resume_reading()
+            driver.disk_caught_up()
 
     @property
     def waiting_for_disk(self) -> int:
@@ -524,13 +657,23 @@ class Server:
         """Nanoseconds of a clock that is never set: what is measured is measured by it."""
         return time.monotonic_ns()
 
+    @staticmethod
+    def used() -> int:
+        """Nanoseconds of processor time that the event loop's thread has used."""
+        return time.thread_time_ns()
+
     def now(self) -> float:
         """Seconds of the loop's monotonic clock."""
         return self._loop.time()
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call a function later."""
-        return self._loop.call_later(seconds, callback)
+        """Call a function later, in a step of its own."""
+        return self._loop.call_later(seconds, self._call, callback)
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        self.turn.now = self.turn.slices.begin()
+        callback()
+        self.turn.slices.end("timer", callback)
 
     def deadline(self, connection: Connection, seconds: float) -> None:
         """Set the connection's deadline that many seconds from now."""
@@ -548,20 +691,34 @@ class Server:
 
     def _tick(self) -> None:
         now = self._ticked = self.now()
-        self.turn.now = self.monotonic()
+        self.turn.now = self.turn.slices.begin()
         self.turn.latencies.loop_lag.record((self.turn.now - self._tick_due) // 1000)
         self._look_again()
         self._ticks.run(now)
+        self._looks.run(now)
+        if now >= self._unsent_due:
+            self._unsent_due = now + UNSENT_SECONDS
+            self._bound_unsent()
         self._overdue.run(now)
         self._capacities.run(now)
         self.watch.look_at_memory(now)
         if self.disk is not None and now >= self._paging_due:
             self._paging_due = now + PAGING_SECONDS
-            self.disk.monitor.look(now)
+            self.turn.slices.add(self.disk.monitor.steps(now), "memory monitor")
         self.run_turn()
+        self._tell_damage(now)
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
             self._refused = 0
+        for address, count in self.refusals.left_out(now):
+            log.error("refused %d more connections of %s, which did not log in", count, address)
+        self.turn.slices.end("tick", "")
+
+    def _tell_damage(self, now: float) -> None:
+        """Log what could not be read."""
+        if self.damage_log is not None:
+            for line in self.damage_log.lines(now):
+                storage_log.error("%s", line)
 
     def _all_queues(self) -> Iterable[Queue]:
         return itertools.chain.from_iterable(vhost.all_queues() for vhost in self.vhosts.values())
@@ -585,10 +742,12 @@ class Server:
 
     def _run_timers(self) -> None:
         self._timer = None
-        following = self.turn.timers.run(self.turn.clock())
+        self.turn.slices.begin()
+        following = self.turn.timers.run(self.turn.clock(), self.turn.slices.is_over)
         if following is not None:
             self._set_timer(following)
         self.run_turn()
+        self.turn.slices.end("timers, at last", self.turn.slices.latest)
 
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
@@ -597,6 +756,14 @@ class Server:
             blocked, self.blocked = self.blocked, set()
             for connection in blocked:
                 connection.unblock()
+
+    def relieve(self, octets: int) -> None:
+        """Close connections that hold much of what publishers have begun, the largest first, until that is so much."""
+        for held, connection in self.clients.holders(HELD_OCTETS):
+            if octets <= 0:
+                break
+            connection.shed(held)
+            octets -= held
 
     # -- connections ------------------------------------------------------------------------------------------------
 
@@ -613,8 +780,35 @@ class Server:
         self._ticks.schedule(driver.connection, self.now() + self.handshake_timeout)
         return True
 
+    def _bound_unsent(self) -> None:
+        """Cut those for whom most waits, if more waits for all clients together than may."""
+        waiting = [(driver.unsent, driver) for driver in self._drivers]
+        total = sum([octets for octets, _ in waiting])
+        if total <= self._most_unsent:
+            return
+        for octets, driver in sorted(waiting, key=lambda each: -each[0]):
+            driver.cut(
+                f"the client has not taken {octets} octets, and {total} wait for all clients together, "
+                f"more than limits.unsent_bytes ({self._most_unsent})"
+            )
+            total -= octets
+            if total <= self._most_unsent:
+                break
+
+    def settled(self, driver: SocketDriver) -> None:
+        """The client of a socket has logged in, or has gone."""
+        origin, driver.origin = driver.origin, ""
+        if not origin:
+            return
+        left = driver.kept_until - self.now()
+        if left > 0:
+            self._loop.call_later(left, self._door.settled, origin)
+        else:
+            self._door.settled(origin)
+
     def dropped(self, driver: SocketDriver) -> None:
         """Forget a socket."""
+        self.settled(driver)
         self._drivers.discard(driver)
         self._ticks.forget(driver.connection)
         if not self._drivers and self._empty is not None:
@@ -627,11 +821,11 @@ class Server:
             driver.flush()
             if delay:
                 driver.stop_reading()
-                self._loop.call_later(delay, driver.finish)
+                self.call_later(delay, driver.finish)
             else:
                 driver.finish()
 
-        self._loop.call_soon(close)
+        self._loop.call_soon(self._call, close)
 
     def set_socket_options(self, sock: socket.socket) -> None:
         """Apply the configured TCP options."""

@@ -98,16 +98,20 @@ class Spill:
     def _turn_round(self, batch: Batch, expires: int) -> None:
         store = self._store
         copies: list[Message] = []
+        originals: list[int] = []
         left = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
             if delivery_mode(message.header) == PERSISTENT_MODE:
                 copy = moving(message, 1, self._file_from, partial(self.queue.let_go, seq_id))
                 copies.append(copy)
+                originals.append(seq_id)
                 if isinstance(copy, Moved):
                     continue  # the original stays until then
             left.append(seq_id)
         if copies:
-            store.publish(copies, persistent=True, expires=expires)
+            seq_ids = store.publish(copies, persistent=True, expires=expires)
+            if self.queue.rules is not None:
+                self.queue.rules.carried_over(dict(zip(originals, seq_ids, strict=True)))
             self._turned += len(copies)
         store.ack(left, moved=True)
         if batch.redelivered and isinstance(self._part, VariableQueue):

@@ -18,6 +18,11 @@ def never(_when: int) -> None:
     """Nobody drives the timers."""
 
 
+def _never_over() -> bool:
+    """Nobody bounds the time."""
+    return False
+
+
 class Timer:
     """One call to come; `cancel` it through `Timers`."""
 
@@ -64,20 +69,24 @@ class Timers:
         timer.callback = None
         self._cancelled += 1
         if self._cancelled > _SWEEP_FROM and self._cancelled * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
             heapify(self._heap)
             self._cancelled = 0
 
-    def run(self, now: int) -> int | None:
+    def run(self, now: int, is_over: Callable[[], bool] = _never_over) -> int | None:
         """Call what is due at `now` (epoch ms); returns when the next call is to come, None for never.
 
-        What is asked for meanwhile and due already waits for the next call of `run`.
+        What is asked for meanwhile and due already waits for the next call of `run`, and so does the rest, after one
+        call at least, as soon as `is_over` says that the step has used its time.
         """
-        heap = self._heap
-        due: list[Timer] = []
+        heap, last = self._heap, self._count
+        later: list[tuple[int, int, Timer]] = []
         while heap and heap[0][0] <= now:
-            due.append(heappop(heap)[2])
-        for timer in due:
+            entry = heappop(heap)
+            if entry[1] > last:
+                later.append(entry)
+                continue
+            timer = entry[2]
             callback, timer.callback = timer.callback, None
             if callback is None:
                 self._cancelled -= 1
@@ -86,4 +95,8 @@ class Timers:
                 callback()
             except Exception:  # a bug of ours in one queue must not stop the others
                 log.exception("internal error in a timer")
-        return self._heap[0][0] if self._heap else None
+            if is_over():
+                break
+        for entry in later:
+            heappush(heap, entry)
+        return heap[0][0] if heap else None

@@ -5,20 +5,30 @@ connection owns none.
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
-from time import monotonic_ns
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
+from broker import peers
 from broker.connection import Connection
 from broker.flow import PAUSE_SECONDS, Pause, congested
 from broker.handshake import Node
+
+log = logging.getLogger("leveret.connection")
 
 JOIN_LIMIT = 128 * 1024  # octets up to which frames are joined before they are written
 DEAF_LIMIT = 4 * 1024 * 1024
 """Octets waiting to be sent from which a connection is not read any more. Deliveries stop long before; only a client
 that sends command after command without reading the replies gets there."""
 ABORT_SECONDS = 30.0  # a peer that does not take our last octets is cut off after so long
+LINGER_SECONDS = 5.0  # that they may take to be acknowledged, where `linger` does not say it
+TAKEN_SECONDS = 0.05  # between two looks whether it has taken them
+LOOK_SECONDS = 0.5
+"""Between two calls of `SocketDriver.look`."""
+STUCK_LOOKS = 2
+"""Looks in a row at a connection that an alarm blocks, after which the end of its client ends it."""
+PATIENT_LOOKS = 60  # the same while it waits for anything else: what the client had sent is still answered
 
 
 class DriverHost(Node, Protocol):
@@ -26,6 +36,10 @@ class DriverHost(Node, Protocol):
 
     read_buffer: memoryview
     write_high: int
+    send_timeout: float | None
+    """Seconds after which a client that takes nothing of what is sent to it is cut; None for never."""
+    linger: float | None
+    """Seconds that the last octets may take to be acknowledged before a socket is reset; None to end it without."""
 
     def now(self) -> float:
         """Seconds of a monotonic clock."""
@@ -45,14 +59,17 @@ class DriverHost(Node, Protocol):
     def dropped(self, driver: "SocketDriver") -> None:
         """Forget a socket."""
 
+    def settled(self, driver: "SocketDriver") -> None:
+        """The client of a socket has logged in."""
+
     def close_soon(self, driver: "SocketDriver", delay: float) -> None:
         """Close a socket after its outbox has been flushed, and `delay` seconds."""
 
     def set_socket_options(self, sock: socket.socket) -> None:
         """Apply the configured TCP options."""
 
-    def wait_for_disk(self, driver: "SocketDriver") -> bool:
-        """Whether a publisher must wait for the disk; it is resumed then, once."""
+    def wait_for_disk(self, driver: "SocketDriver", *, publishes: bool = True) -> bool:
+        """Whether a publisher, or who does something else, must wait for the disk; it is resumed then, once."""
 
 
 class SocketDriver(asyncio.BufferedProtocol):
@@ -60,44 +77,74 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_abort_timer",
+        "_arrived",
         "_closing",
         "_deaf",
+        "_is_behind",
         "_pauses",
+        "_resumed",
         "_server",
+        "_socket",
+        "_steps",
+        "_stuck",
+        "_taken",
+        "_taken_at",
         "_transport",
         "_waiting",
         "appetite",
         "connection",
+        "kept_until",
+        "origin",
     )
 
     connection: Connection
     _transport: asyncio.Transport
+    _socket: socket.socket
 
     def __init__(self, server: DriverHost) -> None:
         self._server = server
+        self.origin = ""
+        """In whose name it has a place among those that have not logged in; '' once it has none."""
+        self.kept_until = 0.0
+        """When that place is given back at the earliest, however early the client leaves."""
         self._closing = False
         self._pauses = 0
         self._deaf = False
-        self._waiting = False
+        self._waiting = 0
+        self._is_behind = False
+        """It waits for the disk with a part of a read."""
         self._abort_timer: asyncio.TimerHandle | None = None
+        # as the last look has found it
+        self._resumed = 0
+        """How often it went on with what it had kept."""
+        self._steps = 0
+        self._stuck = 0
+        self._arrived = 0
+        self._taken = 0
+        self._taken_at = 0.0
         self.appetite = len(server.read_buffer)
         """Octets to read at most in one go."""
+
+    def __repr__(self) -> str:
+        """Name the connection."""
+        return f"<driver of connection {self.connection.name!r}>"
 
     # -- asyncio's side ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
+        self._socket = cast("socket.socket", transport.get_extra_info("socket"))
         server = self._server
-        peer = _address(transport.get_extra_info("peername"))
-        local = _address(transport.get_extra_info("sockname"))
+        peer = peers.address(transport.get_extra_info("peername"))
+        local = peers.address(transport.get_extra_info("sockname"))
         self.connection = Connection(server, self, peer, local, server.now())
         if not server.accepted(self):
             self._closing = True
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=server.write_high, low=server.write_high // 2)
-        server.set_socket_options(cast("socket.socket", transport.get_extra_info("socket")))
+        server.set_socket_options(self._socket)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""
@@ -110,14 +157,16 @@ class SocketDriver(asyncio.BufferedProtocol):
         connection = self.connection
         connection.reads += 1
         connection.octets_in += nbytes
-        server.turn.now = monotonic_ns()
+        turn = server.turn
+        turn.now = turn.slices.begin()
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
         if connection.stalled:
             self.pause_reading()
-            self._server.call_later(0, self._go_on)
+            self._wait()
         elif connection.published:
             self._pace(nbytes)
+        turn.slices.end("read of connection", connection.name)
 
     def go_on(self) -> None:
         """Work off what the connection has kept, soon; ends one `pause_reading`."""
@@ -127,13 +176,39 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Work off the rest of a read: its replies have been written, or what it waited for is there."""
         connection = self.connection
         if connection.outbox.transport_full:
-            self._waiting = True
+            self._waiting += 1  # each call ends one pause
             return
-        self._server.turn.now = monotonic_ns()
+        self._resumed += 1
+        turn = self._server.turn
+        turn.now = turn.slices.renew()
         connection.receive(b"")
         self._server.finish_turn()
         if connection.stalled:
-            self._server.call_later(0, self._go_on)
+            self._wait()
+        else:
+            self.resume_reading()
+            if connection.published:
+                self._pace(0)
+
+    def _wait(self) -> None:
+        """Work off the rest of a read when others had their turn, and the disk has taken what it was given."""
+        server = self._server
+        if server.wait_for_disk(self, publishes=self.connection.published):
+            self._is_behind = True
+            self._waits_for_disk()
+        else:
+            server.turn.when_caught_up(self.go_on)
+
+    def _waits_for_disk(self) -> None:
+        self._server.turn.totals.pauses_disk += 1
+        self.connection.paced_at = float("inf")
+
+    def disk_caught_up(self) -> None:
+        """What waited for the disk is there: take octets again."""
+        self.connection.paced_at = self._server.now()
+        if self._is_behind:
+            self._is_behind = False
+            self.go_on()
         else:
             self.resume_reading()
 
@@ -141,13 +216,12 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Wait a moment if what was just published meets a backlog that is being worked off."""
         server, connection = self._server, self.connection
         if server.wait_for_disk(self):
-            server.turn.totals.pauses_disk += 1
-            connection.paced_at = float("inf")
+            self._waits_for_disk()
             self.pause_reading()
             return
         now = server.now()
         queue = congested(connection.published_to, now)
-        if queue is not None and not connection.consumes:
+        if queue is not None and (queue.is_behind or not connection.consumes):
             connection.paced_at = queue.paced_at = now
             server.turn.totals.pauses_queue += 1
             pause = Pause(queue, self, connection.message_size)
@@ -164,12 +238,14 @@ class SocketDriver(asyncio.BufferedProtocol):
         del exc
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self._server.turn.now = monotonic_ns()
+        turn = self._server.turn
+        turn.now = turn.slices.begin()
         try:
             self.connection.lost()
         finally:
             self._server.dropped(self)
             self._server.finish_turn()
+            turn.slices.end("loss of connection", self.connection.name)
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
@@ -178,18 +254,25 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """The transport's buffer has drained."""
+        slices = self._server.turn.slices
+        slices.begin()
         outbox = self.connection.outbox
         outbox.transport_full = False
         if self._deaf:
             self._deaf = False
             self.resume_reading()
         outbox.drained()
-        if self._waiting:
-            self._waiting = False
+        waiting, self._waiting = self._waiting, 0
+        for _ in range(waiting):
             self._go_on()
         self._server.run_turn()
+        slices.end("drained connection", self.connection.name)
 
-    # -- the connection's side --------------------------------------------------------------------------------------
+    # -- the connection's side -------------------------------------------------------------------------------------
+
+    def admitted(self) -> None:
+        """The client has logged in."""
+        self._server.settled(self)
 
     def flush(self) -> None:
         """Write what is in the outbox."""
@@ -218,12 +301,70 @@ class SocketDriver(asyncio.BufferedProtocol):
         if self._closing:
             return
         self._closing = True
+        if delay:
+            self.kept_until = self._server.now() + delay
         self._server.close_soon(self, delay)
 
     def finish(self) -> None:
-        """Close the socket once what is queued has been written."""
-        self._transport.close()
-        self._abort_timer = self._server.call_later(ABORT_SECONDS, self._transport.abort)
+        """Close the socket once the client has what is queued, by a reset where `linger` is on, as RabbitMQ does."""
+        linger = self._server.linger
+        if linger is None:
+            self._transport.close()
+            self._abort_timer = self._server.call_later(ABORT_SECONDS, self._transport.abort)
+        else:
+            self._reset_when_taken(self._server.now(), linger or LINGER_SECONDS)
+
+    def _reset_when_taken(self, since: float, linger: float) -> None:
+        """Reset the socket when everything is acknowledged: a reset throws away what is not."""
+        if self._transport.is_closing():
+            return
+        patience = ABORT_SECONDS if self.unsent else linger if peers.unacknowledged(self._socket) else 0.0
+        if self._server.now() - since < patience:
+            self._abort_timer = self._server.call_later(
+                TAKEN_SECONDS, lambda: self._reset_when_taken(since, linger)
+            )
+        else:
+            self.abort()
+
+    # -- the other end ----------------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """End the connection if its client has gone while it is not read, or takes nothing of what is sent to it.
+
+        To be called every `LOOK_SECONDS`, with seconds of a monotonic clock.
+        """
+        if self._closing or self._transport.is_closing():
+            return
+        connection = self.connection
+        steps = connection.reads + self._resumed
+        if self._pauses and steps == self._steps and not connection.outbox.transport_full:
+            self._stuck += 1
+            looks = STUCK_LOOKS if connection.blocked else PATIENT_LOOKS
+            if self._stuck > looks and peers.has_ended(self._socket):
+                self.abort()
+                return
+        else:
+            self._stuck = 0
+            self._steps = steps
+        unsent = self.unsent
+        taken = connection.octets_out - unsent
+        if not unsent or taken != self._taken:
+            self._taken = taken
+            self._taken_at = now
+        elif self._server.send_timeout is not None and now - self._taken_at > self._server.send_timeout:
+            seconds = now - self._taken_at
+            self.cut(f"the client has taken nothing of {unsent} octets for {seconds:.0f} s")
+
+    def cut(self, reason: str) -> None:
+        """End the connection at once, because of its client."""
+        log.warning("closing connection %s: %s", self.connection.name, reason)
+        self.connection.close_reason = reason
+        self.abort()
+
+    def is_heard(self) -> bool:
+        """Whether octets have arrived since the last call, or none can because too many wait to be read."""
+        before, self._arrived = self._arrived, peers.unread(self._socket)
+        return self._arrived != before or not peers.takes_more(self._socket, self._arrived)
 
     @property
     def reading(self) -> bool:
@@ -253,9 +394,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def abort(self) -> None:
-        """Close the socket at once."""
+        """Close the socket at once; what was not sent is lost."""
+        if self._server.linger is not None:
+            peers.reset_when_closed(self._socket)
         self._transport.abort()
-
-
-def _address(name: Any) -> tuple[str, int]:
-    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("unknown", 0)

@@ -8,10 +8,12 @@ Hot path: see docs/performance.md.
 """
 
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from broker.meters import Events, Happening, Latencies
+from broker.slices import Slices
 from broker.timers import Timers
 from broker.totals import Totals
 
@@ -23,11 +25,22 @@ class Runnable(Protocol):
 
     touched: bool
 
+    @property
+    def has_input(self) -> bool:
+        """Whether acks or arrivals wait for the next run."""
+
     def run(self) -> bool:
         """Do the work that piled up; true if some is left because the turn's budget is used up."""
 
     def give_up(self) -> None:
         """Forget the work that piled up: it cannot be done."""
+
+
+class Touchable(Protocol):
+    """A queue that waits for something."""
+
+    def touch(self) -> None:
+        """Have it run in this turn."""
 
 
 class Confirming(Protocol):
@@ -44,28 +57,40 @@ class Flushable(Protocol):
         """Hand the frames to the transport."""
 
 
+def _never() -> bool:
+    """Nothing waits for a disk where there is none."""
+    return False
+
+
 class Turn:
     """The work lists of one event-loop turn, shared by all connections of a server.
 
-    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires. `totals` is where
-    whoever ends leaves what it has counted.
+    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires. `slices` bound how long
+    the loop is held, and keep the jobs that are left for later. `totals` is where whoever ends leaves what it has
+    counted.
     """
 
     __slots__ = (
+        "_is_catching_up",
+        "_put_off",
         "channels",
         "clock",
         "events",
+        "is_backlogged",
         "latencies",
         "now",
         "outboxes",
         "queues",
+        "slices",
         "timers",
         "totals",
         "unfinished",
+        "waiting_for_disk",
     )
 
-    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, clock: Callable[[], int] = lambda: 0, slices: Slices | None = None) -> None:
         self.clock = clock
+        self.slices = Slices() if slices is None else slices
         self.timers = Timers()
         self.totals = Totals()
         self.now = 0
@@ -78,30 +103,101 @@ class Turn:
         self.outboxes: list[Outbox] = []
         self.unfinished: list[Runnable] = []
         """Queues that used up their budget: the driver owes them another turn soon."""
+        self.is_backlogged: Callable[[], bool] = _never
+        """Whether more waits for the disk than should; the driver sets it, and owes `disk_caught_up` afterwards."""
+        self.waiting_for_disk: dict[Touchable, None] = {}
+        """Queues that discard nothing more until then."""
+        self._put_off: deque[Runnable] = deque()
+        """Touched queues for which a step had no time left; a job runs them."""
+        self._is_catching_up = False
 
-    def run(self) -> None:
-        """Run every touched queue (which may touch others), then write the confirms."""
+    def run(self) -> bool:
+        """Run every touched queue (which may touch others) as long as the step has time, then write the confirms.
+
+        Returns:
+            Whether queues were put off. What such a queue has in its inbox counts as taken; its publisher is to
+            send no more before `when_caught_up`, and a method that needs queues as they are has to wait for it.
+
+        """
         queues = self.queues
+        is_late = False
         if queues:
-            for queue in queues:  # grows while it is walked
+            slices = self.slices
+            for count, queue in enumerate(queues, 1):  # grows while it is walked
                 queue.touched = False
+                slices.latest = queue
                 try:
                     if queue.run():
                         self.unfinished.append(queue)
                 except Exception:  # a bug of ours in one queue must not stop the others
                     log.exception("internal error in %r", queue)
                     queue.give_up()
+                if slices.is_over():
+                    is_late = count < len(queues)
+                    self._leave(queues[count:])
+                    break
             queues.clear()
         channels = self.channels
         if channels:
             for channel in channels:
                 channel.flush_confirms()
             channels.clear()
+        return is_late
+
+    @property
+    def is_split(self) -> bool:
+        """Whether queues with acks or arrivals are put off: what came together is noted in part, not to be committed.
+
+        Queues that only have messages to deliver change nothing of what was promised, and may be many for long.
+        """
+        return any(queue.has_input for queue in self._put_off)
+
+    def when_caught_up(self, callback: Callable[[], object]) -> None:
+        """Call back in a later step, when the queues that are put off now have run."""
+        if self._put_off:
+            self._put_off.append(_Call(callback))
+        else:
+            self.slices.later(callback)
+
+    def _leave(self, queues: list[Runnable]) -> None:
+        self._put_off += queues
+        if not self._is_catching_up and queues:
+            self._is_catching_up = True
+            self.slices.add(self._catch_up(), "queues that were put off")
+
+    def _catch_up(self) -> Iterator[None]:
+        """Run what was put off, one queue after the other."""
+        left = self._put_off
+        while left:
+            queue = left.popleft()
+            queue.touched = False
+            self.slices.latest = queue
+            try:
+                if queue.run():
+                    self.unfinished.append(queue)
+            except Exception:  # as in `run`
+                log.exception("internal error in %r", queue)
+                queue.give_up()
+            yield
+        self._is_catching_up = False
 
     def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
         """Tell whoever wants to know that something has happened (`export.schema.EVENTS`)."""
         if self.events is not None:
             self.events.add(Happening(self.clock(), self.now, kind, vhost, name, detail))
+
+    def wait_for_disk(self, queue: "Touchable") -> bool:
+        """Whether a queue must not give the disk more to write now; it runs again when it may."""
+        if not self.is_backlogged():
+            return False
+        self.waiting_for_disk[queue] = None
+        return True
+
+    def disk_caught_up(self) -> None:
+        """What waited for the disk is written: the queues that waited run in the next turn."""
+        waiting, self.waiting_for_disk = self.waiting_for_disk, {}
+        for queue in waiting:
+            queue.touch()
 
     def resume_unfinished(self) -> None:
         """Touch again the queues whose budget ran out in an earlier turn."""
@@ -110,6 +206,29 @@ class Turn:
                 queue.touched = True
                 self.queues.append(queue)
         self.unfinished.clear()
+
+
+class _Call:
+    """A function that is called when what stands before it has run."""
+
+    __slots__ = ("_callback", "touched")
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+        self.touched = False
+
+    @property
+    def has_input(self) -> bool:
+        """Nothing that a commit would have to wait for."""
+        return False
+
+    def run(self) -> bool:
+        """Call it."""
+        self._callback()
+        return False
+
+    def give_up(self) -> None:
+        """It was called, and has failed."""
 
 
 class Parkable(Protocol):
@@ -143,7 +262,7 @@ class Outbox:
         self.turn = turn
         self._driver = driver
         self.limit = limit
-        self.frames: list[bytes] = []
+        self.frames: list[bytes | memoryview] = []
         self.pending = 0
         """Octets put in by deliveries since the last flush."""
         self.scheduled = False

@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
@@ -10,14 +11,19 @@ from broker.amqp.properties import priority
 from broker.amqp.tables import Table
 from broker.arguments import STANDARD, max_priority
 from broker.auth import VHostLimits
+from broker.consumer import Consumer
 from broker.dead_lettering import DeadLettering
+from broker.dead_letters import MOST_DEATHS
 from broker.delay_line import DelayDisk, DelayLine
-from broker.errors import not_found, precondition_failed, resource, resource_locked
+from broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
+from broker.object_limits import ObjectLimits
+from broker.patterns import Patterns
 from broker.policies import Applied, Policies, PolicyRecord, queue_kind
 from broker.policy_keys import EXCHANGES
 from broker.queue import Owner, Queue
 from broker.route import REPLY_TO
 from broker.settings import queue_settings
+from broker.totals import QueueCounts
 from broker.turn import Turn
 from exchanges.base import Exchange, Headers
 from exchanges.router import Router
@@ -27,6 +33,8 @@ from storage.message import Message
 from storage.priorities import PriorityQueue, transitions_of
 
 REPLY_PREFIX = REPLY_TO + "."
+_PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
+"""A process id in Erlang's external term format: NEW_PID_EXT with a node's name, a number, serial 0, creation 1."""
 
 
 class VHostRecord(PolicyRecord, Protocol):
@@ -35,8 +43,23 @@ class VHostRecord(PolicyRecord, Protocol):
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """A durable queue is new; returns its qid, which no other queue has or will have, and which is not 0."""
 
+    def queue_ending(self, qid: int) -> None:
+        """A durable queue is deleted: what is told of its bindings from now on is written down with `queue_deleted`."""
+
     def queue_deleted(self, qid: int) -> None:
-        """A durable queue is gone, and its bindings before it."""
+        """A durable queue is gone with its bindings: until this is written down a restart brings back all of it."""
+
+
+def reply_address(number: int, key: bytes) -> str:
+    """The name of a direct reply-to queue in RabbitMQ's form: a process id and a key, both as base64.
+
+    Args:
+        number: of the consumer, 1 to 2**32 - 1; tells addresses apart for whoever reads them, and guards nothing.
+        key: 16 octets that nobody can guess.
+
+    """
+    process_id = _PROCESS_ID % number.to_bytes(4, "big")
+    return f"{REPLY_PREFIX}{b64encode(process_id).decode()}.{b64encode(key).decode()}"
 
 
 def make_in_memory(qid: int, arguments: Table) -> BackingQueue:
@@ -56,6 +79,8 @@ class VHost:
         make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
         delay_disk: keeps delayed messages; None for memory.
         confirm_mode: of queues for which no argument and no policy says one.
+        most_deaths: entries of x-death that a dead letter has at most.
+        patterns: makes the matchers of policies.
 
     Attributes:
         record: is told of durable queues; None for nobody, and no queue has a qid then.
@@ -73,6 +98,9 @@ class VHost:
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
         delay_disk: DelayDisk | None = None,
         confirm_mode: str = STANDARD,
+        most_deaths: int = MOST_DEATHS,
+        patterns: Patterns | None = None,
+        object_limits: ObjectLimits | None = None,
     ) -> None:
         self.name = name
         self.description = ""
@@ -80,20 +108,29 @@ class VHost:
         self.default_queue_type = ""
         """The type of queues that clients declare without one; '' for classic, and nothing is added to arguments."""
         self.record: VHostRecord | None = None
-        self.policies = Policies(name, self.reconfigure)
+        self.policies = Policies(name, self.reconfigure, patterns)
+        self._policies_changed = 0
+        """How often policies have changed."""
+        self._is_reconfiguring = False
         self.router = router = Router()
         router.on_deleted = lambda exchange: turn.note("exchange_deleted", name, exchange.name)
         router.make_line = lambda exchange: DelayLine(exchange, router, turn, delay_disk)
         router.predeclare()
         self.queues: dict[str, Queue] = {}
+        self.ending: dict[Queue, None] = {}
+        """Deleted queues that still have to discard messages (`Queue.delete`)."""
+        self._ending_names: dict[str, Queue] = {}
+        """Those of them that are written down under their names until they have."""
         self.reply_queues: dict[str, Queue] = {}
         """Queues of direct reply-to consumers, which no exchange knows."""
+        self._reply_number = 0
         self.connection_count = 0
         self._turn = turn
         self._limits = limits
+        self.object_limits = object_limits or ObjectLimits({})
         self._make_backing = make_backing
         file_from = sys.maxsize if delay_disk is None else delay_disk.file_from
-        self._dead_lettering = DeadLettering(router.get, self.route, turn.clock, file_from)
+        self._dead_lettering = DeadLettering(router.get, self.route, turn.clock, file_from, most_deaths)
         self._confirm_mode = confirm_mode
 
     # -- exchanges ----------------------------------------------------------------------------------------------
@@ -134,7 +171,10 @@ class VHost:
         self.router.remove(name)
 
     def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
-        """The queues that a message goes to, each once, those of direct reply-to included; see `Router.route`."""
+        """The queues that a message goes to, each once, those of direct reply-to included; see `Router.route`.
+
+        Raises TooManyHopsError.
+        """
         queues: Sequence[Queue] = self.router.route(exchange, routing_keys, headers)  # type: ignore[assignment]
         if exchange.name:
             return queues
@@ -180,6 +220,11 @@ class VHost:
     ) -> Queue:
         """Add a queue that does not exist yet; `qid` is that of a durable one of an earlier run."""
         is_new = not qid
+        ending = self._ending_names.pop(name, None)
+        if (
+            ending is not None
+        ):  # whoever cannot wait takes the name away: a crash now would lose what is discarded last
+            self._forget_rows(ending)
         if durable and exclusive_owner is None and is_new and self.record is not None:
             qid = self.record.queue_created(name, auto_delete=auto_delete, arguments=arguments)
         queue = Queue(
@@ -201,42 +246,118 @@ class VHost:
         self._turn.note("queue_created", self.name, name)
         return queue
 
-    def dead_letter(self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str) -> list[int]:
-        """Publish what a queue discards; see `broker.rules.Keeper`."""
+    def dead_letter(
+        self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
+    ) -> tuple[int, Sequence[int]]:
+        """Publish what a queue discards; see `broker.discards.Publisher`."""
         return self._dead_lettering.publish(queue, letters, reason)
 
     def expire(self, queue: Queue) -> None:
-        """Delete a queue that nobody has used, without dead letters."""
+        """Delete a queue that nobody has used; what is ready in it leaves no dead letters."""
         self.delete_queue(queue)
 
+    def await_name(self, name: str) -> None:
+        """Raise `NotYet` while a durable queue of that name is deleted and a restart would bring it back."""
+        queue = self._ending_names.get(name)
+        if queue is not None:
+            raise NotYet(queue.after_gone)
+
     def check_queue_limit(self, name: str) -> None:
-        """406 if the vhost has as many queues as it may."""
+        """406 if the vhost, or the broker, has as many queues as it may."""
         most = self._limits().max_queues
         if most is not None and len(self.queues) >= most:
             limit = f"queue limit in vhost '{self.name}' ({most}) is reached"
             raise precondition_failed(f"cannot declare queue '{name}': {limit}")
+        self.object_limits.check_queue(name)
 
     def generated_name(self) -> str:
         """A new server-chosen queue name."""
         return f"amq.gen-{secrets.token_urlsafe(16)}"
 
     def delete_queue(self, queue: Queue) -> int:
-        """Delete a queue, cancelling its consumers; returns how many ready messages went with it."""
+        """Delete a queue, cancelling its consumers; returns how many ready messages went with it.
+
+        Nobody finds it from now on. What it had to discard by now still goes to its dead letter exchange, and only
+        with the last of that it is written down that the queue is gone (`Queue.after_gone`): a crash before brings it
+        back with its bindings and whatever has not moved.
+        """
         if queue.deleted:
             return 0
+        count = self._unlist(queue)
+        self._end(queue, queue.delete())
+        return count
+
+    def _unlist(self, queue: Queue) -> int:
+        """Have nobody find a queue any more; returns how many messages are ready in it."""
         count = queue.ready_count
         del self.queues[queue.name]
-        self.router.forget(queue.name)
         if queue.qid and self.record is not None:
-            self.record.queue_deleted(queue.qid)
+            self.record.queue_ending(queue.qid)
+        self.router.forget(queue.name)
         self._turn.totals.queues_deleted += 1
         self._turn.note("queue_deleted", self.name, queue.name, ready=str(count))
         if queue.exclusive_owner is not None:
             queue.exclusive_owner.exclusive_queues.pop(queue.name, None)
-        for consumer in queue.delete():
+        return count
+
+    def _end(self, queue: Queue, consumers: Sequence[Consumer]) -> None:
+        """Tell a deleted queue's consumers, and keep it if it is not gone yet."""
+        for consumer in consumers:
             consumer.channel.consumer_cancelled(consumer)
         self._keep_counts(queue)
-        return count
+        if queue.gone:
+            self._forget_rows(queue)
+        else:
+            self.ending[queue] = None
+            if queue.qid:
+                self._ending_names[queue.name] = queue
+
+    def delete_queues(self, queues: Sequence[Queue], *, unused: bool = False) -> Iterator[None]:
+        """A job that deletes queues, those without consumers only if they have to be `unused`."""
+        for queue in queues:
+            if not (unused and queue.consumers):
+                self.delete_queue(queue)
+                yield
+
+    def remove_all(self) -> Iterator[None]:
+        """A job that deletes everything in a vhost that is gone itself; nothing is dead-lettered in it."""
+        for queue in list(self.queues.values()):
+            if not queue.deleted:
+                self._unlist(queue)
+                self._end(queue, queue.delete(discards=False))
+                yield
+        for queue in list(self.ending):
+            queue.finish()
+            yield
+        for name in list(self.router.exchanges):
+            self.router.remove(name)
+            yield
+        for operator in (False, True):
+            for policy in self.policies.list(operator=operator):
+                self.policies.clear(policy.name, operator=operator)
+                yield
+        self.record = self.router.listener = self.policies.record = None
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A deleted queue has discarded what it had to."""
+        self.ending.pop(queue, None)
+        if self._ending_names.get(queue.name) is queue:
+            del self._ending_names[queue.name]
+        self._forget_rows(queue)
+        before, queue.final = queue.final, None
+        queue.final = counts = queue.counts()
+        if before is not None:
+            late = QueueCounts(
+                expired=counts.expired - before.expired,
+                dropped=counts.dropped - before.dropped,
+                dead_lettered=counts.dead_lettered - before.dead_lettered,
+            )
+            self._turn.totals.queue_deleted(queue.type, late, {})
+
+    def _forget_rows(self, queue: Queue) -> None:
+        """Have it written down that a queue is gone, with what it has discarded last."""
+        if queue.qid and self.record is not None:
+            self.record.queue_deleted(queue.qid)
 
     def _keep_counts(self, queue: Queue) -> None:
         """Add what a deleted queue has counted to the totals."""
@@ -261,12 +382,31 @@ class VHost:
         return self.policies.applied(EXCHANGES, exchange.name)
 
     def reconfigure(self) -> None:
-        """Have every queue and exchange follow the policies as they are now; a turn has to run afterwards."""
+        """Have every queue and exchange follow the policies as they are now; a turn has to run afterwards.
+
+        Where there are many, the last follow in later steps. What is declared meanwhile follows at once.
+        """
         self._turn.note("policies_changed", self.name, "")
-        for queue in self.queues.values():
-            self._configure_queue(queue)
-        for exchange in self.router.exchanges.values():
-            self._configure_exchange(exchange)
+        self._policies_changed += 1
+        if not self._is_reconfiguring:
+            self._is_reconfiguring = True
+            self._turn.slices.add(self._reconfigure(), f"policies of vhost '{self.name}'")
+
+    def _reconfigure(self) -> Iterator[None]:
+        """A job that walks over everything, and begins anew when policies change meanwhile."""
+        seen = 0
+        while seen != self._policies_changed:
+            seen = self._policies_changed
+            everything: list[Queue | Exchange] = [*self.queues.values(), *self.router.exchanges.values()]
+            for thing in everything:
+                if isinstance(thing, Exchange):
+                    self._configure_exchange(thing)
+                elif not thing.deleted:
+                    self._configure_queue(thing)
+                yield
+                if seen != self._policies_changed:
+                    break
+        self._is_reconfiguring = False
 
     def _configure_queue(self, queue: Queue) -> None:
         """Have a queue do from now on what its arguments and policies ask for."""
@@ -288,7 +428,8 @@ class VHost:
 
     def create_reply_queue(self) -> Queue:
         """A queue for one direct reply-to consumer, under a name nobody can guess."""
-        name = REPLY_PREFIX + secrets.token_urlsafe(24)
+        self._reply_number = self._reply_number % 0xFFFFFFFF + 1
+        name = reply_address(self._reply_number, secrets.token_bytes(16))
         queue = Queue(name, self.name, self._make_backing(0, {}), self._turn)
         self.reply_queues[name] = queue
         self.router.generation += 1

@@ -1,16 +1,32 @@
-"""Looks at memory and disk every now and then, and blocks publishers while either is short (driver)."""
+"""Looks at memory and disk every now and then, and blocks publishers while either is short (driver).
+
+Theory. The kernel's figure counts what the allocators keep of objects that are gone (`broker.allocator`), so that an
+alarm could outlive its cause. While one is raised pages are given back with every look, and what objects cannot be in
+any more is taken off the figure: `_kept`. That is an estimate, and it only falls once the alarm is cleared, so that an
+error in it costs at most as much. Without an alarm pages are given back at calm moments, and every now and then.
+"""
 
 import asyncio
 import logging
+import time
 from typing import Protocol
 
-from broker.alarms import DiskAlarm, MemoryAlarm, anonymous_memory, reason
+from broker.alarms import CLEARED_BELOW, DiskAlarm, MemoryAlarm, anonymous_memory, reason
+from broker.allocator import Allocator
 from broker.disk import Disk, Room
 from broker.turn import Turn
 
 log = logging.getLogger("leveret.connection")
 
 MEMORY_SECONDS = 1.0
+GIVE_BACK_SECONDS = (8.0, 20.0)
+"""Between two times that pages are given back without an alarm: on a broker that is calm, and on a busy one."""
+GIVE_BACK_OCTETS = 16 * 1024 * 1024
+"""How much more memory than after the start has to be in use for that."""
+CALM = 0.5
+"""Share of one processor below which the broker is calm."""
+RELIEF_SECONDS = 2.0
+"""How long the memory alarm has to stand before anybody is closed for what it holds."""
 
 
 class WatchHost(Protocol):
@@ -21,6 +37,9 @@ class WatchHost(Protocol):
 
     def set_alarm(self, reason: str) -> None:
         """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
+
+    def relieve(self, octets: int) -> None:
+        """Close connections that hold much of what publishers have begun, until that is so many octets."""
 
     def storage_failed(self, error: BaseException) -> None:
         """The disk is broken."""
@@ -34,17 +53,34 @@ class Watch:
         disk: what it has on disk, or None.
         memory_limit: octets above which publishers are blocked.
         disk_limit: octets of disk below which they are.
+        allocator: keeps memory that nothing is in; that of this process if None.
 
     """
 
-    def __init__(self, host: WatchHost, disk: Disk | None, memory_limit: int, disk_limit: int) -> None:
+    def __init__(
+        self,
+        host: WatchHost,
+        disk: Disk | None,
+        memory_limit: int,
+        disk_limit: int,
+        allocator: Allocator | None = None,
+    ) -> None:
         self.memory = MemoryAlarm(memory_limit)
         self.disk = DiskAlarm(disk_limit)
         self.room: Room | None = None
         """What the last look at the disk has found."""
         self._host = host
         self._store = disk
+        self._allocator = allocator or Allocator()
         self._memory_due = 0.0
+        self._raised_at = 0.0
+        self._is_calibrated = False
+        self._kept = 0
+        """Octets in use by the kernel's figure that no object is in, as far as that is known."""
+        self._lowest = 0
+        self._processor = 0.0
+        self._gave_back_at = 0.0
+        self._giving_back: asyncio.Future[tuple[int, int]] | None = None
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -67,11 +103,65 @@ class Watch:
         if now and now < self._memory_due:
             return
         self._memory_due = now + MEMORY_SECONDS
-        used = anonymous_memory()
+        try:
+            resident = anonymous_memory()
+        except OSError:  # no file descriptor left: it is looked at again in a second
+            return
+        self._lowest = min(self._lowest or resident, resident)
+        self._judge(resident)
+        if now:
+            self._give_back(now, resident)
+
+    def _judge(self, resident: int) -> None:
+        """Raise or clear the alarm by the kernel's figure of memory in use."""
+        if resident <= CLEARED_BELOW * self.memory.limit:
+            self._kept = 0
+        used = resident - self._kept
         if self._store is not None:
             used = max(used, self._store.monitor.used)
         if self.memory.check(used):
+            self._raised_at = self._loop.time()
+            self._is_calibrated = False
             self._changed("memory", self.memory)
+
+    def _give_back(self, now: float, resident: int) -> None:
+        """Have the pages given back that nothing is in, if it is time; in a thread, as it takes its time."""
+        before, self._processor = self._processor, time.process_time()
+        is_calm = self._processor - before < CALM * MEMORY_SECONDS
+        if self._giving_back is not None:
+            return
+        if not self.memory.raised and not self._kept:
+            calm, busy = GIVE_BACK_SECONDS
+            if (
+                now - self._gave_back_at < (calm if is_calm else busy)
+                or resident - self._lowest < GIVE_BACK_OCTETS
+            ):
+                return
+        self._gave_back_at = now
+        self._giving_back = self._loop.run_in_executor(None, self._give_back_now)
+        self._giving_back.add_done_callback(self._gave_back)
+
+    def _give_back_now(self) -> tuple[int, int]:
+        """Give back; returns the octets in use by the kernel's figure, and those that objects take. In a thread."""
+        if self.memory.raised and not self._is_calibrated:
+            self._is_calibrated = True
+            self._allocator.calibrate(anonymous_memory())
+        self._allocator.give_back()
+        resident = anonymous_memory()
+        is_short = self.memory.raised or self._kept
+        return resident, self._allocator.in_use(resident) if is_short else resident
+
+    def _gave_back(self, done: "asyncio.Future[tuple[int, int]]") -> None:
+        self._giving_back = None
+        if self._stopped or done.cancelled():
+            return
+        resident, in_use = done.result()
+        kept = resident - in_use
+        self._kept = kept if self.memory.raised else min(kept, self._kept)
+        self._judge(resident)
+        alarm = self.memory
+        if alarm.raised and self._loop.time() - self._raised_at >= RELIEF_SECONDS:
+            self._host.relieve(int(alarm.used - CLEARED_BELOW * alarm.limit) + 1)
 
     def found_full(self, *, full: bool) -> None:
         """A commit has found no room, or room again."""

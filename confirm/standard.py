@@ -1,11 +1,12 @@
 """Standard publisher confirms: numbers, and which of them may be told.
 
 A channel in confirm mode numbers its publishes from 1. A number is *open* while some queue has not taken
-responsibility for its message, *settled* once every one has (or the message was unroutable), *refused* when a queue
-could not. The publisher is told in the fewest frames: one `multiple` ack for everything below the first number that
-is open or was refused, then single acks and nacks. So a `multiple` ack never covers an open number, nor a nacked one
-unless everything below had its verdict before, and every number gets exactly one verdict (a `multiple` ack may cover
-single acks sent before it, as RabbitMQ's do).
+responsibility for its message, *settled* once every one has, *refused* when a queue could not. A message without any
+queue is told at once, by an ack of its own (`told_now`), whatever is open below it. Of all others the publisher is
+told in the fewest frames: one `multiple` ack for everything below the first number that is open or was refused, then
+single acks and nacks. So a `multiple` ack never covers an open number, nor a nacked one unless everything below had
+its verdict before, and every number gets exactly one verdict (a `multiple` ack may cover single acks sent before it,
+as RabbitMQ's do).
 
 Hot path: see docs/performance.md.
 """
@@ -40,6 +41,7 @@ class StandardConfirms:
     """
 
     __slots__ = (
+        "_early",
         "_low",
         "_nacked",
         "_refused",
@@ -66,6 +68,7 @@ class StandardConfirms:
         self.taken = 0
         """`seq_no` at the last `take`."""
         self._settled: list[int] = []  # were open at the last take(), settled since
+        self._early: set[int] = set()  # published since the last take(), and told already
         self._refused: set[int] = set()  # refused since the last take()
         self.nacked_count = 0
         """Numbers that were told as nack."""
@@ -81,6 +84,16 @@ class StandardConfirms:
             self.held.add(first)
         else:
             self.held.update(range(first, first + count))
+
+    def told_now(self) -> int:
+        """Number the next publish and take it for told; the caller sends the ack for that number alone, at once.
+
+        For a message that has no queue, which RabbitMQ acks before it looks at the next method.
+        """
+        self.seq_no = number = self.seq_no + 1
+        self._early.add(number)
+        self.schedule()
+        return number
 
     def schedule(self) -> None:
         """Have `take` called soon."""
@@ -136,7 +149,7 @@ class StandardConfirms:
         latest = range(taken + 1, self.seq_no + 1)  # few, where the open ones may be a million
         before = len(held) - sum([number in held for number in latest])
         before += sum([number <= taken for number in self._refused])
-        return len(latest) + before + len(self._settled)
+        return len(latest) + before + len(self._settled) - len(self._early)
 
     @property
     def confirmed_count(self) -> int:
@@ -147,7 +160,7 @@ class StandardConfirms:
         """What may be told now, in sending order; taking it counts as telling it."""
         self.scheduled = False
         last = self.seq_no
-        if self.held or self._refused or self._nacked or self._settled:
+        if self.held or self._refused or self._nacked or self._settled or self._early:
             return self._take_some()
         told = self._told
         if last == told:
@@ -162,12 +175,16 @@ class StandardConfirms:
         if settled:
             settled.sort()
         settled += [n for n in range(self.taken + 1, last + 1) if n not in held and n not in refused]
+        if self._early:
+            settled = self._settled = [n for n in settled if n not in self._early]
+            self._early.clear()
         low = self._low
         while low < last and low + 1 not in held:
             low += 1
         self._low = low
         self.taken = last
         if not settled and not refused:
+            self._told = low
             return []
         cutoff = low
         if refused or nacked:
@@ -177,7 +194,7 @@ class StandardConfirms:
         if settled and settled[0] <= cutoff:
             single = len(settled) if settled[-1] <= cutoff else bisect_right(settled, cutoff)
             tag = settled[single - 1]
-            confirmations.append(Confirmation(tag, multiple=tag > self._told + 1, ack=True))
+            confirmations.append(Confirmation(tag, multiple=single > 1, ack=True))
         confirmations += [Confirmation(n, multiple=False, ack=True) for n in settled[single:]]
         confirmations += [Confirmation(n, multiple=False, ack=False) for n in sorted(refused)]
         self._told = low

@@ -7,6 +7,8 @@ queues, bindings), and replaced where a name says it all (users, rights, paramet
 """
 
 import logging
+from collections.abc import Generator, Iterator
+from typing import TypeVar
 
 from broker.administration.access import BadRequestError, Right, Site, authorize
 from broker.administration.exporting import exported
@@ -15,6 +17,7 @@ from broker.auth import User
 from broker.definitions_file import SECTIONS, DefinitionsError, Document, read_document, write_document
 
 log = logging.getLogger("leveret.definitions")
+T = TypeVar("T")
 
 
 class DefinitionsAdministration:
@@ -34,7 +37,7 @@ class DefinitionsAdministration:
         return write_document(exported(self._site))
 
     def import_file(self, actor: User | None, octets: bytes) -> str:
-        """Make what a definitions file says, or nothing of it.
+        """Make what a definitions file says, or nothing of it, at once.
 
         Returns:
             What was in it, in a few words.
@@ -43,6 +46,13 @@ class DefinitionsAdministration:
             BadRequestError: something in it cannot be; the text names the entry.
 
         """
+        return _at_once(self.importing(actor, octets))
+
+    def importing(self, actor: User | None, octets: bytes) -> Generator[None, None, str]:
+        """Do the same a piece at a time, for a job beside clients: see `broker.slices`.
+
+        Nothing is changed before all of it was looked at. What is changed then is on disk in parts.
+        """
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
         try:
             document, unknown = read_document(octets)
@@ -50,12 +60,30 @@ class DefinitionsAdministration:
             raise BadRequestError(str(error)) from None
         for name in unknown:
             log.warning("definitions: '%s' is nothing that is known here; ignored", name)
-        self.import_document(actor, document)
+        yield from self._importing(actor, document)
         counts = [(len(getattr(document, section)), section) for section in SECTIONS]
         return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing"
 
     def import_document(self, actor: User | None, document: Document) -> None:
         """Make what definitions say, or nothing of it; raises BadRequestError."""
+        _at_once(self._importing(actor, document))
+
+    def _importing(self, actor: User | None, document: Document) -> Iterator[None]:
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
-        for step in Plan(self._site, document).steps():
-            step()
+        changes = []
+        for change in Plan(self._site, document).changes():
+            changes.append(change)
+            yield
+        for change in changes:
+            change()
+            yield
+
+
+def _at_once(pieces: Generator[None, None, T] | Iterator[None]) -> T:
+    """Carry out all pieces; returns what the last one says."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            said: T = done.value
+            return said

@@ -1,7 +1,7 @@
 """What a definitions file would change, found out before anything is changed."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from broker.arguments import (
     check_queue_arguments,
     check_queue_properties,
 )
-from broker.auth import InvalidPatternError, Users
+from broker.auth import Users
 from broker.definitions_file import (
     BindingEntry,
     DefinitionsError,
@@ -42,7 +42,8 @@ from broker.definitions_file import (
 )
 from broker.errors import AMQPError, resource
 from broker.parameters import OPERATOR_POLICY, ParameterError, check_keys, check_parameter, refuse
-from broker.policy_keys import OPERATOR_POLICY_KEYS, POLICY_KEYS
+from broker.patterns import InvalidPatternError
+from broker.policy_keys import policy_keys
 from exchanges.errors import ExchangeError
 from exchanges.router import EXCHANGE_TYPES, Router
 
@@ -56,7 +57,7 @@ Step = Callable[[], object]
 
 
 class Plan:
-    """What an import would do: `steps` looks at every entry, and only what it returns changes anything."""
+    """What an import would do: `changes` looks at every entry, and only what it returns changes anything."""
 
     def __init__(self, site: Site, document: Document) -> None:
         self._site = site
@@ -65,12 +66,13 @@ class Plan:
         self._users = {user.name for user in site.users.all()} | {entry.name for entry in document.users}
         self._scratch = Router()
         """Where exchanges and bindings are tried out, under the names of `_scratch_name`."""
-        self._tried = Users()
+        self._patterns = site.users.patterns
+        self._tried = Users(patterns=self._patterns)
         """Has what is said of permissions."""
         self._queues = {(entry.vhost, entry.name) for entry in document.queues}
 
-    def steps(self) -> list[Step]:
-        """The changes, in order; raises BadRequestError if anything is wrong."""
+    def changes(self) -> Iterator[Step]:
+        """The changes, in order, each when its entry was looked at; raises BadRequestError if that is wrong."""
         plans: tuple[tuple[str, Callable[[Any], Step]], ...] = (
             ("vhosts", self._vhost),
             ("users", self._user),
@@ -83,11 +85,10 @@ class Plan:
             ("queues", self._queue),
             ("bindings", self._binding),
         )
-        steps = []
         for section, plan in plans:
             for at, entry in enumerate(getattr(self._document, section)):
                 try:
-                    steps.append(plan(entry))
+                    change = plan(entry)
                 except AMQPError as error:
                     raise BadRequestError(f"{where(section, at, entry)}: {error.explanation}") from None
                 except (
@@ -99,7 +100,7 @@ class Plan:
                 ) as error:
                     text = str(error).removeprefix("Validation failed").strip()
                     raise BadRequestError(f"{where(section, at, entry)}: {text}") from None
-        return steps
+                yield change
 
     def _vhost(self, entry: VHostEntry) -> Step:
         check_vhost_name(entry.name)
@@ -160,7 +161,7 @@ class Plan:
         if entry.component == OPERATOR_POLICY:
             if isinstance(value, dict):
                 value = value | {"definition": as_object(value.get("definition"))}
-            refuse(check_keys(entry.name, OPERATOR_POLICY_KEYS, value))
+            refuse(check_keys(entry.name, policy_keys(self._patterns, operator=True), value))
         else:
             check_parameter(entry.component, entry.name, value)
         return lambda: self._site.parameters.set(entry.vhost, entry.component, entry.name, value)
@@ -177,7 +178,7 @@ class Plan:
             "priority": entry.priority,
             "apply-to": entry.apply_to,
         }
-        refuse(check_keys(entry.name, POLICY_KEYS, term))
+        refuse(check_keys(entry.name, policy_keys(self._patterns, operator=False), term))
         return lambda: self._site.vhosts[entry.vhost].policies.set_term(entry.name, term)
 
     def _exchange(self, entry: ExchangeEntry) -> Step:

@@ -14,7 +14,7 @@ from broker.administration.access import (
     visible_vhosts,
 )
 from broker.auth import User
-from broker.parameters import LIMITS, OPERATOR_POLICY, ParameterError
+from broker.parameters import LIMITS, MAX_DEPTH, OPERATOR_POLICY, ParameterError, is_too_deep
 from broker.policies import Policy
 
 
@@ -124,8 +124,10 @@ class PolicyAdministration:
         return [{"name": name, "value": value} for name, value in values.items()]
 
     def set_global_parameter(self, actor: User | None, name: str, value: Any) -> None:
-        """Set a global parameter, whatever its value."""
+        """Set a global parameter, whatever its value; raises BadRequestError for one that is nested too deeply."""
         authorize(self._site.users, actor, Right.POLICYMAKER)
+        if is_too_deep(value):
+            raise BadRequestError(f"{name} has objects or lists that are nested deeper than {MAX_DEPTH}")
         self._site.global_parameters.set(name, value)
 
     def clear_global_parameter(self, actor: User | None, name: str) -> None:

@@ -4,6 +4,7 @@ RabbitMQ's management opens a connection as the user who asks, so that permissio
 Here the handlers of `broker.methods` are given a channel that nobody listens to.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker.administration.access import Site, translated
@@ -37,17 +38,32 @@ class StandIn:
         self.consumer_max: int | None = None
         self.notifies_cancel = False
         self.topic_max_hash = 0
+        self.cc_keys = 0
         self.global_qos = True
+        self.passive_is_open = False
         self.exclusive_queues: dict[str, Queue] = {}
 
     def flush(self) -> None:
         """Nobody reads what is sent."""
         self.outbox.frames.clear()
 
+    def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
+        """Nothing here takes long."""
+        del number, reply
+        for _ in steps:
+            pass
+
     def forget_routes(self) -> None:
         """There are none."""
 
-    def reply_when_safe(self, number: int, reply: bytes, *, files: bool = False) -> None:
+    def reply_when_safe(
+        self,
+        number: int,
+        reply: bytes,
+        *,
+        files: bool = False,
+        after: Callable[[Callable[[], object]], object] | None = None,
+    ) -> None:
         """Nobody waits for a reply."""
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
@@ -67,6 +83,16 @@ class _Channel(Channel):
     def reply(self, method: object, *, durable: bool) -> None:
         del durable
         self.said = method
+
+    def reply_when_gone(self, queue: Queue, *methods: object) -> None:
+        del queue
+        self.said = methods[0]
+
+    def await_exact(self, queue: Queue) -> None:
+        """Nobody waits here."""
+
+    def await_name(self, name: str) -> None:
+        """Nor here: the name is taken from a queue that still discards messages."""
 
 
 def execute(site: Site, actor: User | None, vhost: VHost, method: Any) -> Any:

@@ -13,8 +13,9 @@ from broker.administration.access import (
     found_vhost,
     shown_limits,
 )
-from broker.auth import InvalidPatternError, User, UserLimits
+from broker.auth import User, UserLimits
 from broker.credentials import ALGORITHMS, SHA256, Password, hash_password
+from broker.patterns import InvalidPatternError
 
 USER_LIMITS = ("max-connections", "max-channels")
 
@@ -81,13 +82,11 @@ class UserAdministration:
         )
 
     def delete(self, actor: User | None, name: str) -> None:
-        """Delete a user with its rights, and close its connections; raises NotFoundError."""
+        """Delete a user with its rights, which closes its connections; raises NotFoundError."""
         site = self._site
         authorize(site.users, actor, Right.ADMINISTRATOR)
         found_user(site, name)
         site.users.remove(name)
-        for connection in [each for each in site.clients.connections if each.user.name == name]:
-            connection.force_close(f"user '{name}' is deleted")
 
     # -- permissions ------------------------------------------------------------------------------------------------
 

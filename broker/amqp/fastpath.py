@@ -42,9 +42,17 @@ def shortstr(text: str) -> bytes:
     return bytes((len(octets),)) + octets
 
 
+def body_size_of(header: bytes) -> int:
+    """The octets of body that a content header frame announces."""
+    size: int = unpack_header(header, 0)[4]
+    return size
+
+
 def pack_confirm(number: int, delivery_tag: int, *, multiple: bool, ack: bool) -> bytes:
-    """A whole `basic.ack` or `basic.nack` frame to a publisher (the nack's bits are `multiple` and no `requeue`)."""
-    return _pack_ack(TYPE_METHOD, number, 13, 60, 80 if ack else 120, delivery_tag, multiple, FRAME_END)
+    """A whole `basic.ack` or `basic.nack` frame to a publisher; a nack has `requeue` set, as RabbitMQ's have."""
+    if ack:
+        return _pack_ack(TYPE_METHOD, number, 13, 60, 80, delivery_tag, multiple, FRAME_END)
+    return _pack_ack(TYPE_METHOD, number, 13, 60, 120, delivery_tag, multiple | 2, FRAME_END)
 
 
 def deliver_parts(number: int, consumer_tag: str, address: bytes) -> tuple[bytes, bytes]:
@@ -122,7 +130,32 @@ def reframe(content: bytes, number: int, frame_max: int) -> bytes:
     return b"".join(out)
 
 
+def reframed(content: bytes, number: int, frame_max: int) -> list[bytes | memoryview]:
+    """The same content as `reframe`, for large ones: buffers to be written one after the other, the body not copied.
+
+    A frame that exceeds `frame_max` is cut where that is, whatever follows it.
+    """
+    short = _pack_short(number)
+    view = memoryview(content)
+    limit = frame_max - FRAME_OVERHEAD if frame_max else len(content)
+    out: list[bytes | memoryview] = []
+    at, end = 0, len(content)
+    fits = content[1:3] == short
+    while at < end:
+        (size,) = _unpack_size(content, at + 3)
+        kind = content[at : at + 1]
+        body, stop = at + FRAME_OVERHEAD - 1, at + size + FRAME_OVERHEAD
+        fits = fits and size <= limit
+        while body + limit < stop - 1:
+            out += b"%b%b%b" % (kind, short, _pack_size(limit)), view[body : body + limit], b"\xce"
+            body += limit
+        out += b"%b%b%b" % (kind, short, _pack_size(stop - 1 - body)), view[body:stop]
+        at = stop
+    return [content] if fits else out
+
+
 _unpack_size = Struct(">I").unpack_from
+_pack_size = Struct(">I").pack
 
 
 def _split(content: bytes, number: int, frame_max: int) -> bytes:

@@ -13,7 +13,14 @@ import struct
 from typing import Any
 
 from broker.amqp.errors import InvalidExpiration, MalformedProperties, MalformedTable
-from broker.amqp.tables import MAX_ENTRIES, Table, decode_table, encode_table, string_text
+from broker.amqp.tables import (
+    MAX_ENTRIES,
+    Table,
+    decode_table,
+    encode_table,
+    split_fields,
+    string_text,
+)
 
 FLAG_CONTENT_TYPE = 0x8000
 FLAG_CONTENT_ENCODING = 0x4000
@@ -379,10 +386,15 @@ class Properties:
         """Return what is there by name, headers as a typed table."""
         return {name: getattr(self, name) for flag, name, _kind in _LAYOUT if flag in self._spans}
 
-    def replace(self, **changes: str | int | Table | None) -> bytes:
+    def split_headers(self) -> dict[bytes, bytes]:
+        """The header fields, undecoded (see `broker.amqp.tables.split_fields`). They have been decoded once before."""
+        span = self._spans.get(FLAG_HEADERS)
+        return {} if span is None else split_fields(self.payload, *span)
+
+    def replace(self, **changes: str | int | Table | bytes | None) -> bytes:
         """Build a header payload with some properties set or, by None, removed.
 
-        Everything else stays octet for octet, the body size too.
+        Everything else stays octet for octet, the body size too. Headers may be given as an encoded table.
 
         Raises:
             TypeError: no property has that name.
@@ -426,7 +438,7 @@ def _encode(value: Any, kind: int) -> bytes:
             raise ValueError(f"property of {len(octets)} octets")
         return bytes((len(octets),)) + octets
     if kind == _TABLE:
-        return encode_table(value)
+        return value if isinstance(value, bytes) else encode_table(value)
     try:
         number: bytes = value.to_bytes(1 if kind == _OCTET else 8, "big")
     except OverflowError as error:

@@ -11,7 +11,8 @@ import datetime as dt
 import decimal
 import math
 import struct
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from broker.amqp.errors import MalformedTable
@@ -48,6 +49,13 @@ _FIXED: dict[int, tuple[str, struct.Struct]] = {
 _NUMBERS: dict[str, tuple[bytes, struct.Struct]] = {
     name: (bytes((tag,)), packing) for tag, (name, packing) in _FIXED.items()
 }
+
+_SIZES = [0] * 256
+"""Octets of a value with its tag, by tag; 0 where a length follows."""
+for _tag, (_, _packing) in _FIXED.items():
+    _SIZES[_tag] = 1 + _packing.size
+_SIZES[ord("V")], _SIZES[ord("t")], _SIZES[ord("D")] = 1, 2, 6
+_LONG_LONG, _BOOL, _TABLE, _ARRAY = b"LtFA"
 
 _FLOATS = frozenset(("float", "double"))
 
@@ -161,6 +169,72 @@ def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tup
             raise MalformedTable("a value is cut off")
         return ("decimal", _DECIMAL.unpack_from(data, at)), at + 5
     raise MalformedTable(f"unknown type tag {tag}")
+
+
+def split_fields(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
+    """The fields of a table that has been read before, without decoding them.
+
+    The caller owes: `decode_table` takes it. Returns octets of values, each with its tag, by octets of names; of fields
+    of one name the first is there.
+    """
+    at, stop = _span(data, at, end)
+    fields: dict[bytes, bytes] = {}
+    sizes, from_bytes = _SIZES, int.from_bytes
+    while at < stop:
+        start = at + 1
+        value_at = start + data[at]
+        size = sizes[data[value_at]]
+        at = value_at + (size or 5 + from_bytes(data[value_at + 1 : value_at + 5], "big"))
+        name = data[start:value_at]
+        if name not in fields:
+            fields[name] = data[value_at:at]
+    return fields
+
+
+def split_items(value: bytes) -> list[bytes]:
+    """The items of an array, which is given with its tag; each with its tag. The same is owed."""
+    items = []
+    at, stop = 5, len(value)
+    sizes = _SIZES
+    while at < stop:
+        start = at
+        at += sizes[value[at]] or 5 + int.from_bytes(value[at + 1 : at + 5], "big")
+        items.append(value[start:at])
+    return items
+
+
+def as_written(value: bytes) -> bytes:
+    """An undecoded value, with its tag, as it is when it has been decoded and encoded: see `encode_table`."""
+    tag = value[0]
+    if tag == _LONG_LONG:
+        return b"l" + value[1:]
+    if tag == _BOOL:
+        return b"t\x01" if value[1] else b"t\x00"
+    if tag == _TABLE:
+        fields = split_fields(value, 1, len(value))
+        return b"F" + join_fields([(name, as_written(inner)) for name, inner in fields.items()])
+    if tag == _ARRAY:
+        items = b"".join([as_written(item) for item in split_items(value)])
+        return b"A" + _LENGTH.pack(len(items)) + items
+    return value
+
+
+def decode_value(value: bytes) -> Field:
+    """Read a value that is given with its tag and has been read before."""
+    return _value(value, 0, len(value), 0, [sys.maxsize])[0]
+
+
+def encode_value(field: Field) -> bytes:
+    """Write a value with its tag; raises as `encode_table`."""
+    parts: list[bytes] = []
+    _write(field, parts)
+    return b"".join(parts)
+
+
+def join_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write a table with its length, of encoded names and values."""
+    octets = b"".join([b"%c%b%b" % (len(name), name, value) for name, value in fields])
+    return _LENGTH.pack(len(octets)) + octets
 
 
 def encode_table(table: Table) -> bytes:

@@ -35,6 +35,7 @@ from broker.turn import Turn
 from broker.vhost import VHost
 from exchanges.base import Exchange
 from storage.journal import Journal
+from storage.pager import Pager
 
 
 class Process(NamedTuple):
@@ -50,6 +51,7 @@ class Stored(Protocol):
     """What the broker has on disk."""
 
     journal: Journal
+    pager: Pager
     commits: Any
 
 
@@ -129,6 +131,7 @@ class Rows:
         lag = latencies.loop_lag.take()
         yield from self._histogram(ts, "loop_lag", "", lag)
         journal = None if site.disk is None else site.disk.journal
+        reads = [] if site.disk is None else [site.disk.pager.read_delta, site.disk.pager.read_entries]
         memory, disk = site.watch.memory, site.watch.disk
         yield NodeInterval(
             **self._common(ts),
@@ -154,6 +157,9 @@ class Rows:
             commit_bytes=0 if journal is None else journal.octets_written,
             commit_messages=0 if journal is None else journal.written,
             paged_out=0 if journal is None else journal.paged_out,
+            read_messages=sum([each.messages for each in reads]),
+            read_blocks=sum([each.blocks for each in reads]),
+            read_bodies=sum([each.bodies for each in reads]),
             connections_opened=site.clients.connections_opened,
             connections_closed=site.clients.connections_closed,
             channels_opened=site.clients.channels_opened,

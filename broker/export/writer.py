@@ -190,6 +190,8 @@ class Export:
         process = await asyncio.to_thread(look_at_process)
         ts = self._site.wall_clock()
         batches: dict[tuple[str, str], _Batch] = {}
+        slices = self._site.turn.slices
+        slices.begin()
         until = time.monotonic() + STEP_SECONDS
         encode = self._encoder.encode_into
         hour = self._layout.hour(ts)
@@ -209,8 +211,11 @@ class Export:
                 octets += b"\n"
                 batch.rows += 1
             if time.monotonic() >= until:
+                slices.end("look of the export", "")
                 await asyncio.sleep(0)
+                slices.begin()
                 until = time.monotonic() + STEP_SECONDS
+        slices.end("look of the export", "")
         try:
             for (table, hour), batch in list(batches.items()):
                 await self._append(table, hour, ts, batch)
@@ -310,7 +315,7 @@ def claim(layout: Layout) -> int:
     """
     layout.directory.mkdir(parents=True, exist_ok=True)
     name = layout.directory / f".{layout.node_folder}.lock"
-    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

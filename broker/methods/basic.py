@@ -2,6 +2,7 @@
 
 import secrets
 
+from broker.amqp.codec import encode_method
 from broker.amqp.commands import Basic as Wire, make
 from broker.amqp.tables import Table
 from broker.arguments import QUORUM, check_consume_arguments
@@ -130,18 +131,16 @@ def basic_reject(channel: Channel, method: Wire.Reject) -> None:
 
 def basic_recover(channel: Channel, method: Wire.Recover) -> None:
     """`basic.recover`: everything unacked goes back to its queue."""
-    _recover(channel, requeue=bool(method.requeue))
-    channel.send(Wire.RecoverOk())
+    _check_recover(requeue=bool(method.requeue))
+    channel.recover(encode_method(channel.number, Wire.RecoverOk()))
 
 
 def basic_recover_async(channel: Channel, method: Wire.RecoverAsync) -> None:
     """`basic.recover-async`, the deprecated form without an answer."""
-    _recover(channel, requeue=bool(method.requeue))
+    _check_recover(requeue=bool(method.requeue))
+    channel.recover(b"")
 
 
-def _recover(channel: Channel, *, requeue: bool) -> None:
+def _check_recover(*, requeue: bool) -> None:
     if not requeue:
         raise not_implemented("requeue=false")
-    records = list(channel.unacked.values())
-    channel.unacked.clear()
-    channel.requeue(records)

@@ -20,6 +20,7 @@ def exchange_declare(channel: Channel, method: Wire.Declare) -> None:
     name = strip_cr_lf(method.exchange)
     if method.passive:
         check_not_default_exchange(name)
+        channel.check_passive("exchange", name)
         exchange = vhost.exchange(name)
     else:
         exchange = _declare(channel, name, method)
@@ -53,6 +54,7 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
     if "alternate-exchange" in arguments:
         channel.check_permission("read", "exchange", name)
         channel.check_permission("write", "exchange", str(arguments["alternate-exchange"][1]))
+    vhost.object_limits.check_exchange(name, vhost.name)
     try:
         return vhost.declare_exchange(
             name,
@@ -132,6 +134,7 @@ def bind(
     if isinstance(target, Queue):
         vhost.check_access(target, channel.host)
     check_binding_key(channel, exchange.type, binding_key)
+    vhost.object_limits.check_binding(vhost, lambda: exchange.has_binding(target, binding_key, arguments))
     try:
         vhost.router.bind(source, target, binding_key, arguments or {})
     except InvalidXMatch as error:

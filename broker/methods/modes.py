@@ -45,7 +45,6 @@ def tx_commit(channel: Channel, method: Tx.Commit) -> None:
     """`tx.commit`; commit-ok follows the returns of unroutable messages."""
     del method
     channel.commit()
-    channel.outbox.turn.run()  # only then has what was published and settled been journaled
     channel.reply_when_safe(Tx.CommitOk(), files=True)
 
 

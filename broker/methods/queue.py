@@ -25,9 +25,13 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
         return
     vhost = channel.vhost
     name = strip_cr_lf(method.queue)
-    if not method.passive:
-        channel.outbox.turn.totals.queues_declared += 1
-    queue = vhost.queue(name, channel.host) if method.passive else _declare(channel, method, name)
+    if method.passive:
+        channel.check_passive("queue", name)
+        queue = vhost.queue(name, channel.host)
+    else:
+        queue = _declare(channel, method, name)
+    channel.await_exact(queue)
+    channel.outbox.turn.totals.queues_declared += not method.passive
     queue.used()
     channel.last_queue = queue.name
     if not method.nowait:
@@ -83,6 +87,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
         arguments=arguments,
     )
     host.check_transient_queue(durable=durable, exclusive=bool(method.exclusive))
+    channel.await_name(name)
     queue = vhost.create_queue(
         name, durable=durable, exclusive_owner=owner, auto_delete=auto_delete, arguments=arguments
     )
@@ -120,26 +125,37 @@ def queue_purge(channel: Channel, method: Wire.Purge) -> None:
     name = queue_name(channel, method.queue)
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, channel.host)
+    channel.await_exact(queue)
     count = queue.purge()
     if not method.nowait:
         channel.reply(Wire.PurgeOk(count), durable=queue.durable)
 
 
 def queue_delete(channel: Channel, method: Wire.Delete) -> None:
-    """`queue.delete`; deleting what does not exist succeeds."""
+    """`queue.delete`; deleting what does not exist succeeds.
+
+    Delete-ok comes when what the queue had to discard is discarded, and before `basic.cancel` for the channel's own
+    consumers of it, as in RabbitMQ.
+    """
     vhost = channel.vhost
     name = queue_name(channel, method.queue)
     channel.check_permission("configure", "queue", name)
     queue = vhost.queues.get(name)
-    count = 0
-    durable = queue is None or queue.durable  # one that is gone may have been a durable one just now
-    if queue is not None:
-        vhost.check_access(queue, channel.host)
-        what = resource("queue", name, vhost.name)
-        if method.if_empty and queue.ready_count:
-            raise precondition_failed(f"{what} not empty")
-        if method.if_unused and queue.consumers:
-            raise precondition_failed(f"{what} in use")
-        count = vhost.delete_queue(queue)
-    if not method.nowait:
-        channel.reply(Wire.DeleteOk(count), durable=durable)
+    if queue is None:
+        if not method.nowait:
+            channel.reply(Wire.DeleteOk(0), durable=True)  # it may have been a durable one just now
+        return
+    vhost.check_access(queue, channel.host)
+    channel.await_exact(queue)
+    what = resource("queue", name, vhost.name)
+    if method.if_empty and queue.ready_count:
+        raise precondition_failed(f"{what} not empty")
+    if method.if_unused and queue.consumers:
+        raise precondition_failed(f"{what} in use")
+    cancels = channel.give_up_consumers(queue)
+    count = vhost.delete_queue(queue)
+    if method.nowait:
+        for cancel in cancels:
+            channel.send(cancel)
+    else:
+        channel.reply_when_gone(queue, Wire.DeleteOk(count), *cancels)

@@ -136,6 +136,11 @@ def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
     return buckets(LATENCY_LABELS, below, labels, histogram.count, histogram.total / 1e6)
 
 
+def _read(at: int) -> Callable[[Node], Mapping[str, float]]:
+    """One of the numbers of what was read, by state."""
+    return lambda node: {state: counts[at] for state, counts in node.storage.reads.items()}
+
+
 def _confirms(node: Node) -> Iterator[Sample]:
     for mode in MODES:
         yield from _latency(node.confirm.get(mode) or Histogram(), labels_text(("mode",), (mode,)))
@@ -274,6 +279,12 @@ EXCHANGES: tuple[Family, ...] = (
 )  # fmt: skip
 """All exchanges as one, those that are deleted as well; where exchanges are not told apart."""
 
+READS = {
+    "messages": "Messages whose bodies were read from disk, by the state they were in",
+    "blocks": "Blocks that were looked up for them",
+    "bodies": "Bodies that lay apart from their records, and were looked up as well",
+}
+
 OWN: tuple[Family, ...] = (
     Family("leveret_build_info", GAUGE, "The version", ("version",),
            lambda _: [("", labels_text(("version",), (__version__,)), 1)]),
@@ -296,9 +307,20 @@ OWN: tuple[Family, ...] = (
     _by_label("leveret_commit_messages_total", COUNTER,
               "Copies of messages written (paged: transient ones), and those settled before they had to be", "kind",
               lambda n: {"durable": n.storage.written, "paged": n.storage.paged, "early": n.storage.early}),
+    *(_by_label(f"leveret_read_{what}_total", COUNTER, text, "state", _read(at))
+      for at, (what, text) in enumerate(READS.items())),
+    _by_label("leveret_damaged_total", COUNTER,
+              "Times that something on disk could not be read: a message, its body, a block of messages", "kind",
+              lambda n: n.storage.damage),
+    _one("leveret_store_reader_lag_commits", GAUGE,
+         "How many commits the oldest transaction that reads the data file is behind; while it lasts the file grows",
+         lambda n: n.storage.reader_lag),
     _one("leveret_commit_waiting_bytes", GAUGE, "Octets that wait to be written", lambda n: n.storage.waiting),
     Family("leveret_event_loop_lag_seconds", HISTOGRAM, "How late the event loop came to look at its clock", ("le",),
            lambda n: _latency(n.loop_lag)),
+    _one("leveret_event_loop_longest_step_seconds", GAUGE,
+         "Most processor time that the event loop has used in one step, in which nobody else is served",
+         lambda n: n.longest_step),
     _by_label("leveret_publishers_paused", GAUGE,
               "Publishers that are made to wait: for an alarm, for the disk, or now and then for a queue", "reason",
               lambda n: {"alarm": n.held.alarm, "disk": n.held.disk, "queue": n.held.queue}),

@@ -1,11 +1,13 @@
 """What is known of the broker as a whole at the time of a scrape."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.histogram import Histogram
 from broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
 from broker.totals import SIZE_BOUNDS, QueueCounts
+from storage.damage import KINDS
 
 
 class Identity(NamedTuple):
@@ -53,6 +55,10 @@ class Resources(NamedTuple):
     files_alarm: bool
 
 
+READ = ("delta", "beta_gamma")
+"""The states from which messages are read."""
+
+
 class Storage(NamedTuple):
     """What has been written; zeros for a broker without a disk."""
 
@@ -67,8 +73,14 @@ class Storage(NamedTuple):
     """Of persistent ones that were settled before they had to be written."""
     waiting: int = 0
     """Octets that wait to be written."""
+    reads: Mapping[str, tuple[int, int, int]] = MappingProxyType(dict.fromkeys(READ, (0, 0, 0)))
+    """Messages, blocks and bodies read, by the state that the messages were in."""
     sizes: Sequence[int] = (0,) * (len(SIZE_BOUNDS) + 1)
     """Commits by octets, as in `totals.Sizes`."""
+    reader_lag: int = 0
+    """How many commits the oldest reader of the data file is behind."""
+    damage: Mapping[str, int] = MappingProxyType(dict.fromkeys(KINDS, 0))
+    """What could not be read, by kind."""
 
 
 class Held(NamedTuple):
@@ -110,3 +122,5 @@ class Node(NamedTuple):
     confirm: Mapping[str, Histogram]
     commit: Histogram
     loop_lag: Histogram
+    longest_step: float
+    """Seconds of processor time that the loop took for one thing, at most."""

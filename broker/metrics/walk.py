@@ -22,7 +22,7 @@ from broker.metrics.columns import (
     VHOST_CHANNEL_LABELS,
 )
 from broker.metrics.families import queue_type_label
-from broker.metrics.node import Churn, Held, Identity, Node, Process, Resources, Storage
+from broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Resources, Storage
 from broker.metrics.rows import (
     ChannelLevels,
     ChannelRow,
@@ -42,7 +42,9 @@ from broker.queue import Queue
 from broker.totals import QueueCounts, Sizes
 from broker.turn import Turn
 from broker.vhost import VHost
+from storage.damage import KINDS, Damages
 from storage.journal import Journal
+from storage.pager import Pager
 
 STEP = 100
 """Queues, channels or connections that are looked at in one step."""
@@ -72,8 +74,20 @@ class MeasuredDisk(Protocol):
         """Who writes it."""
 
     @property
+    def pager(self) -> Pager:
+        """What has been read."""
+
+    @property
     def flushes(self) -> int:
         """How often something was flushed."""
+
+    @property
+    def damages(self) -> Damages:
+        """What could not be read."""
+
+    @property
+    def reader_lag(self) -> int:
+        """How many commits the oldest reader is behind."""
 
 
 class Measured(Protocol):
@@ -283,6 +297,7 @@ class Walk:
             confirm={mode: latency.whole() for mode, latency in turn.latencies.confirm.items()},
             commit=Histogram() if disk is None else disk.commits.duration.whole(),
             loop_lag=turn.latencies.loop_lag.whole(),
+            longest_step=turn.slices.longest / 1e9,
         )
 
 
@@ -324,7 +339,13 @@ def _storage(disk: MeasuredDisk) -> Storage:
         paged=journal.paged_out,
         early=journal.early,
         waiting=journal.octets + journal.octets_in_flight + journal.octets_in_files,
+        reads={
+            state: (reads.messages, reads.blocks, reads.bodies)
+            for state, reads in zip(READ, (disk.pager.read_delta, disk.pager.read_entries), strict=True)
+        },
         sizes=tuple(disk.commits.sizes.counts),
+        reader_lag=disk.reader_lag,
+        damage={kind: disk.damages.counts[kind] for kind in KINDS},
     )
 
 

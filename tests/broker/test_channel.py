@@ -45,18 +45,19 @@ def test_what_a_settlement_covers(count, tag, multiple, before):
     fill(client, count)
     channel = client.connection.channels[1]
     for one in before & set(range(1, count + 1)):
-        channel.take_unacked(one, multiple=False)
+        channel.take_unacked(one)
     tags = list(channel.unacked)
     if multiple and tag == 0:
         expected = tags
     elif tag not in tags:
         with pytest.raises(AMQPError, match=f"unknown delivery tag {tag}"):
-            channel.take_unacked(tag, multiple=multiple)
+            channel.ack(tag, multiple=multiple)
         expected = []
     else:
         expected = [one for one in tags if one <= tag] if multiple else [tag]
     if expected:
-        assert expected == [one for one, _ in channel.take_unacked(tag, multiple=multiple)]
+        channel.ack(tag, multiple=multiple)
+        assert expected == [one for one in tags if one not in channel.unacked]
 
     assert [one for one in tags if one not in expected] == list(channel.unacked)
 

@@ -2,12 +2,20 @@
 
 import asyncio
 import errno
+import signal
+from types import SimpleNamespace
 
 import pytest
+from conformance.wire import Client
+from running import Running
 
 from broker import commit_task
 from broker.config import StorageConfig
 from broker.disk import Disk
+from broker.queue import Queue
+from broker.slices import SLICE, Slices
+from broker.store_command import read
+from broker.turn import Turn
 from storage.errors import Done
 from storage.message import Persistent
 
@@ -16,6 +24,7 @@ class Host:
     """Keeps what it is told."""
 
     def __init__(self):
+        self.turn = Turn()
         self.full = []
         self.cleared = asyncio.Event()
 
@@ -33,7 +42,7 @@ class Host:
 
 
 def message(octets):
-    return Persistent(b"\0\0", b"x" * octets, 1, None, 0, 1)
+    return Persistent(b"\0\0", b"\0" * octets, 1, None, 0, 1)
 
 
 def no_room(*_args, **_options):
@@ -56,7 +65,7 @@ def started(disk):
 def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
     """A body whose file finds no room is given up at the end, and the stop is not called clean."""
     monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(commit_task.aiofiles, "open", no_room)
+    monkeypatch.setattr(disk.environment.bodies, "write", no_room)
 
     async def run():
         host, queue = started(disk)
@@ -230,6 +239,107 @@ def test_a_stop_does_not_wait_for_room_for_transient_messages(disk, caplog):
     assert "are lost" not in caplog.text
 
 
+class Late(Host):
+    """A host whose steps are over when a queue has run."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0
+        self.turn = Turn(slices=Slices(lambda: self.now))
+
+    def queue(self, disk, name):
+        """A durable queue whose run uses up a step."""
+        number = disk.next_id()
+        queue = SlowQueue(name, "/", disk.make_backing(number, {}), self.turn, durable=True, qid=number)
+        queue.host = self
+        return queue
+
+
+def plain(octets):
+    """A message without properties."""
+    return Persistent(b"\0\0", bytes(octets), 1, None, 0, 1)
+
+
+class SlowQueue(Queue):
+    """A queue whose run uses up the step."""
+
+    __slots__ = ("host",)
+
+    def run(self):
+        self.host.now += SLICE
+        return super().run()
+
+
+def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
+    """While a queue is put off that has an ack to take in, what came after it is not committed."""
+
+    async def run():
+        host = Late()
+        disk.start(host, asyncio.get_running_loop())
+        commits, slices, turn = disk.commits, host.turn.slices, host.turn
+        one, two = host.queue(disk, "one"), host.queue(disk, "two")
+        one.put(plain(20))
+        turn.run()
+        done = asyncio.get_running_loop().create_future()
+        disk.journal.when_safe(done.set_result)
+        commits.wake()
+        await asyncio.wait_for(done, 10)
+        records = one.backing.fetch(1, ack_required=True).seq_ids
+
+        slices.begin()
+        two.put(plain(21))
+        one.acks.extend(records)
+        one.touch()
+        two.put(plain(22))
+        was_late = turn.run()
+        done = asyncio.get_running_loop().create_future()
+        disk.journal.when_safe(done.set_result)
+        commits.wake()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        held = was_late, disk.journal.in_flight, disk.journal.commits, commits.is_held, commits.backlogged
+        slices.begin()
+        slices.run()
+        commits.wake()
+        await asyncio.wait_for(done, 10)
+        told = host.cleared.is_set(), commits.is_held, commits.backlogged
+        kept = len(list(disk.environment.rows("blocks"))), one.backing.unacked_count
+        await disk.stop([one.backing, two.backing])
+        return held, told, kept
+
+    held, told, kept = asyncio.run(run())
+
+    assert (True, None, 1, True, True) == held
+    assert (True, False, False) == told
+    assert (1, 0) == kept
+
+
+def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(disk, monkeypatch):
+    """Consumers are told as well, whose acks may be what makes room; publishers find out at their next read."""
+    monkeypatch.setattr(commit_task, "BACKLOG_HIGH", 5)
+
+    async def run():
+        host = Late()
+        disk.start(host, asyncio.get_running_loop())
+        commits, slices = disk.commits, host.turn.slices
+        one, two = host.queue(disk, "one"), host.queue(disk, "two")
+        one.put(plain(20))
+        two.put(plain(20))
+        host.turn.run()
+        disk.journal.when_safe(bool)
+        commits.wake()
+        await asyncio.sleep(0)
+        was_held = commits.is_held
+        slices.begin()
+        slices.run()
+        commits.wake()
+        found = was_held, commits.is_held, commits.backlogged, host.cleared.is_set()
+        await asyncio.wait_for(disk.stop([one.backing, two.backing]), 10)
+        return found
+
+    assert (True, False, True, True) == asyncio.run(run())
+
+
 def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
     """Publishers wait while many octets wait for their files, and go on when these are written."""
     monkeypatch.setattr(commit_task, "FILES_HIGH", 2500)
@@ -246,6 +356,33 @@ def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
         return few, many, disk.commits.backlogged
 
     assert (False, True, False) == asyncio.run(run())
+
+
+def test_so_many_records_are_committed_at_once(tmp_path):
+    """As many copies as `queue_index_max_journal_entries` do not wait for the interval, and publishers wait for them."""
+
+    async def main():
+        config = StorageConfig(sync=False, commit_interval=3600.0, max_journal_records=50)
+        (tmp_path / "data").mkdir()
+        disk = Disk(tmp_path / "data", config, ram_limit=1 << 20)
+        host, queue = started(disk)
+        commits = []
+        for count in (20, 29, 1, 51):
+            queue.publish([message(1) for _ in range(count)], persistent=True)
+            disk.commits._busy = True  # as if the last commit had been a large one
+            disk.commits._started = asyncio.get_running_loop().time()
+            disk.commits.wake()
+            waits = disk.journal.records, disk.commits.backlogged
+            if count in {1, 51}:
+                async with asyncio.timeout(20):
+                    while disk.journal.in_flight is not None or disk.journal.records:
+                        await asyncio.sleep(0)
+            commits.append((*waits, disk.journal.commits))
+        assert host.cleared.is_set()
+        await disk.stop([queue])
+        return commits
+
+    assert [(20, False, 0), (49, False, 0), (50, False, 1), (51, True, 2)] == asyncio.run(main())
 
 
 def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):
@@ -290,3 +427,80 @@ def test_a_bug_of_the_journal_ends_the_broker(disk, monkeypatch, step):
         raise RuntimeError("a bug")
 
     asyncio.run(run())
+
+
+def test_files_are_written_a_few_at_a_time(tmp_path):
+    """However many bodies wait for files of their own, few descriptors are needed, and none is lost for want of them."""
+    words = ("--set", "storage.blob_threshold=65536")
+    with Running(tmp_path, *words, files=160) as running:
+        running.wait_for("Server startup complete")
+        client = Client(running.address, timeout=30.0).login()
+        channel = client.channel()
+        channel.call("queue.declare", queue="q", durable=True)
+        channel.call("confirm.select")
+        for number in range(300):
+            channel.publish("", "q", b"%3d" % number + bytes(70_000), delivery_mode=2)
+        waiting = set(range(1, 301))
+        while waiting:  # files are done in any order
+            told = client.receive(1, "basic.ack").fields
+            tag = told["delivery_tag"]
+            waiting -= set(range(1, tag + 1)) if told["multiple"] else {tag}
+        client.close_socket()
+        code, out, err = running.stopped_by(signal.SIGTERM)
+    assert (0, "") == (code, err)
+    assert "Too many open files" not in out
+    assert [300, 0] == [len(list((tmp_path / "data" / "blobs").iterdir())), len(read(tmp_path / "data")[0])]
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_a_body_waits_for_a_file_descriptor(disk, monkeypatch, caplog, error):
+    """Without file descriptors a body is tried again until it is on disk, and nobody is told that the disk is full."""
+    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    write, failures = disk.environment.bodies.write, [error] * 3
+
+    def failing(*arguments):
+        if failures:
+            raise OSError(failures.pop(), "none left")
+        write(*arguments)
+
+    monkeypatch.setattr(disk.environment.bodies, "write", failing)
+
+    async def run():
+        host, queue = started(disk)
+        queue.publish([message(1000)], persistent=True)
+        disk.commits.wake()
+        safe = asyncio.get_running_loop().create_future()
+        disk.journal.when_all_safe(safe.set_result)
+        is_safe = await asyncio.wait_for(safe, 10)
+        await disk.stop([queue])
+        return host.full, is_safe
+
+    assert ([], True) == asyncio.run(run())
+    assert 1 == caplog.text.count("no file descriptor for the file of a body")
+
+
+def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
+    """A body that goes to a file waits for queues that are put off: all its copies are known when it is written."""
+
+    async def run():
+        host, first = started(disk)
+        second = disk.make_backing(disk.next_id(), {})
+        large = Persistent(b"\0\0", b"x" * 1000, 1, None, 0, 2)
+        first.publish([large], persistent=True)
+        host.turn._put_off.append(SimpleNamespace(has_input=True))  # the second queue has not run yet
+        disk.commits.wake()
+        begun = dict(disk.commits._files)
+        first.drop(1)
+        second.publish([large], persistent=True)
+        host.turn._put_off.clear()
+        disk.commits.wake()
+        stored = asyncio.get_running_loop().create_future()
+        disk.journal.when_all_safe(stored.set_result)
+        disk.commits.wake()
+        told = await asyncio.wait_for(stored, 10)
+        second.drop(1)
+        await asyncio.wait_for(disk.stop([]), 10)
+        return begun, told, host.cleared.is_set()
+
+    assert ({}, True, True) == asyncio.run(run())
+    assert [] == list((tmp_path / "data" / "blobs").iterdir())

@@ -15,7 +15,8 @@ from broker.config import (
     effective,
     load,
 )
-from broker.config_keys import KEYS, UNSUPPORTED, KeyTable
+from broker.config_foreign import FOREIGN
+from broker.config_keys import KEYS
 from broker.config_values import PARSERS, parse_line, read_file
 
 ALL = (".*", ".*", ".*")
@@ -188,6 +189,7 @@ def test_a_value_is_read_in_its_unit(setting, attribute, value):
     ("setting", "attribute", "value"),
     [
         ("queue_index_embed_msgs_below=1KB", "embed_below", 1024),
+        ("queue_index_max_journal_entries=7", "max_journal_records", 7),
         ("queue_index_segment_entry_count=512", "segment", 512),
         ("msg_store_io_batch_size=4096", "io_batch", 4096),
         ("vm_memory_high_watermark_paging_ratio=0.75", "paging_ratio", 0.75),
@@ -287,14 +289,10 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
 @pytest.mark.parametrize(
     "key",
     [
-        "ssl_options.verify",
-        "listeners.ssl.default",
         "management.tcp.port",
-        "prometheus.ssl.port",
         "cluster_formation.dns.hostname",
         "disk_monitor_failure_retries",
-        "log.file.rotation.size",
-        "queue_index_max_journal_entries",
+        "log.queue.rotation.size",
         "msg_store_file_size_limit",
         "classic_queue.default_version",
         "mqtt.vhost",
@@ -306,7 +304,86 @@ def test_a_key_for_later_is_a_warning(key):
     """A key that RabbitMQ has and this release does not act on loads, with a warning that names it."""
     config = load(settings=[f"{key}=1"])
 
-    assert (f"--set: {key} is not supported by this release; ignored",) == config.warnings
+    (warning,) = config.warnings
+    assert warning.startswith(f"--set: {key} is not supported: ")
+    assert warning.endswith("; ignored")
+
+
+PROTECTING = (
+    ("listeners.ssl.default", "5671"),
+    ("ssl_options.verify", "verify_peer"),
+    ("ssl_cert_login_from", "common_name"),
+    ("proxy_protocol", "true"),
+    ("auth_backends.1", "ldap"),
+    ("auth_backends.2", "rabbit_auth_backend_http"),
+    ("auth_ldap.servers.1", "ldap.example.com"),
+    ("auth_http.user_path", "http://127.0.0.1/user"),
+    ("auth_oauth2.issuer", "https://example.com"),
+    ("auth_cache.cached_backend", "http"),
+    ("trust_store.directory", "/certs"),
+    ("credential_validator.min_length", "16"),
+    ("credential_validator.validation_backend", "rabbit_credential_validator_min_password_length"),
+    ("password_hashing_module", "rabbit_password_hashing_sha512"),
+    ("prometheus.ssl.port", "15691"),
+    ("prometheus.authentication.enabled", "true"),
+    ("management.load_definitions", "/definitions.json"),
+    ("default_policies.operator.1.max_length", "5"),
+    ("ranch_connection_max", "5"),
+)
+
+
+@pytest.mark.parametrize(("key", "value"), PROTECTING)
+def test_a_key_that_protects_and_has_no_effect_is_refused(key, value):
+    """A key that encrypts, checks who somebody is or limits, and is not heeded here, is a problem that names it."""
+    (problem,) = problems_of(f"{key}={value}")
+
+    assert problem.startswith(f"--set: {key} is not supported: ")
+    assert problem.endswith(". Remove the line if the broker may run without")
+
+
+def test_values_that_ask_for_nothing_are_taken():
+    """A key without effect is taken in silence where its value asks for what happens anyway."""
+    config = load(
+        settings=[
+            "auth_backends.1=internal",
+            "auth_backends.2.authn=rabbit_auth_backend_internal",
+            "proxy_protocol=false",
+            "password_hashing_module=rabbit_password_hashing_sha256",
+            "credential_validator.validation_backend=rabbit_credential_validator_accept_everything",
+            "listeners.ssl=none",
+            "ssl_options=none",
+            "prometheus.authentication.enabled=false",
+            "ranch_connection_max=infinity",
+            "reverse_dns_lookups=false",
+            "log.syslog=false",
+        ]
+    )
+
+    assert () == config.warnings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "default_pass hunter2",
+        "default_pass: hunter2",
+        "default_pass:hunter2 = x",
+        "hunter2",
+        "default_pass = encrypted:hunter2",
+        "= hunter2",
+        "default_pass'hunter2' = hunter2",
+    ],
+)
+def test_problems_show_no_passwords(tmp_path, text):
+    """Neither a line nor a flag that is written wrongly shows what may be a password."""
+    path = tmp_path / "a.conf"
+    path.write_text(f"# one\n{text}\n")
+    with pytest.raises(ConfigError) as caught:
+        load([path], settings=[text])
+
+    assert "hunter2" not in str(caught.value)
+    assert 2 == len(caught.value.problems)
+    assert any(f"{path}:2: " in problem for problem in caught.value.problems)
 
 
 def test_where_metrics_are_told():
@@ -336,11 +413,11 @@ def test_a_confirm_timeout_is_off_by_default():
 
 
 def test_no_supported_key_is_also_unsupported():
-    """No row of the table is covered by the list of keys for later."""
-    table = KeyTable()
+    """No key has an effect and is listed as having none, and none is listed twice."""
+    foreign = [name for row in FOREIGN for name in row.keys]
 
-    assert [] == [key.name for key in KEYS if table.is_unsupported(key.name)]
-    assert len(UNSUPPORTED) == len(set(UNSUPPORTED))
+    assert [] == [key.name for key in KEYS if key.name in foreign]
+    assert len(foreign) == len(set(foreign))
 
 
 def test_flags_win_over_environment_over_files_over_defaults(tmp_path):

@@ -71,8 +71,8 @@ def test_what_nobody_consumes_is_nacked_in_time(arguments):
     client.publish("q", b"two")
     assert [] == wait(client, 9)
 
-    assert ["1 basic.nack delivery_tag=1"] == wait(client, 4)
-    assert ["1 basic.nack delivery_tag=2"] == wait(client, 20)
+    assert ["1 basic.nack delivery_tag=1 requeue"] == wait(client, 4)
+    assert ["1 basic.nack delivery_tag=2 requeue"] == wait(client, 20)
     client.consume("q")
     client.sent()
     client.send(make(Basic.Ack, 2, True))
@@ -98,12 +98,12 @@ def test_a_number_that_was_given_up_is_not_nacked_again():
     client = confirming(Node(confirm_timeout=TIMEOUT))
     client.declare("q", arguments=AWAITED)
     client.publish("q", b"one")
-    assert ["1 basic.nack delivery_tag=1"] == wait(client, 33)
+    assert ["1 basic.nack delivery_tag=1 requeue"] == wait(client, 33)
     client.publish("q", b"two")
     client.node.vhosts["/"].queues["q"].purge()
     client.node.run_turn()
 
-    assert ["1 basic.nack delivery_tag=2"] == client.sent()
+    assert ["1 basic.nack delivery_tag=2 requeue"] == client.sent()
 
 
 def test_the_disk_may_be_too_slow_as_well(tmp_path):
@@ -114,7 +114,7 @@ def test_the_disk_may_be_too_slow_as_well(tmp_path):
     node.commit()
     client.sent()
     client.publish("q", b"one", delivery_mode=2)
-    assert ["1 basic.nack delivery_tag=1"] == wait(client, 33)
+    assert ["1 basic.nack delivery_tag=1 requeue"] == wait(client, 33)
     client.publish("q", b"two", delivery_mode=2)
     node.commit()
 

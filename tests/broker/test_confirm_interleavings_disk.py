@@ -69,6 +69,7 @@ class World:
     def begin(self, mode: str, death: str) -> None:
         """Publish the message; `death` is the event that it dies of."""
         self.scripts += 1
+        self.node.set_alarm("")  # of a script that found no room; until then nothing is published
         self.name, self.dead = f"q{self.scripts}", f"dead{self.scripts}"
         arguments: Table = {
             "x-confirm-mode": ("longstr", mode),

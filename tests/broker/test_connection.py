@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from fakes import Client, Node, publish_frames
+from fakes import Client, Node, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
 
 from broker.amqp.codec import encode_method
-from broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, make
+from broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
 from broker.amqp.fastpath import HEARTBEAT
 from broker.amqp.properties import build
 from broker.config import Compatibility, UserConfig, UserLimits
@@ -79,6 +79,56 @@ def test_a_hard_error_closes_the_connection(client):
 
     assert ("closed", 0.0) == (client.connection.state, client.driver.closed)
     assert [] == client.ask(Channel.Open(), 2)
+
+
+@pytest.mark.parametrize("fatal", [False, True])
+def test_nothing_is_delivered_behind_our_close(client, fatal):
+    """Our close follows the last delivery, and is followed by the wait for close-ok, however many channels there are."""
+    for number in range(2, 50):
+        client.send(Channel.Open(), number)
+        client.consume("q", f"c{number}", number)
+    client.sent()
+    other = Client(client.node, port=50001)
+    hurry(client.node, looks=10)
+    client.receive(frame(8, 0, b"", b"x") if fatal else encode_method(1, Channel.Open()))
+    assert [] == client.sent()
+    other.receive(publish_frames("q", b"late") * 10)
+    client.node.clock.run()
+    *before, close = client.sent()
+
+    assert close.startswith("0 connection.close")
+    assert all(" basic.deliver " in sent for sent in before)
+    assert (FATAL_DELAY if fatal else None) == client.driver.closed
+    assert 10 == client.node.vhosts["/"].queues["q"].ready_count
+    assert client.driver.reading
+
+
+def test_nothing_is_read_before_close_ok_is_sent(client):
+    """While a client's channels are closed it is not read: its end would be the end of the socket, without close-ok."""
+    for number in range(2, 200):
+        client.send(Channel.Open(), number)
+    client.sent()
+    hurry(client.node, looks=10)
+    client.send(make(Wire.Close, 200, "", 0, 0), 0)
+
+    assert ([], False) == (client.sent(), client.driver.reading)
+    client.node.clock.run()
+    assert (["0 connection.close-ok"], True) == (client.sent(), client.driver.reading)
+    assert {} == client.connection.channels
+
+
+def test_a_client_that_is_lost_while_it_is_closed_leaves_nothing(client):
+    """A socket that goes while channels are being closed ends the connection, once all of them are."""
+    for number in range(2, 200):
+        client.send(Channel.Open(), number)
+    hurry(client.node, looks=10)
+    client.send(make(Wire.Close, 200, "", 0, 0), 0)
+    client.connection.lost()
+    client.node.clock.run()
+
+    clients = client.node.clients
+    assert (0, 0) == (len(clients.connections), clients.channel_count)
+    assert "lost" == client.connection.state
 
 
 def test_a_close_is_answered_while_closing(client):
@@ -374,9 +424,46 @@ def test_heartbeats_keep_a_silent_connection_open():
 
         assert (now + 5, ["0 heartbeat"]) == (again, client.sent())
 
-    assert 14 == number
+    assert 13 == number
     assert ("missed heartbeats", 0.0) == (connection.close_reason, client.driver.closed)
     assert {} == client.node.vhosts["/"].queues
+
+
+@pytest.mark.parametrize(("is_heard", "ticks"), [(False, 8), (True, None)])
+def test_silence_is_longer_while_nothing_is_read(is_heard, ticks):
+    """A connection that is not read ends after four intervals in which the system has got nothing of its client."""
+    client = Client(heartbeat=10)
+    client.driver.heard = is_heard
+    connection, now = client.connection, 5000.0
+    connection.tick(now)
+    client.driver.pause_reading()
+    silent = 0
+    while silent < 20:
+        now += 5
+        silent += 1
+        if connection.tick(now) is None:
+            break
+
+    assert (ticks or 20) == silent
+
+
+@settings(max_examples=50)
+@given(lateness=st.lists(st.floats(0, 0.2), min_size=12, max_size=12), share=st.floats(0.01, 1))
+def test_silence_ends_between_two_and_three_intervals(lateness, share):
+    """However late each tick is, a client is cut between two and three intervals after its last octet."""
+    client = Client(heartbeat=1)
+    now = 1000.5 + lateness[0]
+    due = client.connection.tick(now)
+    heard = now + share * (due + lateness[1] - now)
+    client.receive(HEARTBEAT)
+    for late in lateness[1:]:
+        now = due + late
+        due = client.connection.tick(now)
+        if due is None:
+            break
+
+    assert due is None
+    assert 2 <= now - heard <= 3
 
 
 def test_frames_make_heartbeats_unnecessary():
@@ -410,6 +497,7 @@ def wait(client: Client, seconds: int) -> list[str]:
     node = client.node
     for _ in range(seconds):
         node.clock.now += 1
+        node.turn.slices.begin()
         node._overdue.run(node.now())
     node.run_turn()
     return client.sent()
@@ -530,9 +618,90 @@ def test_publishers_wait_while_memory_is_short(client):
     assert other.driver.reading
     node.set_alarm("")
     node.finish_turn()
+    node.clock.run()
     assert (["0 connection.unblocked"], True) == (client.sent(), client.driver.reading)
     client.connection.unblock()
     assert [] == client.sent()
+
+
+@pytest.mark.parametrize(("body", "at_once"), [(b"four", 0), (b"", 1)])
+def test_nothing_behind_a_content_header_is_carried_out_during_an_alarm(body, at_once, client):
+    """The first content header of a read blocks, and what the same read has behind it is done after the alarm."""
+    node = client.node
+    queue = node.vhosts["/"].queues["q"]
+    node.set_alarm("low on memory")
+    client.receive(publish_frames("q", body) * 3 + encode_method(1, make(Queue.Purge, 0, "q", False)))
+
+    assert at_once == queue.ready_count
+    assert ['0 connection.blocked reason="low on memory"'] == client.sent()[-1:]
+    client.receive(b"")  # as when something else ends for which it was not read
+    assert at_once == queue.ready_count
+    node.set_alarm("")
+    node.finish_turn()
+    node.clock.run()
+    assert ["0 connection.unblocked", "1 queue.purge-ok message_count=3"] == client.sent()
+
+
+def test_an_alarm_that_comes_again_blocks_again(client):
+    """What was kept at the first alarm is blocked by the next if that comes before it was carried out."""
+    node = client.node
+    node.set_alarm("low on memory")
+    client.receive(publish_frames("q", b"x") * 2)
+    node.set_alarm("")
+    node.set_alarm("low on disk")
+    node.clock.run()
+
+    assert (True, False) == (client.connection.blocked, client.driver.reading)
+    node.set_alarm("")
+    node.clock.run()
+    assert (2, True) == (node.vhosts["/"].queues["q"].ready_count, client.driver.reading)
+
+
+def test_a_publish_without_the_right_keeps_no_body():
+    """The octets of a publish that will be refused are not kept, and the refusal comes when it is complete."""
+    user = UserConfig("me", "me", (), {"/": ("", "", "")})
+    client = Client(Node(users=(user,)), user="me")
+    frames = publish_frames("q", bytes(40_000), exchange="amq.direct", frame_max=4096)
+    client.receive(frames[:-100])
+
+    assert ([], 0) == (client.sent(), client.connection.unfinished)
+    assert not client.connection.channels[1].parts
+    client.node.users.set_permissions("me", "/", ".*", ".*", ".*")
+    client.receive(frames[-100:])
+    text = "ACCESS_REFUSED - write access to exchange 'amq.direct' in vhost '/' refused for user 'me'"
+    assert [text] == [each.method.reply_text for each in client.take()]
+
+
+def test_what_is_not_complete_is_counted(client):
+    """Octets of a body that is arriving and those of an open transaction are counted until they are carried out."""
+    frames = publish_frames("q", bytes(40_000), frame_max=4096)
+    client.receive(frames[:-5000])
+    assert 32_704 == client.connection.unfinished
+    client.receive(frames[-5000:])
+    assert 0 == client.connection.unfinished
+    client.send(Tx.Select())
+    client.publish("q", bytes(1000))
+    assert 1000 < client.connection.unfinished < 1100
+    client.send(Tx.Commit())
+    assert 0 == client.connection.unfinished
+
+
+def test_who_holds_much_is_closed_while_memory_is_short(client):
+    """The largest holders above a megabyte are closed with 506, until what they held is enough; the others go on."""
+    node = client.node
+    others = [Client(node, port=50001 + number) for number in range(3)]
+    for megabytes, each in enumerate((client, *others)):
+        each.receive(publish_frames("q", bytes((megabytes << 20) + 300_000))[:-1000])
+        each.sent()
+    held = others[2].connection.unfinished
+    node.relieve(held + 1)
+    node.finish_turn()
+
+    text = f"RESOURCE_ERROR - low on memory: publishes of this connection that are not complete hold {held} octets"
+    assert text == others[2].take()[-1].method.reply_text
+    assert ["open", "open", "closing", "closing"] == [each.connection.state for each in (client, *others)]
+    node.relieve(1 << 30)
+    assert ["open", "closing", "closing", "closing"] == [each.connection.state for each in (client, *others)]
 
 
 def test_a_blocked_connection_can_be_closed(client):

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from broker.amqp.fastpath import content_frames
 from broker.amqp.properties import Properties, build
+from broker.amqp.tables import encode_table
 from broker.dead_letters import Cycles, cycles, dead_letter
 from storage.message import Message
 
@@ -22,9 +23,9 @@ def message(body=b"body", exchange="x", key="k", number=3, frame_max=0, **proper
     return Message(address, content_frames(number, frame_max, header, body), number)
 
 
-def die(source, queue="q", reason="expired", exchange="dlx", routing_key=None, now=NOW):
+def die(source, queue="q", reason="expired", exchange="dlx", routing_key=None, now=NOW, **more):
     return dead_letter(
-        source, queue=queue, reason=reason, exchange=exchange, routing_key=routing_key, now=now
+        source, queue=queue, reason=reason, exchange=exchange, routing_key=routing_key, now=now, **more
     )
 
 
@@ -294,6 +295,46 @@ def test_more_entries_than_a_client_may_send():
     assert 4090 + 7 == len(again.headers)
 
 
+@given(st.dictionaries(st.text(max_size=4), st.deferred(lambda: FIELDS), max_size=6))
+def test_fields_are_written_as_if_they_had_been_decoded(headers):
+    """Headers that are handed on undecoded are those that a decoder and an encoder would have written, sorted."""
+    letter = die(message(headers=headers))
+    kept = {name: field for name, field in headers.items() if not name.startswith("x-")}
+    found = read(letter).headers
+
+    assert encode_table(found) == encode_table(dict(sorted(found.items(), key=lambda each: each[0].encode())))
+    assert kept == {name: found[name] for name in kept}
+
+
+def test_clients_variants_are_written_as_the_brokers():
+    """A client's `L` becomes `l`, any true bool 1, and of fields of one name the first is kept, in tables inside, too."""
+    inner = b"\x01nL" + bytes(8) + b"\x01bt\x07" + b"\x01bt\x00"
+    array = b"\x01aA" + len(inner[2:11]).to_bytes(4, "big") + inner[2:11]
+    table = inner + b"\x01tF" + len(inner).to_bytes(4, "big") + inner + array
+    header = bytearray(build(4, headers={}))
+    header[14:18] = len(table).to_bytes(4, "big") + table
+    source = Message(b"\x01x\x01k", content_frames(3, 0, bytes(header), b"body"), 3)
+    written = letter_of(die(source)).header
+
+    assert (
+        b"\x01bt\x01\x01nl" + bytes(8) + b"\x01tF\x00\x00\x00\x0f\x01nl" + bytes(8) + b"\x01bt\x01" in written
+    )
+    assert b"\x01aA\x00\x00\x00\x09l" + bytes(8) in written
+
+
+def test_the_newest_deaths_are_kept():
+    """However long a history is, a dead letter has so many entries and no more, this death and the newest others."""
+    history = "array", [entry(f"q{number}") for number in range(10)]
+    letter = die(message(headers={"x-death": history}), "here", most_deaths=4)
+    again = die(letter_of(letter), "q1", most_deaths=4)
+
+    assert ["here", "q0", "q1", "q2"] == [death["queue"] for death in deaths(letter)]
+    assert [("q1", 5), ("here", 1), ("q0", 4), ("q2", 4)] == [
+        (death["queue"], death["count"]) for death in deaths(again)
+    ]
+    assert (("q1", "expired"), ("here", "expired")) == again.deaths[:2]
+
+
 @pytest.mark.parametrize("frame_max", [0, 9, 12])
 def test_body_frames_stay(frame_max):
     """The body's frames, the channel number and the body size are those of the original."""
@@ -383,7 +424,7 @@ def test_lives_of_a_message(story):
     for which, pair in (("first", model.first), ("last", model.last)):
         names = [f"x-{which}-death-{part}" for part in ("queue", "reason")]
         assert pair == tuple(letter.headers[name][1] for name in names)
-    assert [model.cycling(name) for name in "abcd"] == [cycles(letter.headers, name) for name in "abcd"]
+    assert [model.cycling(name) for name in "abcd"] == [cycles(letter.deaths, name) for name in "abcd"]
 
 
 NAMES = st.sampled_from(
@@ -425,7 +466,7 @@ def test_whatever_a_client_sends(history, reason):
         newest, *others = deaths(letter)
         assert ("source", reason, count) == (newest["queue"], newest["reason"], newest["count"])
         assert all({"count", "time", "queue", "reason", "exchange"} <= set(other) for other in others)
-        assert (reason != "rejected") == cycles(letter.headers, "source")
+        assert (reason != "rejected") == cycles(letter.deaths, "source")
 
 
 def test_run_shares_the_work():
@@ -446,12 +487,12 @@ def test_queue_to_itself():
     """A queue cannot have back what expires in it."""
     letter = die(message())
 
-    assert [True, False] == [cycles(letter.headers, name) for name in ("q", "other")]
+    assert [True, False] == [cycles(letter.deaths, name) for name in ("q", "other")]
 
 
 def test_rejected_may_come_back():
     """A queue can have back what a consumer rejects."""
-    assert not cycles(die(message(), reason="rejected").headers, "q")
+    assert not cycles(die(message(), reason="rejected").deaths, "q")
 
 
 def test_cycling_queues_are_left_out(caplog):
@@ -461,7 +502,7 @@ def test_cycling_queues_are_left_out(caplog):
     targets = queues("a", "c", "b")
 
     with caplog.at_level(logging.WARNING):
-        left = [guard.leave_out(targets, letter.headers) for _ in range(3)]
+        left = [guard.leave_out(targets, letter.deaths) for _ in range(3)]
 
     assert [["c"]] * 3 == [[queue.name for queue in some] for some in left]
     assert ["a, b, a.", "b, b, a."] == [text.split(": ")[2].split(" This")[0] for text in caplog.messages]
@@ -471,7 +512,7 @@ def test_nothing_to_leave_out(caplog):
     """Without a cycle the queues are given back as they are, and nothing is told."""
     targets = queues("a", "c")
 
-    assert targets is Cycles().leave_out(targets, die(message()).headers)
+    assert targets is Cycles().leave_out(targets, die(message()).deaths)
     assert [] == caplog.messages
 
 
@@ -480,6 +521,6 @@ def test_cycles_told_of_are_bounded(caplog):
     guard = Cycles()
     guard.MAX_TOLD = 2
     for name in "abc":
-        assert not guard.leave_out(queues(name), die(message(), name).headers)
+        assert not guard.leave_out(queues(name), die(message(), name).deaths)
 
     assert 2 == len(caplog.messages)

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from fakes import Client, ManualJournal, StoringNode, queue_declare
+from fakes import Client, ManualJournal, StoringNode, hurry, queue_declare
 from hypothesis import given, settings, strategies as st
 
 from broker.amqp.commands import Exchange, Queue, make
@@ -476,14 +476,12 @@ def test_rights_that_are_taken_away_stay_away(node):
     users.clear_topic_permissions("bob", "/")
     users.remove("ada")
     users.remove("nobody")
-    users.remove_vhost("/two")
-    node.definitions.remove_vhost(node.vhosts.pop("/two"))
+    node.remove_vhost(vhost)
     node.commit()
 
     assert rights(node) == rights(node.restarted())
     assert {"guest", "bob"} == {user.name for user in users.all()}
     users.remove("bob")
-    node.definitions.remove_vhost(vhost)  # again: nothing is left to remove
     Client(node).send(delete("q"))
     node.commit()
     assert before == node.store.rows
@@ -495,12 +493,54 @@ def test_a_vhost_goes_with_everything_in_it(node):
     vhost = node.add_vhost("/two")
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
     ask(Client(node, vhost="/two"), durable_queue("q"), declare("x"), bind("q", "x"), queue_declare("t"))
-    node.users.remove_vhost("/two")
-    node.definitions.remove_vhost(node.vhosts.pop("/two"))
+    node.remove_vhost(vhost)
     node.commit()
 
     assert before == node.store.rows
     assert {} == vhost.queues
+
+
+def test_a_vhost_is_removed_in_slices(node):
+    """Nobody finds a vhost that is being removed; its queues go in later steps, and its name can be used anew at once."""
+    before = node.store.rows.copy()
+    vhost = node.add_vhost("/two")
+    node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
+    client = Client(node, vhost="/two")
+    ask(client, *[durable_queue(f"q{number}") for number in range(100)], bind("q7", "amq.direct"))
+    client.connection.lost()
+    hurry(node, looks=10)
+    node.remove_vhost(vhost)
+
+    assert "/two" not in node.vhosts
+    assert 50 < len(vhost.queues) < 100
+    new = node.add_vhost("/two")
+    node.clock.run()
+    assert {} == vhost.queues
+    node.commit()
+    assert {"/", "/two"} == set(node.restarted().vhosts)
+    node.remove_vhost(new)
+    node.clock.run()
+    node.commit()
+    assert before == node.store.rows
+
+
+def test_a_crash_while_a_vhost_is_removed_finishes_it(node):
+    """What is left of a vhost that was being removed is gone at the next start."""
+    before = node.store.rows.copy()
+    vhost = node.add_vhost("/two")
+    node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
+    client = Client(node, vhost="/two")
+    ask(client, *[durable_queue(f"q{number}") for number in range(100)], bind("q7", "amq.direct"))
+    vhost.policies.set("p", "", {"max-length": 5})
+    client.connection.lost()
+    hurry(node, looks=10)
+    node.remove_vhost(vhost)
+    node.commit()
+    again = node.restarted()
+    again.commit()
+
+    assert {"/"} == set(again.vhosts)
+    assert before == again.store.rows
 
 
 # -- whatever is done -------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from broker.amqp.tables import Table
 from broker.config import StorageConfig
 from storage.check import Check, Finding
 from storage.compact import compact
+from storage.damage import DELAYED
 from storage.message import Persistent
 
 
@@ -414,7 +415,7 @@ class TestOnDisk:
         client.take()
         delayed(client, 100)
         disk_node.fail()
-        assert "1 basic.nack delivery_tag=1" == client.sent()[0]
+        assert "1 basic.nack delivery_tag=1 requeue" == client.sent()[0]
         disk_node.commit()
         assert 1 == line_of(disk_node).count
         disk_node.pass_time(100)
@@ -678,5 +679,5 @@ class TestOnDisk:
         following.pass_time(3000)
         assert [b"1000", b"3000"] == bodies(client)
         assert 0 == line_of(following).count
-        assert "wrong checksum; it is lost" in caplog.text
+        assert [DELAYED] == [each.kind for each in following.disk.damages.take()]
         following.disk.close()

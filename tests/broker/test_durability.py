@@ -157,7 +157,7 @@ def test_a_queue_that_fails_refuses_what_it_was_about_to_take(client, node, monk
     client.publish("", b"x" * 5000, exchange="amq.fanout", delivery_mode=2)
     node.commit()
 
-    assert ["1 basic.nack delivery_tag=1"] == client.sent()
+    assert ["1 basic.nack delivery_tag=1 requeue"] == client.sent()
     assert [] == list(node.disk.environment.rows("refs"))
 
 

@@ -154,3 +154,22 @@ def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, d
     pause = Pause(queue, Reader(), 100)
     pause.expire(now + PAUSE_SECONDS)
     assert (0 if useful else 1) == queue.futile_pauses
+
+
+def test_publishers_wait_for_a_queue_that_is_behind(queue, monkeypatch):
+    """Whoever publishes to a queue that has to discard messages first waits for it, and is not taken to wait in vain."""
+    monkeypatch.setattr(Queue, "is_behind", True)
+    queue.consumers = {}
+    reader = Reader()
+
+    assert queue is congested([queue], NOW)
+    pause = Pause(queue, reader, 100)
+    pause.queue_ran(queue)
+    assert 1 == reader.pauses
+    pause.expire(NOW + PAUSE_SECONDS)
+    assert (0, 0) == (reader.pauses, queue.futile_pauses)
+    pause = Pause(queue, reader, 100)
+    monkeypatch.setattr(Queue, "is_behind", False)
+    pause.queue_ran(queue)
+    assert (0, True) == (reader.pauses, pause.over)
+    assert congested([queue], NOW) is None

@@ -218,7 +218,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
         with contextlib.closing(client.socket), pytest.raises(ClosedError, match="socket"):
             client.receive(None, "nothing")
         code = running.process.wait(15)
-        out, err = running.process.communicate()
+        out, err = running.process.communicate(timeout=30)
 
     assert (0, "") == (code, err)
     lost = re.search(r"stopped on a full disk: messages=(\d+) definitions=0 are lost", out)
@@ -253,7 +253,7 @@ def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path)
         trigger.touch()
         running.process.send_signal(signal.SIGTERM)
         assert 0 == running.process.wait(15)
-        out, err = running.process.communicate()
+        out, err = running.process.communicate(timeout=30)
 
     assert "" == err
     assert "of messages=6 those that publishers wait for are lost" in out
@@ -273,11 +273,12 @@ def test_an_unknown_format_is_refused(tmp_path):
     with lmdb.open(str(running.data_dir / "store"), max_dbs=16) as env:
         meta = env.open_db(b"meta")
         with env.begin(write=True) as txn:
-            txn.put(b"format", b"2", db=meta)
+            txn.put(b"format", b"3 (needs leveret 9.9 or newer)", db=meta)
     before = (running.data_dir / "store" / "data.mdb").read_bytes()
     with Running(tmp_path) as running:
         _, err = running.process.communicate(timeout=15)
 
     assert 65 == running.process.returncode
-    assert f"leveret: the data in {running.data_dir} have format 2, this version knows 1\n" == err
+    text = "have format 3 (needs leveret 9.9 or newer), this version reads formats 1 and 2"
+    assert f"leveret: the data in {running.data_dir} {text}\n" == err
     assert before == (running.data_dir / "store" / "data.mdb").read_bytes()

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,19 @@ def test_no_text_makes_a_second_line(text):
 
     assert len(escaped.splitlines()) <= 1
     assert not re.search(r"[\x00-\x1f\x7f-\x9f]", escaped)
+
+
+def test_whatever_does_not_show_is_escaped(name):
+    """No character of Unicode's categories for controls, formats and line ends is written as it is, in either form."""
+    hidden = [
+        chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in {"Cc", "Cf", "Zl", "Zp"}
+    ]
+
+    assert [] == [sign for sign in hidden if sign in logs.escaped(sign)]
+    text = "".join(hidden)
+    (line,) = lines_of(name, lambda logger: logger.info("%s", text), formatter="json")
+    assert text == json.loads(line)["msg"]
+    assert [] == [sign for sign in hidden if sign in line]
 
 
 def test_a_traceback_is_written_line_by_line(name):

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
 from broker.amqp.tables import Table
 from broker.auth import VHostLimits
+from broker.patterns import any_name
 from broker.policies import NOTHING, Policies, Policy, PolicyError, queue_kind
 from broker.policy_keys import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES
 from broker.queue import Queue
@@ -181,10 +182,10 @@ def test_policies_are_listed_and_replaced_by_name():
     kept.set("p", "d", {"max-length": 4}, operator=True)
 
     assert [
-        Policy("/", "n", "b", {"max-length": 2}, 1, "queues"),
-        Policy("/", "p", "c", {"max-length": 3}),
+        Policy("/", "n", "b", {"max-length": 2}, 1, "queues", search=any_name),
+        Policy("/", "p", "c", {"max-length": 3}, search=any_name),
     ] == kept.list()
-    assert [Policy("/", "p", "d", {"max-length": 4})] == kept.list(operator=True)
+    assert [Policy("/", "p", "d", {"max-length": 4}, search=any_name)] == kept.list(operator=True)
     assert kept.get("p") == kept.list()[1]
     assert kept.get("o") is None
     expected = {"pattern": "b", "definition": {"max-length": 2}, "priority": 1, "apply-to": "queues"}
@@ -359,7 +360,7 @@ def test_publishers_are_refused_from_the_next_message_on(client):
     of(client).set("p", "", {"max-length": 3, "overflow": "reject-publish"})
     client.publish("q", b"x")
 
-    assert ["1 basic.nack delivery_tag=4"] == client.sent()
+    assert ["1 basic.nack delivery_tag=4 requeue"] == client.sent()
     of(client).clear("p")
     client.publish("q", b"x")
     assert ["1 basic.ack delivery_tag=5"] == client.sent()
@@ -502,8 +503,7 @@ def test_policies_go_with_their_vhost():
     made.policies.set("p", "", {"max-length": 5})
     made.policies.set("p", "", {"max-length": 5}, operator=True)
     node.commit()
-    node.definitions.remove_vhost(node.vhosts.pop("v"))
-    node.users.remove_vhost("v")
+    node.remove_vhost(made)
     node.commit()
 
     assert rows == set(node.store.rows)

@@ -1,12 +1,15 @@
 """Who gets which message: a queue against a model that hands out one message at a time."""
 
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pytest
 from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, make
+from broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, Tx, make
 from broker.amqp.fastpath import content_frames, shortstr
 from broker.amqp.properties import build
 from broker.channel import Channel
@@ -462,7 +465,7 @@ def test_deleting_a_queue_cancels_its_consumers():
     client.sent()
     silent.sent()
 
-    assert ["1 basic.cancel consumer_tag=a nowait", "1 queue.delete-ok"] == client.ask(
+    assert ["1 queue.delete-ok", "1 basic.cancel consumer_tag=a nowait"] == client.ask(
         make(Wire.Delete, 0, "q", False, False, False)
     )
     assert [] == silent.sent()
@@ -701,3 +704,133 @@ def test_one_consumer_is_served_whoever_comes_and_goes(script):
         assert published == acked + queue.ready_count + queue.unacked_count
         assert {consumer} >= {each for each in queue.rotation if not each.cancelled}
         assert consumer is None or not queue.ready_count or consumer.unacked == 2
+
+
+def growth(act: Callable[[int], object]) -> float:
+    """How many times the processor time is that four times as many take, the least of three tries."""
+
+    def spent(count: int) -> float:
+        prepared = act(count)
+        began = time.process_time()
+        prepared()
+        return time.process_time() - began
+
+    return min(spent(8000) / spent(2000) for _ in range(3))
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_consumers_of_many_priorities_join_in_time_that_is_linear(step: int) -> None:
+    """It takes about as long for each of thousands of consumers to join, whatever the order of their priorities."""
+
+    def joining(count: int) -> Callable[[], None]:
+        turn = Turn()
+        queue = make_queue(turn)
+        channel = Channel(1, host(turn))
+        consumers = [
+            Consumer(f"c{number}", queue, channel, no_ack=True, priority=number * step % 9973)
+            for number in range(count)
+        ]
+
+        def join() -> None:
+            for consumer in consumers:
+                queue.add_consumer(consumer)
+
+        return join
+
+    assert growth(joining) < 9
+
+
+def test_single_active_consumers_follow_each_other_in_time_that_is_linear() -> None:
+    """It takes about as long for each of thousands of active consumers to be followed by the next."""
+
+    def leaving(count: int) -> Callable[[], None]:
+        turn = Turn()
+        queue = make_queue(turn)
+        queue.single_active = True
+        channel = Channel(1, host(turn))
+        consumers = [Consumer(f"c{number}", queue, channel, no_ack=True) for number in range(count)]
+        for consumer in consumers:
+            queue.add_consumer(consumer)
+
+        def leave() -> None:
+            for consumer in consumers:
+                assert queue.is_active(consumer)
+                queue.remove_consumer(consumer)
+
+        return leave
+
+    assert growth(leaving) < 9
+
+
+def test_heirs_that_have_left_are_forgotten() -> None:
+    """Consumers that come and go while another is active leave nothing behind."""
+    turn = Turn()
+    queue = make_queue(turn)
+    queue.single_active = True
+    consume(queue, host(turn))
+    channel = Channel(1, host(turn))
+    for number in range(1000):
+        consumer = Consumer(f"c{number}", queue, channel, no_ack=True, priority=number)
+        queue.add_consumer(consumer)
+        queue.remove_consumer(consumer)
+
+    assert len(queue._heirs) < 10
+
+
+def test_the_single_active_consumer_is_followed_by_priority_and_age() -> None:
+    """Of those that wait the one of the highest priority follows, of several the oldest; who has left does not count."""
+    turn = Turn()
+    queue = make_queue(turn)
+    queue.single_active = True
+    channel = Channel(1, host(turn))
+    consumers = {
+        name: Consumer(name, queue, channel, no_ack=True, priority=priority)
+        for name, priority in (("first", 0), ("low", -1), ("a", 5), ("b", 5), ("left", 9))
+    }
+    for consumer in consumers.values():
+        queue.add_consumer(consumer)
+    queue.remove_consumer(consumers["left"])
+    followed = []
+    while queue.active_consumer is not None:
+        followed.append(queue.active_consumer.tag)
+        queue.remove_consumer(queue.active_consumer)
+
+    assert ["first", "a", "b", "low"] == followed
+
+
+def test_many_that_wait_for_a_queue_come_and_go_in_time_that_is_linear() -> None:
+    """It takes about as long for each of thousands of paused publishers to begin and to end its wait."""
+
+    def waiting(count: int) -> Callable[[], None]:
+        queue = make_queue(Turn())
+        listeners = [DrainListener() for _ in range(count)]
+
+        def wait() -> None:
+            for listener in listeners:
+                queue.add_listener(listener)
+            for listener in listeners:
+                queue.remove_listener(listener)
+
+        return wait
+
+    assert growth(waiting) < 9
+
+
+def test_what_a_transaction_has_acked_counts_until_its_commit() -> None:
+    """Under a prefetch of the channel an ack makes room when it is committed, whatever else wakes the consumer."""
+    client = Client()
+    client.declare("q")
+    client.send(make(Tx.Select))
+    client.send(make(Basic.Qos, 0, 2, True))
+    client.consume("q")
+    client.receive(publish_frames("q", b"1") * 5)
+    client.send(make(Tx.Commit))
+    client.sent()
+    client.send(make(Basic.Ack, 1, False))
+    client.send(make(Basic.Qos, 0, 2, True))
+
+    assert ["1 basic.qos-ok"] == client.sent()
+    client.send(make(Tx.Commit))
+    assert ["deliver", "tx.commit-ok"] == [
+        "deliver" if "deliver" in line else line[2:] for line in client.sent()
+    ]

@@ -4,6 +4,7 @@ import pytest
 from fakes import Client, DiskNode, basic_consume
 
 from broker.amqp.commands import Basic, Confirm
+from broker.amqp.properties import Properties
 from broker.spill import Spill
 
 ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
@@ -103,3 +104,27 @@ def test_what_was_rejected_becomes_a_dead_letter_first(node, client):
     node = stopped(node, client)
 
     assert ["0", "1", "2"] == found(node, "dead")
+
+
+@pytest.mark.parametrize("levels", [{}, LEVELS])
+def test_how_often_messages_came_back_is_kept(node, client, levels):
+    """A message that is turned round is still delivered as often as its limit says, and says how often it was."""
+    client.declare("q", durable=True, arguments=ASKS | levels | {"x-delivery-limit": ("long", 5)})
+    node.commit()
+    for body in (b"a", b"b", b"c"):
+        client.publish("q", body, delivery_mode=2)
+    for _ in range(2):
+        client.take()
+        client.send(Basic.Get(0, "q", False))
+        (got,) = [sent for sent in client.take() if isinstance(sent.method, Basic.GetOk)]
+        client.send(Basic.Nack(got.method.delivery_tag, False, True))
+    following = stopped(node, client)
+    other = Client(following)
+    other.send(basic_consume("q", "it", no_ack=True))
+    while following.disk.loads:
+        following.read()
+    deliveries = [sent for sent in other.take() if isinstance(sent.method, Basic.Deliver)]
+    counts = [(Properties(sent.header).headers or {}).get("x-delivery-count") for sent in deliveries]
+    following.disk.close()
+
+    assert [("long", 2), None, None] == counts

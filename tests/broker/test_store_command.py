@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from running import Running
 from stored import Stored, example
 
-from broker import disk
+from broker import disk, store_command
 from broker.cli import main
 from broker.disk import compact_if_worth_it
 from storage.compact import LEFT_BEHIND, measure
@@ -97,11 +97,16 @@ def test_json(tmp_path):
     assert (False, True) == (told["clean"], told["findings"][0]["damage"])
 
 
-def test_a_file_that_ends_the_reader_is_damaged(tmp_path):
-    """A truncated file, whose reader the system kills, is a finding like any other."""
+def test_a_file_that_ends_the_reader_is_damaged(tmp_path, monkeypatch):
+    """A file whose reader the system kills is a finding like any other."""
     example(tmp_path, clean=True)
-    path = tmp_path / "store" / "data.mdb"
-    path.write_bytes(path.read_bytes()[: 3 * 4096])
+    program = tmp_path / "program" / "broker"
+    program.mkdir(parents=True)
+    (program / "__init__.py").touch()
+    text = 'import json, os\nprint(json.dumps({"reading": "defs"}), flush=True)\nos.kill(os.getpid(), 7)\n'
+    (program / "store_reader.py").write_text(text)
+    monkeypatch.setattr(store_command, "_ROOT", program.parent)
+    monkeypatch.chdir(tmp_path)
     done = store("check", "--data-dir", str(tmp_path))
 
     assert 65 == done.exit_code

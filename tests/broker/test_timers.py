@@ -80,6 +80,20 @@ def test_a_call_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> N
     assert "internal error in a timer" in caplog.text
 
 
+def test_calls_that_take_too_long_go_on_later() -> None:
+    """When the step is over the rest of what is due waits for the next run, in order; one call is made at least."""
+    timers, called = Timers(), []
+    for number in range(5):
+        timers.at(number, lambda number=number: called.append(number))
+    looks = iter((False, True, True))
+
+    assert 2 == timers.run(9, lambda: next(looks))
+    assert [0, 1] == called
+    assert 3 == timers.run(9, lambda: next(looks))
+    assert timers.run(9) is None
+    assert [0, 1, 2, 3, 4] == called
+
+
 def test_the_clock_on_the_wall_is_looked_at_now_and_then() -> None:
     """A clock that is set forward makes nothing late that was to come in an hour: a wait of the loop's is short."""
     node = Node()

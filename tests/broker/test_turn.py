@@ -1,5 +1,6 @@
 """The work of one turn: each touched thing once, in order, until nothing is touched."""
 
+from broker.slices import SLICE, Slices
 from broker.turn import Outbox, Turn
 
 
@@ -12,6 +13,7 @@ class Work:
         self.left = runs
         self.ran = 0
         self.touches = touches
+        self.has_input = False
 
     def touch(self) -> None:
         if not self.touched:
@@ -154,3 +156,128 @@ def test_a_drained_outbox_wakes_who_waits():
     outbox.drained()
     outbox.drained()
     assert (1, False, {}) == (waiting.woken, outbox.full, outbox.parked)
+
+
+class Hurried:
+    """A turn whose steps are over when a queue has run, and a driver that gives it more of them."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.turn = Turn(slices=Slices(lambda: self.now))
+        self.slices = self.turn.slices
+
+    def queue(self) -> "SlowWork":
+        """A touched queue that uses up a step."""
+        queue = SlowWork(self)
+        queue.touch()
+        return queue
+
+    def step(self) -> None:
+        """A step for the jobs."""
+        self.slices.begin()
+        self.slices.run()
+
+
+class SlowWork(Work):
+    """A queue whose run uses up the step."""
+
+    def __init__(self, hurried: Hurried) -> None:
+        super().__init__(hurried.turn)
+        self.hurried = hurried
+
+    def run(self) -> bool:
+        self.hurried.now += SLICE
+        return super().run()
+
+
+def test_queues_that_a_step_has_no_time_for_are_put_off():
+    """A step that is over leaves the other queues to later steps, one each, and says so."""
+    hurried = Hurried()
+    queues = [hurried.queue() for _ in range(3)]
+    was_late = hurried.turn.run()
+    ran = [[queue.ran for queue in queues]]
+    for _ in range(2):
+        hurried.step()
+        ran.append([queue.ran for queue in queues])
+
+    assert (True, [[1, 0, 0], [1, 1, 0], [1, 1, 1]]) == (was_late, ran)
+    assert ([], [False, False, False]) == (hurried.turn.queues, [queue.touched for queue in queues])
+
+
+def test_a_step_that_is_over_with_its_last_queue_is_not_late():
+    """Where every touched queue has run, nothing is put off."""
+    hurried = Hurried()
+    hurried.queue()
+
+    assert (False, 0) == (hurried.turn.run(), len(hurried.slices))
+
+
+def test_a_queue_that_is_put_off_is_touched_once():
+    """What comes for a queue that waits does not make it run twice."""
+    hurried = Hurried()
+    hurried.queue()
+    second = hurried.queue()
+    hurried.turn.run()
+    second.touch()
+    for _ in range(3):
+        hurried.step()
+        hurried.turn.run()
+
+    assert 1 == second.ran
+
+
+def test_whoever_waits_goes_on_behind_what_was_put_off():
+    """`when_caught_up` calls back when the queues that were put off before have run, and not for later ones."""
+    hurried = Hurried()
+    queues = [hurried.queue() for _ in range(3)]
+    hurried.turn.run()
+    seen: list[list[int]] = []
+    hurried.turn.when_caught_up(lambda: seen.append([queue.ran for queue in queues]))
+    queues += [hurried.queue(), hurried.queue()]
+    hurried.turn.run()
+    for _ in range(5):
+        hurried.step()
+
+    assert [[1, 1, 1, 1, 0]] == seen
+    assert 1 == queues[-1].ran
+
+
+def test_with_nothing_put_off_whoever_waits_goes_on_in_the_next_step():
+    """`when_caught_up` never calls back at once."""
+    hurried = Hurried()
+    seen: list[str] = []
+    hurried.turn.when_caught_up(lambda: seen.append("called"))
+    at_once = list(seen)
+    hurried.step()
+
+    assert ([], ["called"]) == (at_once, seen)
+
+
+def test_an_error_in_a_queue_that_was_put_off_is_its_own(caplog):
+    """A queue that fails in a later step is given up, and the others run."""
+    hurried = Hurried()
+    hurried.queue()
+    broken, fine = hurried.queue(), hurried.queue()
+    given_up: list[str] = []
+    broken.run = lambda: 1 // 0  # type: ignore[method-assign]
+    broken.give_up = lambda: given_up.append("yes")
+    hurried.turn.run()
+    hurried.step()
+    hurried.step()
+
+    assert (["yes"], 1) == (given_up, fine.ran)
+    assert ["internal error in"] == [record.message[:17] for record in caplog.records]
+
+
+def test_queues_that_only_deliver_keep_no_commit_waiting():
+    """A turn is split while a queue is put off that has acks or arrivals, not for one that only has more to deliver."""
+    clock = iter(range(0, 1000 * SLICE, SLICE))
+    turn = Turn(slices=Slices(clock.__next__))
+    works = [Work(turn) for _ in range(3)]
+    for work in works:
+        work.touch()
+    turn.run()
+    before = turn.is_split
+    works[-1].has_input = True
+
+    assert (False, True) == (before, turn.is_split)

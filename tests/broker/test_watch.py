@@ -22,11 +22,15 @@ class Host:
         self.turn = Turn()
         self.turn.events = Events()
         self.told: list[str] = []
+        self.relieved: list[int] = []
         self.failed: BaseException | None = None
 
     def set_alarm(self, reason: str) -> None:
         self.alarm = reason
         self.told.append(reason)
+
+    def relieve(self, octets: int) -> None:
+        self.relieved.append(octets)
 
     def storage_failed(self, error: BaseException) -> None:
         self.failed = error
@@ -56,6 +60,19 @@ class Timer:
         pass
 
 
+class Done:
+    """What a thread has done by the time it is asked."""
+
+    def __init__(self, result) -> None:
+        self.result = lambda: result
+
+    def cancelled(self) -> bool:
+        return False
+
+    def add_done_callback(self, callback) -> None:
+        self.callback = callback
+
+
 class Loop(Clock):
     """A loop whose timers can be cancelled."""
 
@@ -66,10 +83,37 @@ class Loop(Clock):
         timer.cancel = lambda: self.later.remove(entry) if entry in self.later else None
         return timer
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[Done] = []
+
+    def run_in_executor(self, _executor, function) -> Done:
+        self.threads.append(Done(function()))
+        return self.threads[-1]
+
     def due(self) -> None:
         """Let the time of the next timer come."""
         self.now, callback = self.later.pop(0)
         callback()
+
+
+class Pages:
+    """An allocator: `free` octets go back to the system when that is asked for, objects take `taken` at most."""
+
+    def __init__(self) -> None:
+        self.free = 0
+        self.taken = 1 << 60
+        self.asked = 0
+        self.calibrated: list[int] = []
+
+    def calibrate(self, resident: int) -> None:
+        self.calibrated.append(resident)
+
+    def give_back(self) -> None:
+        self.asked += 1
+
+    def in_use(self, resident: int) -> int:
+        return min(resident, self.taken)
 
 
 class Watched:
@@ -77,7 +121,8 @@ class Watched:
 
     def __init__(self) -> None:
         self.host, self.store, self.loop = Host(), Store(), Loop()
-        self.watch = Watch(self.host, self.store, 1000, 50_000_000)
+        self.pages = Pages()
+        self.watch = Watch(self.host, self.store, 1000, 50_000_000, self.pages)
         self.memory = 0
 
     def look(self, room: Room) -> None:
@@ -89,6 +134,15 @@ class Watched:
         """That much memory is in use at the next look."""
         self.memory = octets
         self.watch.look_at_memory(0.0)
+
+    def pass_seconds(self, seconds: int) -> None:
+        """Let time pass, with a look in each second, and what its thread finds."""
+        for _ in range(seconds):
+            self.loop.now += 1
+            self.watch.look_at_memory(self.loop.now)
+            for done in self.loop.threads:
+                done.callback(done)
+            self.loop.threads.clear()
 
 
 @pytest.fixture
@@ -201,3 +255,59 @@ def test_a_broker_without_a_disk_watches_its_memory(monkeypatch):
     Watch(host, None, 10, 10).start(loop)
 
     assert ("low on memory", []) == (host.alarm, loop.later)
+
+
+def test_an_alarm_ends_with_its_cause_whatever_the_allocator_keeps(watched):
+    """It is cleared once objects take less than the limit, although the kernel's figure stays, and stays cleared."""
+    watched.memory = 2000
+    watched.pass_seconds(3)
+    assert ["low on memory"] == watched.host.told
+    watched.pages.taken = 100
+    watched.pass_seconds(3)
+    assert ["low on memory", ""] == watched.host.told
+    assert [2000] == watched.pages.calibrated
+    watched.pass_seconds(10)
+    assert ["low on memory", ""] == watched.host.told
+
+
+def test_memory_in_use_again_raises_the_alarm_again(watched):
+    """What is used on top of what the allocator keeps counts, and so does that once objects are in it again."""
+    watched.memory, watched.pages.taken = 2000, 100
+    watched.pass_seconds(3)
+    watched.memory, watched.pages.taken = 2901, 1001
+    watched.pass_seconds(3)
+    assert ["low on memory", "", "low on memory"] == watched.host.told
+    watched.pages.taken = 100
+    watched.pass_seconds(1)
+    assert ["low on memory", "", "low on memory", ""] == watched.host.told
+    watched.pages.taken = 1500
+    watched.pass_seconds(2)
+    assert ["low on memory", "", "low on memory", "", "low on memory"] == watched.host.told
+
+
+def test_those_who_hold_much_are_closed_while_an_alarm_stands(watched):
+    """From the second second on, each look says how much is above what clears the alarm, until that is so."""
+    watched.memory = 2000
+    watched.pass_seconds(2)
+    before = list(watched.host.relieved)
+    watched.pass_seconds(2)
+    watched.memory = 10
+    watched.pass_seconds(2)
+
+    assert [] == before
+    assert [1051, 1051] == watched.host.relieved
+
+
+def test_pages_are_given_back_every_now_and_then(watched, monkeypatch):
+    """Without an alarm that is so after some seconds, later on a busy broker, and never at the level of the start."""
+    watched.watch.memory.limit = 1 << 40
+    watched.memory = 90 << 20
+    watched.pass_seconds(100)
+    assert 0 == watched.pages.asked
+    watched.memory = 110 << 20
+    watched.pass_seconds(24)
+    assert 3 == watched.pages.asked
+    busy = iter(range(1000))
+    monkeypatch.setattr(watch.time, "process_time", lambda: float(next(busy)))
+    watched.pass_seconds(40)
+    assert 5 == watched.pages.asked

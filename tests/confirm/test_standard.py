@@ -29,7 +29,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def publish(self, count: int) -> None:
-        """Publishes that every queue accepts at once, or that no queue gets."""
+        """Publishes that every queue accepts at once."""
         self.number(SETTLED, count)
 
     @rule(count=st.integers(1, 4))
@@ -41,6 +41,14 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     def publish_refused(self) -> None:
         """A publish that a queue refuses at once."""
         self.confirms.refused(self.number(REFUSED))
+
+    @rule()
+    def publish_without_queue(self) -> None:
+        """A publish that no queue gets is told by the caller, at once."""
+        number = len(self.states) + 1
+
+        assert number == self.confirms.told_now()
+        self.states[number] = ACKED
 
     @precondition(lambda self: self.numbers(HELD))
     @rule(data=st.data())
@@ -169,6 +177,27 @@ def test_a_commit_is_told_in_one_frame():
     assert [(6, False, True)] == confirms.take()
     confirms.accepted(5)
     assert [(5, False, True)] == confirms.take()
+
+
+def test_what_was_told_at_once_is_not_told_again():
+    """A number that the caller told has no other ack, whatever is open or settled around it."""
+    confirms = StandardConfirms()
+    confirms.hold(1)
+    confirms.published()
+    assert [2, 3] == [confirms.told_now(), confirms.told_now()]
+    confirms.published()
+
+    assert [(4, False, True)] == confirms.take()
+    assert 1 == confirms.unconfirmed_count
+    assert 5 == confirms.told_now()
+    assert (1, 4) == (confirms.unconfirmed_count, confirms.confirmed_count)
+    assert [] == confirms.take()
+    confirms.accepted(1)
+    assert [(1, False, True)] == confirms.take()
+    assert 6 == confirms.told_now()
+    assert [] == confirms.take()
+    confirms.published(2)
+    assert [(8, True, True)] == confirms.take()
 
 
 def test_no_multiple_ack_covers_a_nacked_number():

@@ -113,7 +113,8 @@ def test_nothing_of_a_deleted_vhost_is_left_on_disk(tmp_path):
 
     def rows() -> dict[str, int]:
         environment = node.disk.environment
-        return {name: len(list(environment.rows(name))) for name in environment.store.db}
+        tables = set(environment.store.db) - {"meta"}  # which says how the last run ended
+        return {name: len(list(environment.rows(name))) for name in tables}
 
     before = rows()
     administration = node.administration

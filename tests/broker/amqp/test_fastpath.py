@@ -44,7 +44,7 @@ def test_confirms_equal_those_of_pamqp(channel, tag, multiple):
     assert pamqp.frame.marshal(commands.Basic.Ack(tag, multiple), channel) == pack_confirm(
         channel, tag, multiple=multiple, ack=True
     )
-    nack = commands.Basic.Nack(tag, multiple, requeue=False)
+    nack = commands.Basic.Nack(tag, multiple, requeue=True)
     assert pamqp.frame.marshal(nack, channel) == pack_confirm(channel, tag, multiple=multiple, ack=False)
 
 

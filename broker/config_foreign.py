@@ -1,0 +1,127 @@
+"""RabbitMQ's configuration keys that have no effect here, and what becomes of a file that sets one.
+
+An existing rabbitmq.conf shall load where nothing is lost by that, and shall not where it is: a key that protects
+something (it encrypts, checks who somebody is, or limits what they may use) and has no effect here is an error, as
+whoever wrote it counts on it. Any other key is a warning. A value that asks for nothing beyond what happens anyway is
+taken without a word in either case. `leveret config --markdown` writes the table to docs/configuration.md.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+
+class Foreign(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys that have no effect, for one reason.
+
+    ``keys`` may have a ``*``, which stands for anything, also for nothing. ``why`` follows "is not supported: ".
+    ``nothing`` are values that ask for nothing. ``refused``: any other value is an error; else it is a warning.
+    """
+
+    keys: tuple[str, ...]
+    why: str
+    nothing: tuple[str, ...] = ()
+    refused: bool = False
+
+
+def _protects(*keys: str, why: str, nothing: tuple[str, ...] = ()) -> Foreign:
+    return Foreign(keys=keys, why=why, nothing=nothing, refused=True)
+
+
+def _other(*keys: str, why: str, nothing: tuple[str, ...] = ()) -> Foreign:
+    return Foreign(keys=keys, why=why, nothing=nothing)
+
+
+_PROXY: Final = "end TLS in a proxy before the broker"
+
+FOREIGN: Final[tuple[Foreign, ...]] = (
+    # Encryption, and who a client is.
+    _protects("listeners.ssl", "listeners.ssl.*", "ssl_options", "ssl_options.*", "ssl_cert_*", nothing=("none",),
+              why=f"there are no TLS listeners; {_PROXY}"),
+    _protects("proxy_protocol", nothing=("false",),
+              why="the address of a client behind a proxy is the proxy's"),
+    _protects("auth_backends.*", nothing=("internal", "rabbit_auth_backend_internal"),
+              why="users are those of this broker"),
+    _protects("auth_ldap.*", "auth_http.*", "auth_oauth2.*", "auth_cache.*", "trust_store.*",
+              why="users are those of this broker"),
+    _protects("credential_validator.*", nothing=("rabbit_credential_validator_accept_everything",),
+              why="new passwords are not checked"),
+    _protects("password_hashing_module", nothing=("rabbit_password_hashing_sha256",),
+              why="new passwords are hashed with SHA-256"),
+    _protects("prometheus.ssl.*", "prometheus.authentication.*", nothing=("false",),
+              why="metrics have no TLS and no login; bind `prometheus.tcp.ip` to an address that others cannot reach"),
+    _protects("management.load_definitions", why="write `load_definitions`"),
+    _protects("definitions.https.*", "definitions.tls.*", why="definitions come from files"),
+    # Limits.
+    _protects("default_policies.*", why="set operator policies in a definitions file"),
+    _protects("node_queue_limit",
+              "ranch_connection_max", "runtime_parameters.limits.*", "session_max_per_connection",
+              "link_max_per_session", nothing=("infinity",),
+              why="there is no such limit"),
+    # Other protocols and plugins: there is nothing that they could open.
+    _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
+           "amqp_client.*", "anonymous_login_*", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
+           "event_exchange.*", "tracing.*", nothing=("none",), why="there is no such protocol or plugin"),
+    _other("management.*", "management_agent.*", "http_dispatch.*", why="there is no management API yet"),
+    _other("prometheus.path", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
+           "prometheus.tcp.*_timeout", "prometheus.filter_*", why="metrics are served in one way"),
+    # Several nodes.
+    _other("cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
+           "cluster_keepalive_interval", "cluster_tags.*", "distribution.*", "net_ticktime", "mirroring_sync_*",
+           "mnesia_table_loading_retry_*", "queue_leader_locator", "queue_master_locator", "quorum_queue.*",
+           "quorum_cluster_size", "raft.*", "metadata_store.*", "node_tags.*", "prevent_startup_if_node_was_reset",
+           nothing=("ignore",), why="there is one node"),
+    # Sockets.
+    _other("num_acceptors.*", why="one event loop accepts"),
+    _other("ssl_*", why="there is no TLS handshake"),
+    _other("reverse_dns_lookups", nothing=("false",), why="addresses are not looked up"),
+    _other("tcp_listen_options", "tcp_listen_options.buffer", "tcp_listen_options.delay_send",
+           "tcp_listen_options.dontroute", "tcp_listen_options.exit_on_close", "tcp_listen_options.fd",
+           "tcp_listen_options.high_*", "tcp_listen_options.low_*",
+           "tcp_listen_options.port", "tcp_listen_options.priority",
+           "tcp_listen_options.tos", nothing=("false",), why="sockets have no such option here"),
+    # Memory, disk and queues.
+    _other("vm_memory_calculation_strategy", "memory_monitor_interval", "disk_monitor*",
+           nothing=("rss", "allocated"), why="memory and disk are looked at in one way"),
+    _other("total_memory_available_override_value",
+           why="the machine's memory, or the container's limit, counts; see `vm_memory_high_watermark.absolute`"),
+    _other("background_gc_*", "socket_writer.*", "message_store_shutdown_timeout", "msg_store_*",
+           "classic_queue.*", "vhost_restart_strategy", "default_worker_pool_size",
+           "delegate_count", why="nothing here works that way"),
+    _other("consumer_disconnected_timeout", why="there are no streams and no leaders to be disconnected from"),
+    _other("default_queue_type", nothing=("classic",),
+           why="a virtual host says it in its definition, by `default_queue_type`"),
+    _other("queue_types.*", "exchange_types.*", nothing=("true",), why="which types there are is fixed"),
+    _other("deprecated_features.*", "feature_flags.*", nothing=("true",),
+           why="the switches are `compatibility.*`"),
+    _other("message_interceptors.*", "channel_interceptor.*", why="messages are passed on as they came"),
+    _other("definitions.skip_if_unchanged", "definitions.hashing.*", nothing=("false",),
+           why="definitions are imported at each start"),
+    # What the Erlang runtime or the logger has and this broker has not.
+    _other("collect_statistics", "collect_statistics_interval", "erlang.*", "hipe_compile", "motd_file", "product.*",
+           "runtime.*", "sysmon_handler.*", "systemd.*", why="it belongs to the Erlang runtime"),
+    _other("log.connection.rotation.*", "log.channel.rotation.*", "log.queue.rotation.*", "log.default.rotation.*",
+           "log.*.file", "log.*.formatter.*", "log.exchange", "log.exchange.*", "log.journald",
+           "log.journald.*", "log.syslog", "log.syslog.*", "log.console.color_esc_seqs.*", "log.console.use_colors",
+           "log.federation.*", "log.mirroring.*", "log.ra.*", "log.upgrade.*", "log.prelaunch.*", "log.ldap.*",
+           "log.user.*", "log.summarize_process_state", "log.error_logger_format_depth", nothing=("false",),
+           why="logs go to the console and to one file"),
+)  # fmt: skip
+
+
+class ForeignKeys:
+    """Finds the row for a written key; of several the first one."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Iterable[Foreign] = FOREIGN) -> None:
+        self._rows = [
+            (re.compile("|".join(".*".join(map(re.escape, key.split("*"))) for key in row.keys)), row)
+            for row in rows
+        ]
+
+    def find(self, written: str) -> Foreign | None:
+        """The row for a key as written, or None if RabbitMQ has no such key without effect here."""
+        return next((row for pattern, row in self._rows if pattern.fullmatch(written)), None)

@@ -1,0 +1,46 @@
+"""Finds the row of the table of keys that a written key means."""
+
+import re
+
+from broker.config_keys import KEYS, Key
+
+
+class KeyTable:
+    """Finds the row that a written key means.
+
+    Rows without ``$name`` win over rows with it, so ``tcp_listen_options.backlog`` is itself; among the
+    latter the first in the table wins.
+    """
+
+    __slots__ = ("_exact", "_families")
+
+    def __init__(self, keys: tuple[Key, ...] = KEYS) -> None:
+        self._exact = {key.name: key for key in keys if "$" not in key.name}
+        self._families = [
+            (re.compile("(.+)".join(map(re.escape, key.name.split("$name")))), key)
+            for key in keys
+            if "$" in key.name
+        ]
+
+    def find(self, written: str) -> tuple[Key, str] | None:
+        """The row for ``written`` and what stands for its ``$name`` (empty without one), or None."""
+        if (key := self._exact.get(written)) is not None:
+            return key, ""
+        for pattern, key in self._families:
+            if (match := pattern.fullmatch(written)) is not None:
+                return key, match[1]
+        return None
+
+    def closest(self, written: str) -> str | None:
+        """The known key that looks most like ``written``, or None if none is near."""
+        import difflib  # noqa: PLC0415 - only needed to word an error
+
+        words = written.split(".")
+        names = list(self._exact)
+        for _, key in self._families:
+            parts = key.name.split(".")
+            if len(parts) == len(words):  # the administrator's own word is not what is wrong
+                parts = [word if part == "$name" else part for part, word in zip(parts, words, strict=True)]
+            names.append(".".join(parts))
+        near = difflib.get_close_matches(written, names, n=1, cutoff=0.5)
+        return near[0] if near else None

@@ -1,0 +1,75 @@
+"""What is logged of damaged data: one line a second and queue at most, with the queue's name and the position."""
+
+from collections.abc import Iterable, Iterator
+
+from broker.vhost import VHost
+from storage.damage import (
+    BITMAP,
+    BLOCK,
+    BODY,
+    DELAYED,
+    FILE,
+    MISSING,
+    MISSING_BODY,
+    MISSING_FILE,
+    RECORD,
+    Damage,
+    Damages,
+)
+from storage.priorities import queue_qid
+
+SECONDS = 1.0
+_TEXTS = {
+    BLOCK: "the header of a block is damaged, its messages are lost",
+    RECORD: "a message is damaged and left out",
+    BITMAP: "it is damaged which messages were settled, they come back",
+    BODY: "the body of a message is damaged, the message is left out",
+    MISSING_BODY: "the body of a message is missing, the message is left out",
+    FILE: "the file of a body is damaged, the message is left out",
+    MISSING_FILE: "the file of a body is missing, the message is left out",
+    DELAYED: "a delayed message is damaged and left out",
+    MISSING: "messages that were counted are missing",
+}
+
+
+class DamageLog:
+    """Tells what was met since it was asked last.
+
+    Args:
+        damages: what is met.
+        vhosts: have the names of queues and of exchanges with delayed messages.
+
+    """
+
+    def __init__(self, damages: Damages, vhosts: dict[str, VHost]) -> None:
+        self._damages = damages
+        self._vhosts = vhosts
+        self._due = 0.0
+
+    def lines(self, now: float) -> Iterable[str]:
+        """The lines to log; none sooner than a second after the last ones. `now` in seconds of the loop's clock."""
+        if now < self._due:
+            return ()
+        self._due = now + SECONDS
+        met = self._damages.take()
+        return list(self._lines(met)) if met else ()
+
+    def _lines(self, met: list[Damage]) -> Iterator[str]:
+        names = self._names({queue_qid(each.qid) for each in met})
+        for each in met:
+            name = names.get(queue_qid(each.qid), f"a queue that is not there (id {queue_qid(each.qid)})")
+            more = f"; and {each.others} more" if each.others else ""
+            yield f"damaged data of {name}: {_TEXTS[each.kind]} (position {each.position}, {each.kind}){more}"
+
+    def _names(self, wanted: set[int]) -> dict[int, str]:
+        names = {}
+        for vhost in self._vhosts.values():
+            for queue in vhost.queues.values():
+                qid = getattr(queue.store, "qid", 0)  # what is in memory only is never damaged, and has none
+                if qid in wanted:
+                    names[qid] = f"queue '{queue.name}' in vhost '{vhost.name}'"
+            for exchange in vhost.router.exchanges.values():
+                number = getattr(exchange.line, "number", 0)
+                if number in wanted:
+                    names[number] = f"exchange '{exchange.name}' in vhost '{vhost.name}'"
+        return names

@@ -1,0 +1,199 @@
+"""Listens, and lets in as many clients at a time as may be half open (driver).
+
+Theory. `asyncio` servers accept whatever comes. Here nothing is accepted while all places of `HalfOpen` are taken: who
+comes waits in the system's backlog. An address that has its share of the places is known only once its socket is
+accepted: that waits here, unread, until another of that address has logged in or gone. As many may wait so as there
+are places; of more the one that has waited longest is reset, at the address with the most.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from broker import peers
+from broker.config_values import Listener
+from broker.half_open import HalfOpen, origin
+from broker.transport import SocketDriver
+
+log = logging.getLogger("leveret.connection")
+
+AT_ONCE = 64  # accepted in one step of the loop
+PAUSE_SECONDS = 1.0  # after an accept that the system had no resources for
+_OUT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Door:
+    """The listening sockets of a broker.
+
+    Args:
+        half_open: the places for those who have not logged in.
+        make_driver: makes the driver of a new client.
+
+    Attributes:
+        addresses: those listened on.
+
+    """
+
+    def __init__(self, half_open: HalfOpen, make_driver: Callable[[], SocketDriver]) -> None:
+        self.addresses: list[tuple[str, int]] = []
+        self._half_open = half_open
+        self._make_driver = make_driver
+        self._loop: asyncio.AbstractEventLoop
+        self._listening: list[socket.socket] = []
+        self._is_accepting = False
+        self._waiting: dict[str, deque[socket.socket]] = {}
+        self._waiting_count = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def bind(self, listeners: Iterable[Listener]) -> None:
+        """Take the addresses; clients cannot connect before `open`. Raises OSError for one that cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            for listener in listeners:
+                found = await self._loop.getaddrinfo(
+                    listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                )
+                for family, kind, number, _, address in dict.fromkeys(found):
+                    sock = _bound(family, kind, number, address)
+                    if sock is not None:
+                        self._listening.append(sock)
+                        self.addresses.append(sock.getsockname()[:2])
+        except OSError:
+            self.close()
+            raise
+
+    def open(self, backlog: int) -> None:
+        """Let clients in. Raises OSError for an address that another process has begun to listen on meanwhile.
+
+        Args:
+            backlog: how many may wait in the system to be accepted.
+
+        """
+        for sock in self._listening:
+            try:
+                sock.listen(backlog)
+            except OSError as error:
+                raise _problem(sock.getsockname(), error) from None
+        self._start_accepting()
+
+    def _start_accepting(self) -> None:
+        if not self._is_accepting:
+            self._is_accepting = True
+            for sock in self._listening:
+                self._loop.add_reader(sock, self._accept, sock)
+
+    def close(self) -> None:
+        """Listen no more, and reset who waits."""
+        self._stop_accepting()
+        for sock in self._listening:
+            sock.close()
+        self._listening.clear()
+        for waiting in self._waiting.values():
+            for sock in waiting:
+                _reset(sock)
+        self._waiting.clear()
+        self._waiting_count = 0
+
+    def settled(self, origin: str) -> None:
+        """One that was let in has logged in or gone: the next may come."""
+        self._half_open.give(origin)
+        waiting = self._waiting.get(origin)
+        if waiting and self._half_open.take(origin):
+            self._let_in(self._next_waiting(origin), origin)
+        elif self._listening and not self._half_open.is_full:
+            self._start_accepting()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            if self._half_open.is_full:
+                self._stop_accepting()
+                return
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF:
+                    raise
+                log.error("cannot accept connections for %.0f s: %s", PAUSE_SECONDS, error.strerror)  # noqa: TRY400
+                self._stop_accepting()
+                self._loop.call_later(PAUSE_SECONDS, self._open_again)
+                return
+            sock.setblocking(False)
+            came_from = origin(str(address[0]))
+            if self._half_open.take(came_from):
+                self._let_in(sock, came_from)
+            else:
+                self._keep_waiting(sock, came_from)
+
+    def _open_again(self) -> None:
+        if self._listening:
+            self._start_accepting()
+
+    def _stop_accepting(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            for sock in self._listening:
+                self._loop.remove_reader(sock)
+
+    def _let_in(self, sock: socket.socket, came_from: str) -> None:
+        task = self._loop.create_task(self._serve(sock, came_from))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, sock: socket.socket, came_from: str) -> None:
+        driver = self._make_driver()
+        driver.origin = came_from
+        try:
+            await self._loop.connect_accepted_socket(lambda: driver, sock)
+        except OSError:  # it has gone already
+            sock.close()
+            self.settled(came_from)
+
+    def _keep_waiting(self, sock: socket.socket, came_from: str) -> None:
+        self._waiting.setdefault(came_from, deque()).append(sock)
+        self._waiting_count += 1
+        if self._waiting_count > self._half_open.most:
+            largest = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            _reset(self._next_waiting(largest))
+
+    def _next_waiting(self, came_from: str) -> socket.socket:
+        waiting = self._waiting[came_from]
+        sock = waiting.popleft()
+        if not waiting:
+            del self._waiting[came_from]
+        self._waiting_count -= 1
+        return sock
+
+
+def _reset(sock: socket.socket) -> None:
+    peers.reset_when_closed(sock)
+    sock.close()
+
+
+def _bound(family: int, kind: int, number: int, address: Any) -> socket.socket | None:
+    """A socket with that address; None where the system does not know such addresses at all."""
+    try:
+        sock = socket.socket(family, kind, number)
+    except OSError:
+        return None
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise _problem(address, error) from None
+    return sock
+
+
+def _problem(address: Any, error: OSError) -> OSError:
+    """An error in the words of asyncio, which name the address."""
+    reason = (error.strerror or str(error)).lower()
+    return OSError(error.errno, f"error while attempting to bind on address {address!r}: {reason}")

@@ -1,0 +1,106 @@
+"""Gives the disk back what the data file does not need, while the broker runs (driver).
+
+When more than `storage.garbage_fraction` of what the file takes of the disk has been unused for ten minutes, the writer
+punches holes where its free pages are (`storage.holes`), in steps of some milliseconds between which it commits. What
+is used again soon is not worth that, hence the ten minutes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from storage.errors import DamagedError
+from storage.holes import Given, give_back
+from storage.table import Table
+
+log = logging.getLogger("leveret.storage")
+
+PATIENCE = 600.0
+"""Seconds for which the file has to have had too much garbage."""
+PAUSE = 0.05
+"""Seconds between two steps."""
+
+
+class Usage(Protocol):
+    """What is known of the data file."""
+
+    @property
+    def file(self) -> int:
+        """Octets that it takes of the disk."""
+
+    @property
+    def garbage_fraction(self) -> float:
+        """The share of them that is unused."""
+
+
+Done = Callable[[Any, BaseException | None], None]
+
+
+class Garbage:
+    """Watches the garbage of one file.
+
+    Args:
+        table: whose file.
+        submit: has a job done by the writer, and its result told in the loop.
+        loop: the event loop.
+        fraction: what may be garbage (`storage.garbage_fraction`); 1 never gives anything back.
+        worth: octets that the file has to take at least.
+
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        submit: Callable[[Callable[[], Any], Done], None],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        fraction: float,
+        worth: int,
+    ) -> None:
+        self._table = table
+        self._submit = submit
+        self._loop = loop
+        self._fraction = fraction
+        self._worth = worth
+        self._since: float | None = None
+        """When there was too much first, if there is still."""
+        self._given = 0
+        self._is_busy = self._is_refused = self._stopped = False
+
+    def seen(self, usage: Usage, now: float) -> None:
+        """Take a look at the file; `now` in seconds of the loop's clock."""
+        if self._is_busy or self._is_refused:
+            return
+        if usage.file <= self._worth or usage.garbage_fraction <= self._fraction or self._fraction >= 1:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= PATIENCE:
+            self._since = None
+            self._is_busy = True
+            self._given = 0
+            self._step(-1)
+
+    def stop(self) -> None:
+        """Begin no other step."""
+        self._stopped = True
+
+    def _step(self, after: int) -> None:
+        if not self._stopped:
+            self._submit(lambda: give_back(self._table, after), self._done)
+
+    def _done(self, given: Given | None, error: BaseException | None) -> None:
+        if error is not None or given is None:
+            self._is_busy, self._is_refused = False, True
+            if not isinstance(error, OSError | DamagedError):
+                log.error("storage: nothing of the file is given back any more", exc_info=error)
+            else:
+                log.warning("storage: the file shrinks at the next start only: %s", error)
+            return
+        self._given += given.octets
+        if given.more:
+            self._loop.call_later(PAUSE, self._step, given.after)
+            return
+        self._is_busy = False
+        log.info("storage: unused parts of the data file were given back to the disk: octets=%d", self._given)

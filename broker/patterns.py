@@ -1,0 +1,220 @@
+r"""Regular expressions of permissions and policies, matched in a time that grows with the name alone.
+
+Theory. Names come from clients, so a pattern must not be able to hold the broker whatever the name is: patterns are
+RE2's, which has no backtracking. RE2 has no lookahead, and the commonest pattern of RabbitMQ's users begins with one
+(`^(?!amq\.).*`). Such a lookahead, alone and at the start of the name, is two matches without any: one that must
+succeed and one that must fail or succeed. Everything else that RE2 refuses is an error, or goes to Python's `re`
+where `compatibility.python_patterns` says so. Patterns are at most `MAX_OCTETS` long, which bounds what one match
+costs (some 20 ms for the worst that were found).
+
+Patterns are matched against the octets of a name, as in RabbitMQ, whose `re:run` goes without the option `unicode`.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+
+log = logging.getLogger("leveret.definitions")
+
+Matcher = Callable[[bytes], object]
+"""Searches in the octets of a name; the result is true if the pattern matches."""
+
+MAX_OCTETS = 1024
+"""The longest pattern, in octets of UTF-8, before variables are filled in."""
+
+_SHOWN = 200  # characters of a pattern in an error
+_LOOKAHEAD = re.compile(r"\^\(\?([=!])")
+
+
+class InvalidPatternError(ValueError):
+    """A text is no pattern that can be used; `reason` says why without repeating it."""
+
+    def __init__(self, pattern: str, reason: str) -> None:
+        shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
+        super().__init__(f"'{shown}' is no regular expression that can be used: {reason}")
+        self.reason = reason
+
+
+class Patterns:
+    """Makes matchers of patterns, and remembers them.
+
+    Args:
+        python: have Python's `re` take what RE2 refuses, which may then take exponential time for some names.
+
+    """
+
+    __slots__ = ("_known", "_python")
+
+    def __init__(self, *, python: bool = False) -> None:
+        self._python = python
+        self._known: dict[str, Matcher] = {}
+
+    def compile(self, pattern: str, **variables: str) -> Matcher:
+        """Make the matcher of a pattern, in which `{name}` stands for the literal text of a variable.
+
+        Raises:
+            InvalidPatternError: it is too long, or no regular expression of RE2's and no lookahead before one.
+
+        """
+        size = len(_octets(pattern))
+        if size > MAX_OCTETS:
+            raise InvalidPatternError(pattern, f"it has {size} octets, more than {MAX_OCTETS}")
+        written = pattern
+        for name, value in variables.items():
+            pattern = pattern.replace(f"{{{name}}}", re.escape(value))
+        matcher = self._known.get(pattern)
+        if matcher is None:
+            matcher = self._compiled(pattern, written)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[pattern] = matcher
+        return matcher
+
+    def stored(self, pattern: str, owner: str, **variables: str) -> Matcher:
+        """Make the matcher of a pattern that an earlier version has taken: one that cannot be used matches nothing.
+
+        Args:
+            pattern: the pattern.
+            owner: what it belongs to, for the log.
+            variables: as for `compile`.
+
+        """
+        try:
+            return self.compile(pattern, **variables)
+        except InvalidPatternError as error:
+            log.error(  # noqa: TRY400 - the text says it all
+                "%s: %s. It matches nothing until it is replaced, or compatibility.python_patterns is true",
+                owner,
+                error,
+            )
+            return no_name
+
+    def _compiled(self, pattern: str, written: str) -> Matcher:
+        if pattern == ".*":
+            return any_name
+        if pattern in {"", "^$"}:
+            return _empty_name
+        import re2  # noqa: PLC0415 - most brokers have only trivial patterns and shall not load it
+
+        try:
+            return _linear(pattern)
+        except re2.error as error:
+            reason = _text(error)
+        if not self._python:
+            raise InvalidPatternError(written, f"RE2 says: {reason}")
+        try:
+            search: Matcher = re.compile(_octets(pattern)).search
+        except (re.error, RecursionError, OverflowError) as error:
+            raise InvalidPatternError(written, str(error)) from None
+        log.warning("pattern '%s' needs what RE2 lacks: matching may take exponential time", written)
+        return search
+
+
+_REMEMBERED = 1024
+"""Patterns whose matchers are remembered."""
+
+
+def any_name(_name: bytes) -> bool:
+    """The matcher of `.*`."""
+    return True
+
+
+def no_name(_name: bytes) -> bool:
+    """The matcher of a pattern that cannot be used."""
+    return False
+
+
+def _empty_name(name: bytes) -> bool:
+    return not name
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(error: Exception) -> str:
+    said = error.args[0] if error.args else ""
+    return said.decode("utf-8", "backslashreplace") if isinstance(said, bytes) else str(said)
+
+
+def _re2(pattern: str) -> Matcher:
+    """Compile with RE2; raises re2.error."""
+    import re2  # noqa: PLC0415 - see above
+
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    search: Matcher = re2.compile(_octets(pattern), options).search
+    return search
+
+
+def _linear(pattern: str) -> Matcher:
+    """Compile with RE2, a lookahead at the start apart; raises re2.error."""
+    parts = _split_lookahead(pattern)
+    if parts is None:
+        return _re2(pattern)
+    positive, ahead, rest = parts
+    return _after_lookahead(_re2(f"^(?:{ahead})"), _re2(f"^(?:{rest})"), positive=positive)
+
+
+def _after_lookahead(ahead: Matcher, rest: Matcher, *, positive: bool) -> Matcher:
+    """A matcher of names in which `rest` matches and, as is wanted, `ahead` does too or does not."""
+
+    def search(name: bytes) -> bool:
+        return (ahead(name) is not None) is positive and rest(name) is not None
+
+    return search
+
+
+def _split_lookahead(pattern: str) -> tuple[bool, str, str] | None:
+    """Split `^(?=X)Y` or `^(?!X)Y` into whether X has to match, X and Y; None for any other pattern.
+
+    Y must be one alternative: in `^(?!X)Y|Z` the lookahead is not for Z.
+    """
+    found = _LOOKAHEAD.match(pattern)
+    if found is None or "\\Q" in pattern:
+        return None
+    end = -1
+    for at, sign, depth in _structure(pattern, found.end()):
+        if end < 0:
+            if sign == ")" and depth < 0:
+                end = at
+        elif depth < -1 or (sign == "|" and depth == -1):
+            return None
+    if end < 0:
+        return None
+    return found[1] == "=", pattern[found.end() : end], pattern[end + 1 :]
+
+
+def _structure(pattern: str, at: int) -> Iterator[tuple[int, str, int]]:
+    """The parentheses and bars from `at` on that are not escaped nor in a class, each with the depth after it."""
+    depth = 0
+    while at < len(pattern):
+        sign = pattern[at]
+        if sign == "\\":
+            at += 2
+            continue
+        if sign == "[":
+            at = _class_end(pattern, at)
+            continue
+        if sign in "()|":
+            depth += {"(": 1, ")": -1, "|": 0}[sign]
+            yield at, sign, depth
+        at += 1
+
+
+def _class_end(pattern: str, at: int) -> int:
+    """Where a character class that begins at `at` has ended; the end of the pattern if it has not."""
+    at += 2 if pattern[at + 1 : at + 2] == "^" else 1
+    first = at
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            at += 2
+            continue
+        if pattern.startswith("[:", at) and (close := pattern.find(":]", at)) >= 0:
+            at = close + 2
+            continue
+        if pattern[at] == "]" and at > first:
+            return at + 1
+        at += 1
+    return at

@@ -1,0 +1,66 @@
+"""A large transaction is committed piece by piece, and answered when all of it is done."""
+
+from fakes import Client, Node, basic_consume, hurry, publish_frames
+
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Basic, Tx, make
+
+
+def transaction(looks: int, count: int = 20) -> Client:
+    """A client with an open transaction: publishes to two queues, and acks, nacks and requeues of what it has got."""
+    client = Client(Node())
+    for name in ("in", "out"):
+        client.declare(name)
+    for number in range(count):
+        client.publish("in", b"%d" % number)
+    client.send(Tx.Select())
+    client.send(basic_consume("in", "c"))
+    client.take()
+    for number in range(count):
+        client.receive(publish_frames("out", b"%d" % number))
+        tag = number + 1
+        if number % 3:
+            client.send(make(Basic.Nack, tag, False, number % 3 == 1))
+        else:
+            client.send(make(Basic.Ack, tag, False))
+    client.take()
+    if looks:
+        hurry(client.node, looks=looks)
+    return client
+
+
+def outcome(client: Client) -> tuple[object, ...]:
+    """What the commit has left behind, and what the client was told."""
+    client.send(Tx.Commit())
+    client.node.clock.run()
+    sent = client.sent()
+    queues = client.node.vhosts["/"].queues
+    return (
+        sent,
+        [(queue.published, queue.acked, queue.backing.ready_count) for queue in queues.values()],
+        [message.body for message in queues["out"].backing.peek()],
+        list(client.connection.channels[1].unacked),
+    )
+
+
+def test_a_commit_in_pieces_does_what_one_in_one_piece_does():
+    """However short steps are, a commit has the same effects, and commit-ok comes once."""
+    expected = outcome(transaction(0))
+
+    assert [expected] * 3 == [outcome(transaction(looks)) for looks in (1, 2, 7)]
+
+
+def test_a_channel_that_ends_amid_its_commit_leaves_nothing_unacked():
+    """A connection that is lost while its commit is under way settles or requeues each of its deliveries once."""
+    client = transaction(1)
+    client.node.turn.slices.begin()
+    client.connection.receive(b"")
+    client.driver.octets.clear()
+    client.connection.receive(encode_method(1, Tx.Commit()))
+    held = client.connection.held is not None
+    client.connection.lost()
+    client.node.clock.run()
+    queue = client.node.vhosts["/"].queues["in"]
+
+    assert (True, 0) == (held, queue.unacked_count)
+    assert 20 == queue.ready_count + queue.acked

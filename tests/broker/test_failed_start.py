@@ -1,0 +1,97 @@
+"""A start that fails: the data are left as the last clean stop has left them."""
+
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pika
+import pytest
+from running import Running, command, environment
+
+from broker.store_command import read
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+def filled(tmp_path: Path) -> None:
+    """A broker that was stopped in good order, with messages that were never delivered, some of which expire."""
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as client:
+            channel = client.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("q", durable=True)
+            channel.queue_declare("short", durable=True)
+            for _ in range(10):
+                channel.basic_publish("", "q", b"kept", PERSISTENT)
+                channel.basic_publish(
+                    "", "short", b"x", pika.BasicProperties(delivery_mode=2, expiration="1")
+                )
+            channel.basic_publish("", "short", b"kept", PERSISTENT)
+        assert 0 == running.stopped_by(signal.SIGTERM)[0]
+    time.sleep(0.01)  # what expires has expired by the clock on the wall, which no test can set
+
+
+def start(tmp_path: Path, *arguments: str) -> int:
+    """The exit code of a broker that does not start."""
+    words = command("serve", "--data-dir", str(tmp_path / "data"), *arguments)
+    options = {"cwd": tmp_path, "env": environment(), "capture_output": True}
+    return subprocess.run(words, timeout=30, check=False, **options).returncode
+
+
+@pytest.mark.parametrize("what", ["port", "metrics", "definitions", "several definitions"])
+def test_a_start_that_fails_keeps_the_clean_stop(tmp_path, what):
+    """A taken port or a definitions file that cannot be: the next start takes the last stop for a clean one."""
+    filled(tmp_path)
+    bad = tmp_path / "definitions"
+    bad.mkdir()
+    (bad / "2.json").write_text('{"queues": [{"name": 1}]}')
+    (bad / "1.json").write_text('{"vhosts": [{"name": "new"}]}')
+    free = ("--set", "listeners.tcp.1=127.0.0.1:0")
+    off = ("--set", "prometheus.enabled=false")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = {
+            "port": (*off, "--set", f"listeners.tcp.1=127.0.0.1:{port}"),
+            "metrics": (
+                *free,
+                "--set",
+                f"prometheus.tcp.port={port}",
+                "--set",
+                "prometheus.tcp.ip=127.0.0.1",
+            ),
+            "definitions": (*off, *free, "--set", f"load_definitions={bad / '2.json'}"),
+            "several definitions": (*off, *free, "--set", f"load_definitions={bad}"),
+        }
+        code = start(tmp_path, *words[what])
+    findings, stats = read(tmp_path / "data")
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as client:
+            channel = client.channel()
+            got = [channel.basic_get(name) for name in ("q",) * 10 + ("short",)]
+        running.stopped_by(signal.SIGTERM)
+
+    assert (65 if "definitions" in what else 69) == code
+    assert ([], True) == (findings, stats["clean"])
+    assert [(False, b"kept")] * 11 == [(method.redelivered, body) for method, _, body in got]
+
+
+def test_a_kill_while_starting_keeps_the_clean_stop(tmp_path):
+    """A broker that is killed before clients may connect has delivered nothing, so nothing counts as redelivered."""
+    filled(tmp_path)
+    program = "from broker.server import Server\nimport os\n"
+    program += "async def fail(*_): os._exit(9)\nServer._start_disk = fail\nfrom broker.__main__ import main\nmain()\n"
+    with Running(tmp_path, program=("-c", program)) as running:
+        assert 9 == running.process.wait(timeout=30)
+    assert read(tmp_path / "data")[1]["clean"]
+
+
+def test_a_kill_after_the_start_does_not(tmp_path):
+    """A broker that clients could connect to and that was killed did not stop in good order, whatever it wrote."""
+    filled(tmp_path)
+    with Running(tmp_path) as running:
+        running.wait_for("Server startup complete")
+    assert not read(tmp_path / "data")[1]["clean"]

@@ -1,0 +1,155 @@
+"""Garbage of the data file is given back while a broker runs, once there was too much of it for a while."""
+
+import asyncio
+import errno
+from typing import NamedTuple
+
+from broker import garbage as garbage_module
+from broker.config import StorageConfig
+from broker.disk import Disk
+from broker.garbage import PATIENCE, Garbage
+from broker.turn import Turn
+from storage.holes import Given
+from storage.message import Persistent
+
+WORTH = 1_000_000
+
+
+class Usage(NamedTuple):
+    file: int
+    garbage_fraction: float
+
+
+class Loop:
+    """Calls what is to be called later when a test says so."""
+
+    def __init__(self):
+        self.later = []
+
+    def call_later(self, _seconds, function, *arguments):
+        self.later.append((function, arguments))
+
+    def run(self):
+        later, self.later = self.later, []
+        for function, arguments in later:
+            function(*arguments)
+
+
+class Watched:
+    """The garbage of a file that a test makes up."""
+
+    def __init__(self, monkeypatch, *results, fraction=0.5):
+        self.calls = []
+        results = list(results)
+
+        def give(_table, after):
+            self.calls.append(after)
+            result = results.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        monkeypatch.setattr(garbage_module, "give_back", give)
+        self.loop = Loop()
+        self.garbage = Garbage(None, self.submit, self.loop, fraction=fraction, worth=WORTH)
+
+    @staticmethod
+    def submit(job, done):
+        try:
+            result = job()
+        except OSError as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+
+def test_ten_minutes_of_too_much_garbage_are_waited_for(monkeypatch):
+    """Only a file that is large and had too much garbage all the time is given back, step by step to the end."""
+    watched = Watched(monkeypatch, Given(5, 7, more=True), Given(6, 9, more=False))
+    much, little, small = Usage(2 * WORTH, 0.6), Usage(2 * WORTH, 0.5), Usage(WORTH, 0.9)
+    for now, usage in (
+        (0, much),
+        (500, little),
+        (501, much),
+        (900, small),
+        (1000, much),
+        (999 + PATIENCE, much),
+    ):
+        watched.garbage.seen(usage, float(now))
+    early = list(watched.calls)
+    watched.garbage.seen(much, 1000 + PATIENCE)
+    watched.loop.run()
+    watched.loop.run()
+
+    assert ([], [-1, 7]) == (early, watched.calls)
+
+
+def test_what_cannot_be_given_back_is_tried_once(monkeypatch, caplog):
+    """A file system without holes is told once, and the file shrinks at a start."""
+    watched = Watched(monkeypatch, OSError(errno.EOPNOTSUPP, "not supported"))
+    for now in range(0, 5000, 100):
+        watched.garbage.seen(Usage(2 * WORTH, 0.9), float(now))
+
+    assert [-1] == watched.calls
+    assert 1 == caplog.text.count("the file shrinks at the next start only")
+
+
+def test_a_fraction_of_one_gives_nothing_back(monkeypatch):
+    """As at a start."""
+    watched = Watched(monkeypatch, fraction=1.0)
+    for now in (0.0, PATIENCE):
+        watched.garbage.seen(Usage(2 * WORTH, 1.0), now)
+
+    assert [] == watched.calls
+
+
+class Host:
+    """Nothing is told to it that a test would want to know."""
+
+    def __init__(self):
+        self.turn = Turn()
+
+    def run_turn(self):
+        """Nothing is touched."""
+
+    def storage_failed(self, error):
+        raise error
+
+
+def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
+    """Beside commits, the file takes little of the disk in the end, which counts as free once, and is whole."""
+    monkeypatch.setattr("broker.disk.WORTH_OCTETS", WORTH)
+    monkeypatch.setattr(garbage_module, "PATIENCE", 0.0)
+    monkeypatch.setattr(garbage_module, "PAUSE", 0.0)
+
+    async def run():
+        disk = Disk(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)
+        disk.start(Host(), asyncio.get_running_loop())
+        queue = disk.make_backing(disk.next_id(), {})
+
+        async def commit():
+            safe = asyncio.get_running_loop().create_future()
+            disk.journal.when_safe(safe.set_result)
+            disk.commits.wake()
+            assert await asyncio.wait_for(safe, 10)
+
+        for _ in range(100):
+            queue.publish([Persistent(b"\0\0", bytes(300_000), 1, None, 0, 1)], persistent=True)
+            await commit()
+        queue.purge()
+        rooms = []
+        while not rooms or rooms[-1].file > 3_000_000:
+            await commit()
+            measured = asyncio.get_running_loop().create_future()
+            disk.measure(lambda room, _error, measured=measured: measured.set_result(room))
+            rooms.append(await asyncio.wait_for(measured, 10))
+        await disk.stop([queue])
+        return rooms
+
+    rooms = asyncio.run(asyncio.wait_for(run(), 40))
+
+    assert rooms[0].file > 25_000_000
+    assert abs(rooms[0].free - rooms[-1].free) < 500_000_000  # others use the disk, too
+    again = Disk(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)
+    assert 1 == again.environment.was_clean
+    again.close()

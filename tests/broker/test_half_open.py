@@ -1,0 +1,42 @@
+"""Who may be between connecting and logging in."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from broker.half_open import HalfOpen, origin
+
+
+@pytest.mark.parametrize(
+    ("host", "stands_for"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_an_ipv6_network_is_one_origin(host, stands_for):
+    """An IPv4 address stands for itself, mapped or not, an IPv6 address for its /64 network."""
+    assert stands_for == origin(host)
+
+
+@given(
+    most=st.integers(1, 6),
+    share=st.integers(1, 6),
+    steps=st.lists(st.tuples(st.booleans(), st.sampled_from("abc"))),
+)
+def test_places_are_limited_in_all_and_for_each_origin(most, share, steps):
+    """A place is given exactly while some are left and the origin has fewer than its share."""
+    places = HalfOpen(most, share)
+    taken: list[str] = []
+    for takes, who in steps:
+        if takes:
+            may = len(taken) < most and taken.count(who) < share
+            assert may == places.take(who)
+            taken += [who] * may
+        elif who in taken:
+            taken.remove(who)
+            places.give(who)
+
+        assert (len(taken), len(taken) >= most) == (len(places), places.is_full)

@@ -1,0 +1,113 @@
+"""Policies and imports that concern very many objects are carried out in slices."""
+
+import json
+
+import pytest
+from fakes import Client, Node, hurry
+
+from broker.administration import BadRequestError
+from broker.vhost import VHost
+
+COUNT = 30
+LIMIT = {"pattern": "^q", "definition": {"max-length": 3}}
+
+
+def node_with_queues() -> Node:
+    """A broker with some queues, whose steps are over after five looks at the time."""
+    node = Node()
+    client = Client(node)
+    for number in range(COUNT):
+        client.declare(f"q{number}")
+    hurry(node, looks=5)
+    node.turn.slices.begin()
+    return node
+
+
+def limited(vhost: VHost) -> int:
+    """How many queues have the limit."""
+    return sum(queue.settings.max_length is not None for queue in vhost.queues.values())
+
+
+def test_a_policy_is_applied_in_slices():
+    """A policy is in effect for the last of many queues in a later step, and for a new one at once."""
+    node = node_with_queues()
+    vhost = node.vhosts["/"]
+    node.administration.policies.set(None, "/", "p", LIMIT)
+    at_once = limited(vhost)
+    Client(node).declare("q-new")
+    is_new_limited = vhost.queues["q-new"].settings.max_length
+    node.clock.run()
+
+    assert 0 < at_once < COUNT
+    assert (3, COUNT + 1) == (is_new_limited, limited(vhost))
+
+
+def test_policies_that_change_meanwhile_are_applied_by_the_same_job():
+    """However many policies are set at once, one job walks over the queues, and the last word counts."""
+    node = node_with_queues()
+    vhost = node.vhosts["/"]
+    for number in range(100):
+        node.administration.policies.set(None, "/", f"p{number}", LIMIT | {"priority": number})
+    jobs = len(node.turn.slices)
+    node.administration.policies.set(
+        None, "/", "last", {"pattern": "^q1", "definition": {"max-length": 7}, "priority": 200}
+    )
+    node.clock.run()
+
+    assert 1 == jobs
+    assert {3, 7} == {queue.settings.max_length for queue in vhost.queues.values()}
+    assert 7 == vhost.queues["q1"].settings.max_length
+
+
+def test_a_queue_that_goes_meanwhile_is_left_out():
+    """A queue that is deleted before its turn does not stop the others."""
+    node = node_with_queues()
+    vhost = node.vhosts["/"]
+    node.administration.policies.set(None, "/", "p", LIMIT)
+    vhost.delete_queue(vhost.queues[f"q{COUNT - 1}"])
+    node.clock.run()
+
+    assert COUNT - 1 == limited(vhost)
+
+
+def definitions(count: int, **more: object) -> bytes:
+    """A file with so many queues and a policy."""
+    queues = [
+        {"name": f"n{number}", "vhost": "/", "durable": False, "auto_delete": False, "arguments": {}}
+        for number in range(count)
+    ]
+    policy = {
+        "name": "p",
+        "vhost": "/",
+        "pattern": "^n",
+        "definition": {"max-length": 3},
+        "priority": 0,
+        "apply-to": "all",
+    }
+    return json.dumps({"queues": queues, "policies": [policy], **more}).encode()
+
+
+def test_an_import_can_be_a_job():
+    """Beside clients an import is carried out a piece at a time, and then all of it is there."""
+    node = node_with_queues()
+    node.turn.slices.add(node.administration.definitions.importing(None, definitions(50)), "import")
+    at_once = len(node.vhosts["/"].queues)
+    node.clock.run()
+
+    assert (COUNT, COUNT + 50, 50) == (
+        at_once,
+        len(node.vhosts["/"].queues),
+        limited(node.vhosts["/"]),
+    )
+
+
+def test_an_import_that_cannot_be_changes_nothing():
+    """The last entry is looked at before the first is made."""
+    node = node_with_queues()
+    wrong = definitions(
+        20, bindings=[{"source": "none", "vhost": "/", "destination": "n1", "destination_type": "queue"}]
+    )
+    with pytest.raises(BadRequestError):
+        node.administration.definitions.import_file(None, wrong)
+
+    assert COUNT == len(node.vhosts["/"].queues)

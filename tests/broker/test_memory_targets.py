@@ -1,0 +1,72 @@
+"""Who may keep how much in memory, in a broker of its own, as its metrics tell it."""
+
+import re
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from conformance.wire import Client
+from running import Running
+
+BODY = bytes(1000)
+
+
+LIMIT = 4 * 1024 * 1024
+
+
+def ready_in_memory(address: str) -> dict[str, int]:
+    """How many ready messages of each queue have their body in memory."""
+    with urllib.request.urlopen(f"http://{address}/metrics/per-object", timeout=20) as answer:
+        text = answer.read().decode()
+    found = re.findall(
+        r'^rabbitmq_queue_messages_ready_ram\{.*?queue="(\w+)".*?\} (\S+)$', text, re.MULTILINE
+    )
+    return {queue: int(float(count)) for queue, count in found}
+
+
+def go_round(client: Client, until: threading.Event) -> None:
+    """Take messages from the queue and publish as many, as fast as it goes."""
+    channel = client.channel(2)
+    channel.call("basic.qos", prefetch_count=50)
+    channel.call("basic.consume", queue="fast", consumer_tag="c")
+    while not until.is_set():
+        tag = client.receive(2, "basic.deliver").fields["delivery_tag"]
+        channel.send("basic.ack", delivery_tag=tag)
+        channel.publish("", "fast", BODY)
+
+
+def test_a_fast_queue_keeps_more_than_one_that_only_grows(tmp_path: Path) -> None:
+    """Where memory is short most of it is for the queue whose messages come and go, and that is more than an even share."""
+    settings = ("prometheus.enabled=true", "prometheus.tcp.port=0", f"storage.ram_limit={LIMIT}")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    done = threading.Event()
+    with Running(tmp_path, *arguments) as running:
+        address = running.wait_for("started HTTP listener").partition("listener on ")[2].split()[0]
+        running.wait_for("Server startup complete")
+        clients = [Client(running.address, timeout=20.0).login() for _ in range(2)]
+        channel = clients[0].channel()
+        for queue, count in (("fast", 2500), ("growing", 4000)):
+            channel.queue(queue)
+            for _ in range(count):
+                channel.publish("", queue, BODY)
+        channel.sync()
+        worker = threading.Thread(target=go_round, args=(clients[1], done))
+        worker.start()
+        try:
+            deadline = time.monotonic() + 50
+            while time.monotonic() < deadline:
+                for _ in range(20):
+                    channel.publish("", "growing", BODY)
+                channel.sync()
+                kept = ready_in_memory(address)
+                if kept["fast"] * len(BODY) > LIMIT / 4 and kept["fast"] > 2 * kept["growing"]:
+                    break
+        finally:
+            done.set()
+            worker.join(30)
+            for client in clients:
+                client.close_socket()
+
+    assert kept["fast"] * len(BODY) > LIMIT / 4
+    assert kept["fast"] > 2 * kept["growing"]

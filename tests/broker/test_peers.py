@@ -1,0 +1,83 @@
+"""What the system knows of a client that is not read."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker import peers
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two ends of a TCP connection: ours, and the client's."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+        with ours, client:
+            yield ours, client
+
+
+def fill(sock: socket.socket) -> None:
+    """Send until there is no room."""
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while sock.send(b"x" * 65536):
+            pass
+
+
+def test_an_end_behind_unread_octets_is_seen(pair):
+    """Who has closed its socket has ended, although what it sent before waits to be read."""
+    ours, client = pair
+    client.sendall(b"x" * 1000)
+
+    assert not peers.has_ended(ours)
+    client.close()
+    assert peers.has_ended(ours)
+
+
+def test_a_reset_is_seen(pair):
+    """Who has reset its socket has ended."""
+    ours, client = pair
+    peers.reset_when_closed(client)
+    client.close()
+
+    assert peers.has_ended(ours)
+
+
+def test_unread_octets_are_counted(pair):
+    """What has arrived is counted, and there is room for more until about half of the buffer is full."""
+    ours, client = pair
+
+    assert (0, True) == (peers.unread(ours), peers.takes_more(ours, 0))
+    client.sendall(b"x" * 1000)
+    assert 1000 == peers.unread(ours)
+    fill(client)
+    assert not peers.takes_more(ours, peers.unread(ours))
+
+
+def test_what_nobody_acknowledges_is_counted(pair):
+    """Octets that the client's system has are acknowledged; those that it has no room for are not."""
+    ours, client = pair
+    ours.sendall(b"x")
+    deadline = time.monotonic() + 5
+    while peers.unacknowledged(ours):
+        assert time.monotonic() < deadline
+    fill(ours)
+
+    assert peers.unacknowledged(ours) > 0
+    client.recv(1)
+
+
+def test_a_reset_makes_the_next_write_fail(pair):
+    """A client whose connection was reset cannot write into nothing."""
+    ours, client = pair
+    peers.reset_when_closed(ours)
+    ours.close()
+
+    with pytest.raises(ConnectionError):
+        client.sendall(b"x")

@@ -1,0 +1,234 @@
+"""Steps that end by time, and the jobs that go on in later ones."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from broker.slices import SLICE, Slices
+
+PIECE = SLICE // 4
+SLOW = 5 * SLICE
+
+
+class Clock:
+    """Nanoseconds that pass when work is done."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Driven:
+    """Slices with a clock, and how often the driver was asked for a step."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.used = Clock()
+        self.slices = Slices(self.clock, self.used, SLOW)
+        self.asked = 0
+        self.slices.on_waiting = self.ask
+        self.done: list[str] = []
+
+    def ask(self) -> None:
+        self.asked += 1
+
+    def job(self, name: str, pieces: int) -> Iterator[None]:
+        """Take a quarter of a slice for each piece."""
+        for number in range(pieces):
+            self.clock.now += PIECE
+            self.done.append(f"{name}{number}")
+            yield
+
+    def step(self) -> list[str]:
+        """Run the jobs in a step of their own; returns the pieces that were done."""
+        self.done.clear()
+        self.slices.begin()
+        self.slices.run()
+        return list(self.done)
+
+
+@pytest.fixture
+def driven() -> Driven:
+    return Driven()
+
+
+def test_a_step_is_over_when_its_time_is_used(driven: Driven):
+    """A step is not over before SLICE has passed since it began, and the next one begins afresh."""
+    began = driven.slices.begin()
+    driven.clock.now += SLICE - 1
+    early = driven.slices.is_over()
+    driven.clock.now += 1
+    late = driven.slices.is_over()
+    driven.slices.begin()
+
+    assert (1_000, False, True, False) == (began, early, late, driven.slices.is_over())
+
+
+def test_a_short_job_is_done_at_once(driven: Driven):
+    """A job for which there is time is done when it is added, and the driver is asked for nothing."""
+    driven.slices.begin()
+    driven.slices.add(driven.job("a", 3), "a")
+
+    assert (["a0", "a1", "a2"], 0, 0) == (driven.done, len(driven.slices), driven.asked)
+
+
+def test_a_long_job_goes_on_in_later_steps(driven: Driven):
+    """What there is no time for is left for later steps, for which the driver is asked once."""
+    driven.slices.begin()
+    driven.slices.add(driven.job("a", 10), "a")
+    steps = [list(driven.done), driven.step(), driven.step()]
+
+    assert [["a0", "a1", "a2", "a3"], ["a4", "a5", "a6", "a7"], ["a8", "a9"]] == steps
+    assert (0, 1) == (len(driven.slices), driven.asked)
+
+
+def test_nothing_is_begun_in_a_step_that_is_over(driven: Driven):
+    """A job that is added when the time is used up waits, but the first piece of the next step is done in any case."""
+    driven.slices.begin()
+    driven.clock.now += SLICE
+    driven.slices.add(driven.job("a", 1), "a")
+    waiting = len(driven.slices)
+    driven.clock.now += SLICE
+    driven.slices.run()
+
+    assert (1, ["a0"]) == (waiting, driven.done)
+
+
+def test_jobs_go_on_in_turn(driven: Driven):
+    """Jobs that wait get a piece each in turn, however long one of them is."""
+    driven.slices.begin()
+    driven.clock.now += SLICE
+    driven.slices.add(driven.job("a", 6), "a")
+    driven.slices.add(driven.job("b", 2), "b")
+
+    assert ["a0", "b0", "a1", "b1"] == driven.step()
+    assert ["a2", "a3", "a4", "a5"] == driven.step()
+    assert 1 == driven.asked
+
+
+def test_an_error_ends_its_job_only(driven: Driven, caplog: pytest.LogCaptureFixture):
+    """An exception in a job is logged with the job's name, and the other jobs go on."""
+
+    def broken() -> Iterator[None]:
+        yield
+        raise ValueError
+
+    driven.slices.begin()
+    driven.clock.now += SLICE
+    driven.slices.add(broken(), "a broken job")
+    driven.slices.add(driven.job("b", 2), "b")
+    with caplog.at_level(logging.ERROR):
+        done = driven.step()
+
+    assert ["b0", "b1"] == done
+    assert ["internal error in the job 'a broken job': the rest of it is left undone"] == caplog.messages
+
+
+def test_a_job_may_add_jobs(driven: Driven):
+    """What a job adds in a step that has time left is done in that step."""
+
+    def parent() -> Iterator[None]:
+        driven.slices.add(driven.job("child", 2), "child")
+        yield
+
+    driven.slices.begin()
+    driven.clock.now += SLICE
+    driven.slices.add(parent(), "parent")
+
+    assert ["child0", "child1"] == driven.step()
+    assert 0 == len(driven.slices)
+
+
+def test_a_call_for_later_comes_in_a_later_step(driven: Driven):
+    """`later` calls back in a step after this one, even if this one has time left."""
+    driven.slices.begin()
+    driven.slices.later(lambda: driven.done.append("called"))
+    before = list(driven.done)
+
+    assert ([], ["called"]) == (before, driven.step())
+
+
+def test_without_a_clock_everything_is_done_at_once():
+    """Objects that no driver drives put nothing off."""
+    slices = Slices()
+    done = []
+    slices.add((done.append(number) for number in range(1000)), "all")
+
+    assert (list(range(1000)), 0) == (done, len(slices))
+
+
+def worked(driven: Driven, nanoseconds: int, *, waited: int = 0) -> int:
+    """Take a step of so much processor time, and the time that others had the processor; returns the longest so far."""
+    driven.slices.begin()
+    driven.used.now += nanoseconds
+    driven.clock.now += nanoseconds + waited
+    driven.slices.end("read of connection", "c")
+    return driven.slices.longest
+
+
+def test_a_slow_step_is_logged_with_what_it_was(driven: Driven, caplog: pytest.LogCaptureFixture):
+    """A step that takes more processor time than allowed is logged, and one that takes as much is not."""
+    driven.slices.watch()
+    worked(driven, SLOW)
+    worked(driven, SLOW + 1_000_000)
+
+    assert [
+        "slow step of the event loop: 51.0 ms of processor time for read of connection c"
+    ] == caplog.messages
+
+
+def test_each_slow_step_is_logged(driven: Driven, caplog: pytest.LogCaptureFixture):
+    """A slow step is logged after a slower one, too."""
+    driven.slices.watch()
+    worked(driven, 3 * SLOW)
+    worked(driven, 2 * SLOW)
+
+    assert 2 == len(caplog.messages)
+
+
+def test_waiting_for_a_processor_is_no_work(driven: Driven, caplog: pytest.LogCaptureFixture):
+    """What counts is processor time: a step during which others had the processor is not slow."""
+    driven.slices.watch()
+
+    assert ([5, 7, 7], []) == (
+        [worked(driven, 5, waited=2 * SLOW), worked(driven, 7), worked(driven, 6, waited=SLOW)],
+        caplog.messages,
+    )
+
+
+def test_steps_are_measured_while_clients_may_come(driven: Driven):
+    """Nothing is measured before `watch`, nor after it was switched off."""
+    before = worked(driven, 9)
+    driven.slices.watch()
+    during = worked(driven, 3)
+    driven.slices.watch(on=False)
+
+    assert (0, 3, 3) == (before, during, worked(driven, 8))
+    assert "read of connection c" == driven.slices.longest_step
+
+
+def test_no_step_is_slow_where_that_is_switched_off(caplog: pytest.LogCaptureFixture):
+    """With a limit of 0 nothing is logged, and the longest step is known all the same."""
+    driven = Driven()
+    driven.slices = Slices(driven.clock, driven.used, 0)
+    driven.slices.watch()
+
+    assert (100 * SLOW, []) == (worked(driven, 100 * SLOW), caplog.messages)
+
+
+def test_a_renewed_step_is_still_one(driven: Driven):
+    """`renew` gives a step more time, and what it has used before still counts."""
+    driven.slices.watch()
+    driven.slices.begin()
+    driven.used.now += 5
+    driven.clock.now += SLICE
+    driven.slices.renew()
+    over = driven.slices.is_over()
+    driven.used.now += 5
+    driven.clock.now += 10
+    driven.slices.end("tick", "")
+
+    assert (False, 10) == (over, driven.slices.longest)

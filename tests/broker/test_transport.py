@@ -1,0 +1,331 @@
+"""Clients that leave, stall or fall silent, over real sockets."""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from conformance.codec import encode_header, encode_method, frame
+from conformance.wire import Channel, Client
+from fakes import Client as FakeClient, Node
+from running import Running
+
+from broker.transport import PATIENT_LOOKS, STUCK_LOOKS, SocketDriver
+
+ALARMED = ("--set", "vm_memory_high_watermark.absolute=1")
+Opened = Callable[..., Channel]
+RESET = struct.pack("ii", 1, 0)
+GONE = "client unexpectedly closed TCP connection"
+NOTICED = 4.0
+"""Seconds for what takes two on a machine that has nothing else to do."""
+
+
+@contextlib.contextmanager
+def serving(tmp_path, *arguments: str) -> Iterator[Running]:
+    """A broker that clients may connect to."""
+    with Running(tmp_path, *arguments) as running:
+        running.wait_for("Server startup complete")
+        yield running
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Opens a channel of a new connection, whose socket is closed when the test is over."""
+    made: list[Client] = []
+
+    def give(running: Running, **options: int) -> Channel:
+        client = Client(running.address, timeout=10.0)
+        made.append(client)
+        return client.login(**options).channel()
+
+    yield give
+    for client in made:
+        client.socket.close()
+
+
+def publish(key: str, body: bytes) -> bytes:
+    """The octets of a publish to the default exchange."""
+    method = frame(1, 1, encode_method("basic.publish", exchange="", routing_key=key))
+    return method + frame(2, 1, encode_header(len(body))) + (frame(3, 1, body) if body else b"")
+
+
+def blocked(opened: Opened, running: Running) -> Channel:
+    """A publisher that an alarm has blocked, without heartbeats."""
+    channel = opened(running, heartbeat=0)
+    channel.client.raw(publish("nowhere", b"x"))
+    channel.client.receive(0, "connection.blocked")
+    return channel
+
+
+def leave(sock: socket.socket, *, reset: bool) -> None:
+    """Close a socket, by an end or a reset."""
+    if reset:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    sock.close()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("unread", [0, 30_000])
+def test_a_blocked_client_that_leaves_is_noticed(tmp_path, reset, unread, opened):
+    """The end of a client that an alarm has blocked is noticed without heartbeats, behind unread octets as well."""
+    with serving(tmp_path, *ALARMED) as running:
+        sock = blocked(opened, running).client.socket
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.send(bytes(unread))
+        since = time.monotonic()
+        leave(sock, reset=reset)
+
+        assert GONE in running.wait_for("closing connection")
+        assert time.monotonic() - since < NOTICED
+
+
+def test_a_client_that_waits_for_its_own_replies_is_noticed(tmp_path, opened):
+    """The end of a client that is not read because it takes no replies is noticed, too."""
+    with serving(tmp_path) as running:
+        sock = opened(running, heartbeat=0).client.socket
+        method = encode_method("basic.publish", exchange="", routing_key="nowhere", mandatory=True)
+        returned = frame(1, 1, method) + frame(2, 1, encode_header(100_000)) + frame(3, 1, bytes(100_000))
+        sock.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                sock.sendall(returned)
+        since = time.monotonic()
+        leave(sock, reset=False)
+
+        assert GONE in running.wait_for("closing connection")
+        assert time.monotonic() - since < NOTICED
+
+
+def test_who_takes_nothing_is_cut_although_it_sends_heartbeats(tmp_path, opened):
+    """A client that reads nothing is cut after the send timeout, heartbeats or not, and its messages go back."""
+    with serving(tmp_path, "--set", "tcp_listen_options.send_timeout=1000") as running:
+        publisher, consumer = opened(running), opened(running, heartbeat=1)
+        publisher.queue("q")
+        consumer.send("basic.consume", queue="q")
+        for _ in range(200):
+            publisher.publish("", "q", bytes(100_000))
+        publisher.sync()
+        beats_until_cut(consumer.client)
+        line = running.wait_for("the client has taken nothing of")
+        assert "[warning]" in line
+        assert 200 == publisher.ready("q", 200, within=5)
+
+
+def beats_until_cut(client: Client) -> None:
+    """Send heartbeats, and read nothing, until the broker has reset the connection."""
+    deadline = time.monotonic() + 20
+    with contextlib.suppress(ConnectionError):
+        while True:
+            assert time.monotonic() < deadline
+            client.frame(8, 0, b"")
+            time.sleep(0.1)
+
+
+def test_the_largest_reader_is_cut_when_too_much_waits(tmp_path, opened):
+    """Beyond `limits.unsent_bytes` for all together the client for whom most waits is cut; the others go on."""
+    with serving(tmp_path, "--set", "limits.unsent_bytes=3MiB") as running:
+        publisher = opened(running)
+        publisher.queue("many")
+        publisher.queue("few")
+        for _ in range(300):
+            publisher.publish("", "many", bytes(100_000))
+        for _ in range(20):
+            publisher.publish("", "few", bytes(10_000))
+        publisher.sync()
+        few = opened(running)
+        few.send("basic.consume", queue="few", no_ack=True)
+        readers = [opened(running) for _ in range(4)]
+        for reader in readers:
+            reader.send("basic.qos", prefetch_count=50)
+            reader.send("basic.consume", queue="many")
+
+        line = running.wait_for("limits.unsent_bytes")
+        assert "[warning]" in line
+        assert 20 == len([few.deliver() for _ in range(20)])
+        publisher.sync()
+
+
+def test_a_client_that_takes_its_time_is_not_cut(tmp_path, opened):
+    """A client that takes something now and then may have as much waiting for it as it likes."""
+    with serving(tmp_path, "--set", "tcp_listen_options.send_timeout=1500") as running:
+        publisher, consumer = opened(running), opened(running)
+        publisher.queue("q")
+        for _ in range(100):
+            publisher.publish("", "q", bytes(100_000))
+        publisher.sync()
+        consumer.send("basic.consume", queue="q", no_ack=True)
+        left = 10_000_000
+        sock = consumer.client.socket
+        since = time.monotonic()
+        while left > 0:
+            took = len(sock.recv(4_000_000))
+            assert took
+            left -= took
+            if time.monotonic() - since < 5:
+                time.sleep(0.4)
+
+        assert left <= 0
+
+
+@pytest.mark.parametrize(("linger", "end"), [("true", "reset"), ("false", "end")])
+def test_what_the_broker_closes_ends_with_a_reset(tmp_path, linger, end, opened):
+    """A socket that the broker closes by itself is reset after its last octets, unless `linger` is off."""
+    with serving(tmp_path, "--set", f"tcp_listen_options.linger.on={linger}") as running:
+        with socket.create_connection(running.address, timeout=10) as sock:
+            sock.sendall(b"GET / HT")
+
+            assert b"AMQP\0\0\x09\x01" == sock.recv(100)
+            assert end == ended(sock)
+        client = opened(running).client
+        client.frame(1, 0, encode_method("connection.start-ok", mechanism="", locale=""))
+        client.receive(0, "connection.close")
+        client.send(0, "connection.close-ok")
+        assert end == ended(client.socket)
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_client_that_has_ended_its_half_gets_all_replies(tmp_path, says_so):
+    """Replies and close-ok reach a client whose end follows its last method, and then an ordinary end, no reset."""
+    with serving(tmp_path) as running:
+        client = Client(running.address, timeout=10.0).login()
+        client.raw(b"".join(frame(1, number, encode_method("channel.open")) for number in range(1, 1001)))
+        declares = [
+            frame(1, 1, encode_method("queue.declare", queue=f"q{number}", exclusive=True))
+            for number in range(300)
+        ]
+        client.raw(b"".join(declares))
+        if says_so:
+            client.send(0, "connection.close", reply_code=200)
+        client.socket.shutdown(socket.SHUT_WR)
+        for number in range(1, 1001):
+            client.receive(number, "channel.open-ok")
+        for _ in range(300):
+            client.receive(1, "queue.declare-ok")
+        if says_so:
+            client.receive(0, "connection.close-ok")
+
+        assert "end" == ended(client.socket)
+        client.socket.close()
+
+
+class Ended:
+    """The transport of a socket whose client has ended its half, where it is not read."""
+
+    def __init__(self) -> None:
+        self.aborted = False
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def pause_reading(self) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+@pytest.mark.parametrize(("blocked", "looks"), [(True, STUCK_LOOKS), (False, PATIENT_LOOKS)])
+def test_the_end_of_a_client_that_is_not_read(blocked, looks):
+    """Whom an alarm blocks is cut soon after its end; what waits for a commit, or for a job, may take its time."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.shutdown(socket.SHUT_WR)
+        driver = SocketDriver(Node())
+        driver.connection = FakeClient().connection
+        driver.connection.blocked = blocked
+        driver._socket = ours
+        driver._transport = transport = Ended()
+        driver.pause_reading()
+        for now in range(looks):
+            driver.look(now)
+
+        assert not transport.aborted
+        driver.look(looks)
+        driver.look(looks + 1)
+        assert transport.aborted
+
+
+def ended(sock: socket.socket) -> str:
+    """How a socket ends that has no more to read."""
+    try:
+        return "octets" if sock.recv(1) else "end"
+    except ConnectionResetError:
+        return "reset"
+
+
+def test_a_silent_client_is_cut_while_it_is_blocked(tmp_path, opened):
+    """A blocked client whose system takes our heartbeats and that sends none is cut after some intervals."""
+    with serving(tmp_path, *ALARMED) as running:
+        silent, alive = opened(running, heartbeat=1), opened(running, heartbeat=1)
+        for channel in (silent, alive):
+            channel.client.raw(publish("nowhere", b"x"))
+            channel.client.receive(0, "connection.blocked")
+        deadline = time.monotonic() + 20
+        sock = silent.client.socket
+        sock.settimeout(0.2)
+        while time.monotonic() < deadline:
+            alive.client.frame(8, 0, b"")
+            try:
+                if not sock.recv(100):
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionResetError:
+                break
+        assert "missed heartbeats" in running.wait_for("closing connection")
+        alive.client.frame(8, 0, b"")
+
+
+MEMORY = 150_000_000
+HOLDER = ("--set", f"vm_memory_high_watermark.absolute={MEMORY}")
+
+
+def hold(opened: Opened, running: Running, octets: int) -> Channel:
+    """A client that has sent so much of one body, and is blocked by the alarm that it has raised."""
+    channel = opened(running, heartbeat=0)
+    client = channel.client
+    client.send(1, "basic.publish", exchange="amq.direct", routing_key="nowhere")
+    client.frame(2, 1, encode_header(134_000_000))
+    part = frame(3, 1, bytes(131_000))
+    with contextlib.suppress(ConnectionError):
+        for _ in range(octets // 131_000):
+            client.raw(part)
+    return channel
+
+
+def test_an_alarm_goes_with_the_client_that_has_raised_it(tmp_path, opened):
+    """What a client held that has left while it was blocked is given back, and the alarm is cleared."""
+    with serving(tmp_path, *HOLDER) as running:
+        holder = hold(opened, running, 129_000_000)
+        running.wait_for("memory alarm raised")
+        holder.client.frame(3, 1, b"x")
+        holder.client.receive(0, "connection.blocked")
+        since = time.monotonic()
+        leave(holder.client.socket, reset=False)
+        running.wait_for("memory alarm cleared")
+
+        assert time.monotonic() - since < 10
+
+
+def test_the_largest_holder_is_closed_until_the_alarm_is_gone(tmp_path, opened):
+    """Who holds the memory that is short is closed with 506 and logged; who holds little is only blocked."""
+    with serving(tmp_path, *HOLDER) as running:
+        small = opened(running, heartbeat=0)
+        small.queue("q")
+        small.call("tx.select")
+        for _ in range(5):
+            small.publish("", "q", b"x")
+        holder = hold(opened, running, 129_000_000)
+        line = running.wait_for("RESOURCE_ERROR")
+        running.wait_for("memory alarm cleared")
+
+        assert "low on memory: publishes of this connection that are not complete hold 1" in line
+        small.call("tx.commit")
+        assert 5 == small.ready("q", 5)
+        holder.client.socket.close()

@@ -1,0 +1,311 @@
+"""What goes to disk while queues are put off: each commit is whole, however the loop's steps fall."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import Client, Clock, DiskNode, hurry, publish_frames
+
+from broker import commit_task
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
+from broker.commit_task import CommitTask
+from storage.blocks import bits_of, read_header, read_records
+from storage.table import Table
+
+QUEUES = ("got", "acked", "purged", "dying", "dead")
+"""Durable queues that all get each message, but for the last: what is rejected in `dying` goes there."""
+ACTS = 300
+SIZES = (10, 900, 3000)
+"""Octets of bodies: alone in their records, apart where four queues have them, and apart where two have."""
+
+
+class Handle:
+    """Something that the loop is to call."""
+
+    def __init__(self, callback: Callable[..., object], *arguments: object) -> None:
+        self._callback: Callable[[], object] | None = lambda: callback(*arguments)
+
+    def cancel(self) -> None:
+        """It is not called."""
+        self._callback = None
+
+    def __call__(self) -> None:
+        """The loop calls it."""
+        if self._callback is not None:
+            self._callback()
+
+
+class Loop(Clock):
+    """An event loop that does one thing at a time, when a test says so."""
+
+    def call_soon(self, callback: Callable[..., object], *arguments: object) -> Handle:  # type: ignore[override]
+        handle = Handle(callback, *arguments)
+        self.soon.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, seconds: float, callback: Callable[..., object], *arguments: object
+    ) -> Handle:
+        handle = Handle(callback, *arguments)
+        self.later.append((self.now + seconds, handle))
+        return handle
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self.soon += [callback for due, callback in self.later if due <= self.now]
+        self.later = [each for each in self.later if each[0] > self.now]
+
+    def step(self) -> bool:
+        """Do the next thing; false if there is none."""
+        if self.soon:
+            self.soon.pop(0)()
+            return True
+        return False
+
+
+class Writer:
+    """Stands in for the writer's thread: a commit is done when a test says so."""
+
+    def __init__(self, *_: object) -> None:
+        self._jobs: list[tuple[Callable[[], Any], Callable[[Any, None], None]]] = []
+
+    def submit(self, job: Callable[[], Any], done: Callable[[Any, None], None]) -> None:
+        """Take a job."""
+        self._jobs.append((job, done))
+
+    def work(self) -> bool:
+        """Do the oldest job; false if there is none."""
+        if not self._jobs:
+            return False
+        job, done = self._jobs.pop(0)
+        done(job(), None)
+        return True
+
+
+class Broker:
+    """A broker on a loop and a disk that do what a test says, and some clients."""
+
+    def __init__(self, path: Path, clients: int) -> None:
+        self.node = DiskNode(path)
+        self.loop = self.node._loop = self.node.clock = Loop()
+        disk = self.node.disk
+        disk.commits = CommitTask(disk.environment, disk.journal, self.node, self.loop)  # type: ignore[arg-type]
+        self.commits = disk.commits
+        self.writer: Writer = disk.commits._writer
+        self.store = disk.environment.store
+        self.clients = [Client(self.node) for _ in range(clients)]
+
+    def declare(self, name: str, letters: str = "") -> None:
+        """A durable queue, whose dead letters go to another one."""
+        arguments = {}
+        if letters:
+            arguments = {
+                "x-dead-letter-exchange": ("longstr", ""),
+                "x-dead-letter-routing-key": ("longstr", letters),
+            }
+        self.tell(make(Wire.Declare, 0, name, False, True, False, False, False, arguments))
+
+    def tell(self, method: Any, number: int = 0) -> None:
+        """Send a method, and do all that there is to do."""
+        self.receive(encode_method(1, method), number)
+        self.settle()
+
+    def receive(self, octets: bytes, number: int = 0) -> None:
+        """One read of a client's connection, if it is read, and nothing else."""
+        client, node = self.clients[number], self.node
+        if not client.driver.reading:
+            return
+        node.turn.now = node.turn.slices.begin()
+        client.connection.receive(octets)
+        node.finish_turn()
+        if client.connection.stalled:
+            client.driver.pause_reading()
+            client.driver.wait()
+
+    def settle(self) -> None:
+        """Do all that there is to do."""
+        waits = 0
+        while waits < 3:
+            if not self.loop.step() | self.writer.work():
+                self.loop.wait(0.2)
+                waits += 1
+
+
+class Model(Broker):
+    """A broker whose steps are short, and what happens to it by chance."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        super().__init__(path, 4)
+        self.rng = random.Random(seed)
+        self.tell(make(Exchange.Declare, 0, "all", "fanout", False, True, False, False, False, {}))
+        for name in QUEUES:
+            self.declare(name, "dead" if name == "dying" else "")
+            if name != "dead":
+                self.tell(make(Wire.Bind, 0, name, "all", "", False, {}))
+        self.tell(make(Confirm.Select, False))
+        for number, name in enumerate(("got", "acked", "dying"), 1):
+            self.tell(make(Basic.Consume, 0, name, "it", False, name == "got", False, False, {}), number)
+        hurry(self.node, looks=self.rng.choice((2, 3, 7)))
+
+    def act(self) -> None:
+        """Do one thing."""
+        rng = self.rng
+        lot = rng.random()
+        if lot < 0.3:
+            frames = publish_frames("", bytes(rng.choice(SIZES)), exchange="all", delivery_mode=2)
+            self.receive(frames * rng.randint(1, 3))
+        elif lot < 0.4:
+            self.receive(encode_method(1, make(Basic.Ack, 0, True)), 2)
+        elif lot < 0.5:
+            self.receive(encode_method(1, make(Basic.Nack, 0, True, rng.random() < 0.3)), 3)
+        elif lot < 0.55:
+            self.receive(encode_method(1, make(Wire.Purge, 0, rng.choice(QUEUES), False)))
+        elif lot < 0.75:
+            self.loop.step()
+        elif lot < 0.9:
+            if self.writer.work():
+                self.check()
+        else:
+            self.loop.wait(rng.choice((0.001, 0.01, 0.2)))
+
+    def check(self) -> None:
+        """Each body on disk is that of as many records as are counted."""
+        assert references(self.store) == counted(self.store)
+
+
+def references(table: Table) -> Counter[int]:
+    """How many records refer to each body."""
+    found: Counter[int] = Counter()
+    with table.env.begin() as txn:
+        for key, value in txn.cursor(table.db["blocks"]):
+            header = read_header(value)
+            dead = bits_of(txn.get(key, db=table.db["acks"]), header.records)
+            for record in read_records(value, header, dead):
+                assert not isinstance(record, int)
+                if record.msg_id:
+                    found[record.msg_id] += 1
+    return found
+
+
+def records(table: Table) -> int:
+    """How many records there are that somebody needs."""
+    found = 0
+    with table.env.begin() as txn:
+        for key, value in txn.cursor(table.db["blocks"]):
+            count = read_header(value).records
+            found += count - bits_of(txn.get(key, db=table.db["acks"]), count).bit_count()
+    return found
+
+
+def counted(table: Table) -> Counter[int]:
+    """How many are counted for each body that is there."""
+    with table.env.begin() as txn:
+        counts = {key: int.from_bytes(value, "big") for key, value in txn.cursor(table.db["refs"])}
+        found = Counter(
+            {int.from_bytes(key, "big"): counts.pop(key, 1) for key, _ in txn.cursor(table.db["bodies"])}
+        )
+    assert {} == counts
+    return found
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits are done by hand."""
+    monkeypatch.setattr(commit_task, "_Worker", Writer)
+
+
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize("seed", range(20))
+def test_every_commit_has_exactly_the_bodies_that_its_records_refer_to(tmp_path: Path, seed: int) -> None:
+    """Whatever is published, settled and put off, a body is counted right, and is gone with its last record."""
+    model = Model(tmp_path, seed)
+    for _ in range(ACTS):
+        model.act()
+    model.settle()
+    model.check()
+    for number in (2, 3):
+        model.tell(make(Basic.Ack, 0, True), number)
+    for name in QUEUES:
+        model.tell(make(Wire.Delete, 0, name, False, False, False))
+
+    store = model.store
+    with store.env.begin() as txn:
+        left = [
+            txn.stat(store.db[name])["entries"] for name in ("blocks", "acks", "bodies", "refs", "sweeps")
+        ]
+    assert [0] * 5 == left
+    model.node.disk.close()
+
+
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize("looks", [2, 3, 5])
+def test_a_commit_never_finds_a_letter_gone_from_one_place_and_not_in_the_other(
+    tmp_path: Path, looks: int
+) -> None:
+    """Whenever the broker is killed, a persistent message that is dead-lettered is in one of the two queues."""
+    broker = Broker(tmp_path, 1)
+    broker.declare("dead")
+    broker.declare("q", "dead")
+    broker.receive(publish_frames("q", b"1", delivery_mode=2) * 50)
+    broker.settle()
+    broker.tell(make(Basic.Consume, 0, "q", "it", False, False, False, False, {}))
+    hurry(broker.node, looks=looks)
+    broker.receive(encode_method(1, make(Basic.Nack, 0, True, False)))
+    found = [records(broker.store)]
+    while broker.node.disk.journal.has_work or broker.loop.soon:
+        broker.loop.wait(0.1)
+        broker.loop.step()
+        if broker.writer.work():
+            found.append(records(broker.store))
+
+    assert [50] * len(found) == found
+    assert 50 == broker.node.vhosts["/"].queues["dead"].ready_count
+    broker.node.disk.close()
+
+
+class Waiting:
+    """A driver that has been told to wait, and sees how many records are being written when it goes on."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.seen: list[int] = []
+
+    def disk_caught_up(self) -> None:
+        """Nothing is to be waited for any more."""
+        self._broker.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        batch = self._broker.node.disk.journal.in_flight
+        self.seen.append(0 if batch is None else sum(len(entries) for _, entries in batch.entries))
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_commit_waits_for_queues_that_are_put_off_and_others_wait_for_it(tmp_path: Path) -> None:
+    """Nothing is cut before they have run; who was read last waits as well, and goes on behind the commit."""
+    broker = Broker(tmp_path, 1)
+    for name in QUEUES:
+        broker.declare(name)
+        broker.tell(make(Wire.Bind, 0, name, "amq.fanout", "", False, {}))
+    node, journal = broker.node, broker.node.disk.journal
+    driver = Waiting(broker)
+    hurry(node, looks=2)
+    broker.receive(publish_frames("", b"1", exchange="amq.fanout", delivery_mode=2))
+    was_split = node.turn.is_split
+    broker.commits._commit()
+
+    assert (True, None, True) == (was_split, journal.in_flight, broker.commits.backlogged)
+    assert node.wait_for_disk(driver, publishes=False)  # type: ignore[arg-type]
+    while node.turn.is_split:
+        broker.loop.step()
+    assert not broker.commits.is_held
+    while broker.loop.step():
+        pass
+    assert [len(QUEUES)] == driver.seen
+    assert not node.wait_for_disk(driver, publishes=False)  # type: ignore[arg-type]
+    broker.settle()
+    node.disk.close()
