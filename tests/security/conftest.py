@@ -1,0 +1,93 @@
+"""A broker in a process of its own that the tests of a run share."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.wire import Client
+from running import SLOW_STEP, Running
+
+SETTINGS = (
+    "log.console=false",
+    "auth.failure_delay=100ms",
+    "handshake_timeout=1500ms",
+    "max_message_size=1MB",
+    "limits.argument_bytes=64KiB",
+    "default_users.limited.password=limited",
+    "limits.user.limited.max_connections=1",
+    "limits.user.limited.max_channels=2",
+    "default_vhosts.1.name=small",
+    "default_users.small.password=small",
+    "default_users.small.vhost_pattern=^small$",
+    "limits.vhost.small.max_queues=2",
+    "limits.vhost.small.max_connections=1",
+    "consumer_max_per_channel=3",
+    "prometheus.enabled=true",
+    "prometheus.tcp.port=0",
+)
+START_SECONDS = 30.0
+
+
+class Broker:
+    """The shared broker: its addresses for AMQP and HTTP, and its log, which is a file."""
+
+    def __init__(self, running: Running, log: Path) -> None:
+        self.running = running
+        self.log = log
+        deadline = time.monotonic() + START_SECONDS
+        while "Server startup complete" not in (text := self.text()):
+            assert running.process.poll() is None, text
+            assert time.monotonic() < deadline, text
+            time.sleep(0.02)
+        self.address, self.http = (
+            ("127.0.0.1", int(re.search(rf"started {kind} listener on \S+:(\d+)", text)[1]))
+            for kind in ("TCP", "HTTP")
+        )
+
+    def text(self) -> str:
+        """All that was logged."""
+        return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+
+    def client(self) -> Client:
+        """A new socket to it."""
+        return Client(self.address, timeout=10.0)
+
+
+@pytest.fixture(autouse=True)
+def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close every socket that a test has opened by `Client`."""
+    made: list[Client] = []
+    connect = Client.__init__
+
+    def opened(client: Client, *arguments: Any, **options: Any) -> None:
+        connect(client, *arguments, **options)
+        made.append(client)
+
+    monkeypatch.setattr(Client, "__init__", opened)
+    yield
+    for each in made:
+        each.close_socket()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker that all tests share; what it has logged is judged at the end."""
+    folder = tmp_path_factory.mktemp("security")
+    log = folder / "a.log"
+    flags = [word for setting in (*SETTINGS, f"log.file={log}") for word in ("--set", setting)]
+    with Running(folder, *flags) as running:
+        shared = Broker(running, log)
+        yield shared
+        running.process.terminate()
+        assert 0 == running.process.wait(15)
+    for bad in ("Traceback", "internal error", SLOW_STEP):
+        assert [] == [line for line in shared.text().splitlines() if bad in line]
+
+
+@pytest.fixture
+def client(broker: Broker) -> Client:
+    """A new socket to it."""
+    return broker.client()

@@ -1,0 +1,290 @@
+"""SEC-18, SEC-22, SEC-24, SEC-27, SEC-29 and SEC-32: who is let in, and what clients may have (docs/security.md)."""
+
+import http.client
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from conformance.wire import Channel, Client, ClosedError
+from fakes import Client as PureClient, Node
+from running import Running
+
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Connection as Wire, Exchange, Queue, make
+from broker.auth import LoginRefusedError, User, Users
+from broker.config import VHostLimits
+from broker.connection import Connection
+from broker.credentials import Password, hash_password
+from broker.handshake import PROTOCOL_HEADER
+
+SOON = 10.0
+
+
+def told(act: Callable[[], object]) -> tuple[str, int, str]:
+    """What an act is closed with: channel or connection, code, text."""
+    with pytest.raises(ClosedError) as caught:
+        act()
+    assert caught.value.close is not None, "closed without a method"
+    fields = caught.value.close.fields
+    return caught.value.level, fields["reply_code"], fields["reply_text"]
+
+
+# -- SEC-18: loopback users and default credentials -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "is_let_in"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("192.0.2.1", False),
+        ("::ffff:192.0.2.1", False),
+        ("10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("::", False),
+        ("0.0.0.0", False),
+        ("", False),
+        ("localhost", False),
+    ],
+)
+def test_sec_18_the_default_user_comes_from_this_host_only(host, is_let_in):
+    """`guest` is let in from addresses of the loopback interface, however they are written, and from no other."""
+    users = Users()
+    users.add(User("guest", hash_password(Password("guest"))))
+
+    def log_in() -> str:
+        try:
+            return users.authenticate("guest", Password("guest"), host).name
+        except LoginRefusedError as error:
+            return str(error)
+
+    assert ("guest" if is_let_in else "user 'guest' can only connect via localhost") == log_in()
+
+
+def test_sec_18_the_default_user_is_refused_on_the_wire():
+    """A client from another host gets the answer of a wrong password, so that it learns nothing."""
+    answers = []
+    for host, password in (("192.0.2.1", "guest"), ("127.0.0.1", "wrong")):
+        client = PureClient(connect=False)
+        client.connection = Connection(
+            client.node, client.driver, (host, 50000), ("127.0.0.1", 5672), client.node.now()
+        )
+        client.driver.connection = client.connection
+        client.receive(PROTOCOL_HEADER)
+        client.sent()
+        properties = {"capabilities": ("table", {"authentication_failure_close": ("bool", True)})}
+        client.receive(
+            encode_method(0, make(Wire.StartOk, properties, "PLAIN", f"\0guest\0{password}", "en_US"))
+        )
+        answers.append((client.sent(), client.driver.closed))
+
+    assert answers[0] == answers[1]
+    assert "0 connection.close reply_code=403" in answers[0][0][0]
+
+
+def test_sec_18_the_default_password_is_warned_about(tmp_path):
+    """A start with the default password is told in the log, with what a proxy on this host makes of it."""
+    with Running(tmp_path) as running:
+        line = running.wait_for("default password")
+    (tmp_path / "other").mkdir()
+    with Running(tmp_path / "other", "--set", "default_pass=another") as running:
+        ready = running.wait_for("Server startup complete")
+        running.process.terminate()
+        rest, _ = running.process.communicate(timeout=15)
+
+    assert "[warning]" in line
+    assert "where a proxy on this host passes connections on, every client is on this host" in line
+    assert "default password" not in ready + rest
+
+
+# -- SEC-22, SEC-24: the HTTP listener --------------------------------------------------------------------------------
+
+
+def ask(broker, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
+    """The answer to a request."""
+    connection = http.client.HTTPConnection(*broker.http, timeout=SOON)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer
+
+
+def test_sec_22_other_sites_read_nothing(broker):
+    """No answer allows a page of another site to read it, whatever the request says."""
+    for method, path in (("GET", "/metrics"), ("GET", "/healthz"), ("OPTIONS", "/metrics")):
+        answer = ask(
+            broker, method, path, Origin="https://evil.example", **{"Access-Control-Request-Method": "GET"}
+        )
+
+        assert [] == [name for name, _ in answer.getheaders() if name.lower().startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../etc/passwd", "/..%2f..%2fetc/passwd", "//etc/passwd", "/metrics/../../etc/passwd", "/%2e%2e/"],
+)
+def test_sec_24_paths_lead_to_no_file(broker, path):
+    """Whatever the path of a request, no file is served, and nothing is changed by other methods."""
+    assert 404 == ask(broker, "GET", path).status
+    assert {405} == {ask(broker, method, "/metrics").status for method in ("POST", "PUT", "DELETE")}
+
+
+# -- SEC-27: enumeration and guessing -----------------------------------------------------------------------------------
+
+
+def test_sec_27_unknown_users_take_as_long():
+    """Whether a user exists is not seen in what its refusal costs."""
+    users = Users()
+    users.add(User("known", hash_password(Password("secret"))))
+    cost = {}
+    for name in ("known", "unknown"):
+        best = []
+        for _ in range(7):
+            began = time.process_time()
+            for _ in range(300):
+                with pytest.raises(LoginRefusedError):
+                    users.authenticate(name, Password("wrong"), "127.0.0.1")
+            best.append(time.process_time() - began)
+        cost[name] = min(best)
+
+    assert 0.6 < cost["unknown"] / cost["known"] < 1.6
+
+
+def test_sec_27_refusals_say_the_same(broker):
+    """An unknown user, a wrong password and a blank one are answered alike."""
+    answers = []
+    for user, password in (("guest", "wrong"), ("nobody", "wrong"), ("guest", "")):
+        client = broker.client()
+        client.begin()
+        client.start_ok(user, password)
+        answers.append(told(lambda client=client: client.receive(0, "connection.tune")))
+        client.close_socket()
+
+    assert {("connection", 403)} == {answer[:2] for answer in answers}
+    assert 1 == len(set(answers))
+
+
+# -- SEC-29: limits of objects ------------------------------------------------------------------------------------------
+
+
+def test_sec_29_connections_and_channels_of_a_user(broker):
+    """A user has no more connections and channels than its limits, over all connections."""
+    first = broker.client().login("limited", "limited")
+    second = broker.client()
+    answer = told(lambda: second.login("limited", "limited"))
+    first.channel(1)
+    first.channel(2)
+
+    assert ("connection", 530) == answer[:2]
+    assert "user connection limit (1) is reached" in answer[2]
+    assert ("connection", 530) == told(lambda: first.channel(3))[:2]
+    first.close_socket()
+    second.close_socket()
+
+
+def test_sec_29_queues_and_connections_of_a_vhost(broker):
+    """A virtual host has no more queues and connections than its limits."""
+    client = broker.client().login("small", "small", "small")
+    channel = client.channel()
+    for number in range(2):
+        channel.queue(f"q{number}", exclusive=True)
+    other = broker.client()
+    crowd = told(lambda: other.login("small", "small", "small"))
+
+    assert ("connection", 530) == crowd[:2]
+    assert ("channel", 406) == told(lambda: channel.queue("q2", exclusive=True))[:2]
+    client.close_socket()
+    other.close_socket()
+
+
+def test_sec_29_consumers_of_a_channel(broker, client):
+    """A channel has no more consumers than `consumer_max_per_channel`."""
+    channel = client.login().channel()
+    name = channel.queue(exclusive=True)
+    for number in range(3):
+        channel.consume(name, str(number))
+
+    assert ("connection", 530) == told(lambda: channel.consume(name, "3"))[:2]
+
+
+def test_sec_29_objects_of_the_broker():
+    """Queues, exchanges and bindings of the broker, and the octets of their arguments, are bounded (406)."""
+    large = {"x-text": ("longstr", "x" * 20_000)}
+    refused = (
+        (Node(cluster_queue_limit=1), lambda name: make(Queue.Declare, 0, name, *([False] * 5), {})),
+        (
+            Node(cluster_exchange_limit=8),
+            lambda name: make(Exchange.Declare, 0, name, "direct", *([False] * 5), {}),
+        ),
+        (
+            Node(vhost_limits={"/": VHostLimits(max_bindings=1)}),
+            lambda name: make(Queue.Bind, 0, "q", "amq.topic", name, False, {}),
+        ),
+    )
+    for node, method in refused:
+        client = PureClient(node)
+        if "Bind" in method("a").name:
+            client.declare("q")
+        assert "ok" in client.ask(method("a"))[-1]
+        assert "reply_code=406" in client.ask(method("b"))[-1]
+    client = PureClient()
+    assert "reply_code=406" in client.ask(make(Queue.Declare, 0, "q", *([False] * 5), large))[-1]
+
+
+# -- SEC-32: readers that do not read -----------------------------------------------------------------------------------
+
+
+def unread(running: Running, count: int, octets: int) -> list[Channel]:
+    """Consumers of so many messages of that size each that do not read."""
+    publisher = Client(running.address, timeout=SOON).login().channel()
+    publisher.queue("q")
+    readers = []
+    for _ in range(count):
+        reader = Client(running.address, timeout=SOON).login().channel()
+        reader.send("basic.qos", prefetch_count=octets // 50_000)
+        reader.send("basic.consume", queue="q")
+        readers.append(reader)
+    for _ in range(count * octets // 50_000):
+        publisher.publish("", "q", bytes(50_000))
+    publisher.sync()
+    publisher.client.close_socket()
+    return readers
+
+
+@pytest.fixture
+def bounded(tmp_path) -> Iterator[Running]:
+    """A broker that keeps little for those who do not read."""
+    with Running(tmp_path, "--set", "limits.unsent_bytes=4MiB") as running:
+        running.wait_for("Server startup complete")
+        yield running
+
+
+def test_sec_32_readers_that_do_not_read_cost_little(bounded):
+    """What waits for clients that do not read is bounded for all together: the largest is cut, with a line in the log."""
+    before = bounded.resident_memory()
+    readers = unread(bounded, 8, 10_000_000)
+    line = bounded.wait_for("limits.unsent_bytes")
+
+    assert "[warning]" in line
+    assert (
+        bounded.resident_memory() - before < 80_000_000 + 60_000_000
+    )  # the messages themselves, and a margin
+    for reader in readers:
+        reader.client.close_socket()
+
+
+def test_sec_32_a_reader_that_does_not_read_is_cut_in_time(tmp_path):
+    """A client that takes nothing for `send_timeout` is cut although it sends heartbeats; its messages go back."""
+    with Running(tmp_path, "--set", "tcp_listen_options.send_timeout=1000") as running:
+        running.wait_for("Server startup complete")
+        (reader,) = unread(running, 1, 20_000_000)
+        line = running.wait_for("closing connection")
+        other = Client(running.address, timeout=SOON).login().channel()
+
+        assert "[" in line
+        assert 400 == other.ready("q", 400, within=SOON)
+        reader.client.close_socket()
+        other.client.close_socket()
