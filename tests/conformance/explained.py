@@ -73,6 +73,27 @@ def _routed_by_bcc(ours: Outcome) -> Outcome:
 
 EXPLAINED = (
     Explanation(
+        ("104i", "104m"),
+        "A passive declare needs no permission",
+        lambda _: ok(),
+        "From 4.2.7 on one of the three permissions is needed; `compatibility.passive_declare = open` is as before.",
+        "rabbitmq-server pull requests 16085 and 16272; rabbit_channel.erl, check_any_resource_access_permitted",
+    ),
+    Explanation(
+        ("104l",),
+        "A passive declare needs no permission and finds no queue: 404",
+        lambda _: channel(404, "queue.declare", "no queue 'nosuch' in vhost '/'"),
+        "As for a queue that exists, or the answer would tell which queues exist.",
+        "rabbitmq-server pull request 16272",
+    ),
+    Explanation(
+        ("107i", "107j"),
+        "The keys of CC and BCC are not looked at, and the message is published",
+        lambda _: ok(),
+        "4.0.3 checks every routing key of a message; a permission that a header gets round protects nothing.",
+        "rabbitmq-server pull request 12553; rabbit_channel.erl, check_write_permitted_on_topics",
+    ),
+    Explanation(
         ("104*", "105*", "106*", "107*"),
         "3.10.8 does not name the permission: `access to queue 'q' in vhost '/' refused for user 'u'`",
         _unnamed_permission,
@@ -258,6 +279,13 @@ EXPLAINED = (
         lambda _: ok([(0, False), (1, True), (2, True)]),
         "Neither has a delivery to a consumer; the header comes with the first return, for gets too.",
         "rabbit_fifo_client.erl, dequeue and add_delivery_count_header, v3.13.7",
+    ),
+    Explanation(
+        ("reply.mandatory",),
+        "A mandatory reply is delivered to its client, and returned to the server as unroutable besides",
+        lambda _: ok((b"answer", ["basic.return", "queue.declare-ok"])),
+        "The address is no queue to RabbitMQ 3; a return would tell the server that nobody got its reply.",
+        "observed; rabbitmq.com/docs/3.13/direct-reply-to, caveats",
     ),
 )
 

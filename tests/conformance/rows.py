@@ -15,6 +15,7 @@ from conformance import (
     rows_frames,
     rows_handshake,
     rows_limits,
+    rows_order,
     rows_policies,
     rows_priorities,
     rows_publish,
@@ -55,6 +56,7 @@ CASES: list[Case] = [
     *rows_limits.ROWS,
     *rows_redelivery.ROWS,
     *rows_dead_letters.ROWS,
+    *rows_order.ROWS,
     *rows_switched.ROWS,
 ]
 

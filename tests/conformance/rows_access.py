@@ -104,12 +104,24 @@ def _(s: Session) -> None:
     s.channel("limited").queue("amq.foo")
 
 
-@case("104i", "a passive declare needs no permission", ok((0, "exchange.declare-ok")))
-def _(s: Session) -> tuple[int, str]:
+_refused("104i", "queue.declare", "configure access to queue '{q}'", queue="{q}", passive=True)
+_refused("104l", "queue.declare", "configure access to queue 'nosuch'", queue="nosuch", passive=True)
+_refused(
+    "104m",
+    "exchange.declare",
+    "configure access to exchange 'amq.topic'",
+    exchange="amq.topic",
+    type="topic",
+    passive=True,
+)
+
+
+@case("104n", "any permission for the name suffices for a passive declare", ok([0, 0, 0]))
+def _(s: Session) -> list[int]:
     s.channel().queue(s.q)
-    mine = s.channel("limited")
-    answer = mine.call("exchange.declare", exchange="amq.topic", type="topic", passive=True)
-    return mine.ready(s.q), answer.name
+    s.channel().queue("own-" + s.q)
+    asked = (("reader", s.q), ("writer", s.q), ("limited", "own-" + s.q))
+    return [s.channel(user).ready(name) for user, name in asked]
 
 
 @case(
@@ -233,6 +245,22 @@ def _(s: Session) -> None:
     mine.sync()
     mine.publish(s.x, "of root in /", b"x")
     mine.sync()
+
+
+def _copied(header: str) -> None:
+    @case(
+        "107i" if header == "CC" else "107j",
+        f"a topic key in {header} outside of what the user may write",
+        _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
+    )
+    def _(s: Session) -> None:
+        mine = s.channel("topical")
+        mine.publish("amq.topic", "own.key", b"x", headers={header: ["own.second", "other.key"]})
+        mine.sync()
+
+
+_copied("CC")
+_copied("BCC")
 
 
 @case("107g", "exchanges without a row, and those of other types, take any key", ok(2))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from conformance.cases import Cases, Session, ok
-from conformance.codec import encode_header
+from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, QuietError
 
 ROWS = Cases()
@@ -277,6 +277,32 @@ def _(s: Session) -> list[str]:
         said.append(told(opened, 0.5))
     said.append(told(opened, 0.5))
     return said
+
+
+@case(
+    "alarm.read",
+    "nothing behind the first content header is carried out, although it has arrived together with it",
+    ok((1, "unblocked", 7)),
+    setup="short",
+)
+def _(s: Session) -> tuple[int, str, int]:
+    free(s)
+    opened, other = s.channel(), s.channel()
+    opened.queue(s.q)
+    publish = frame(1, 1, encode_method("basic.publish", exchange="", routing_key=s.q))
+    empty = publish + frame(2, 1, encode_header(0))
+    whole = publish + frame(2, 1, encode_header(4)) + frame(3, 1, b"body")
+    with short_of(s, "memory"):
+        noticed(s)
+        opened.client.raw(empty * 3)
+        other.client.raw(whole * 4)
+        for each in (opened, other):
+            each.client.receive(0, "connection.blocked", timeout=WAIT)
+        third = s.channel()
+        third.client.quiet(timeout=0.5)
+        ready = third.ready(s.q, 1)
+    said = told(opened)
+    return ready, said, third.ready(s.q, 7, within=WAIT)
 
 
 @case(

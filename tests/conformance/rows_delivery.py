@@ -242,6 +242,26 @@ def _(s: Session) -> tuple[int, str, bool]:
     return close.reply_code, close.reply_text[:44], close.reply_text.endswith("' in vhost '/'")
 
 
+@case(
+    "reply.mandatory",
+    "a mandatory reply that reaches its client is not returned",
+    ok((b"answer", ["queue.declare-ok"])),
+)
+def _(s: Session) -> tuple[bytes, list[str]]:
+    client, server = s.channel(), s.channel()
+    server.queue(s.q)
+    client.consume(REPLY_TO, no_ack=True)
+    client.publish("", s.q, b"question", reply_to=REPLY_TO)
+    server.ready(s.q, 1)
+    name = server.call("basic.get", queue=s.q, no_ack=True).properties["reply_to"]
+    server.publish("", name, b"answer", mandatory=True)
+    server.send("queue.declare", queue=s.q, passive=True)
+    told = [server.receive().name]
+    if told == ["basic.return"]:
+        told.append(server.receive().name)
+    return client.deliver().body, told
+
+
 @case("reply.other-header", "a reply_to of another name is left alone", ok("mine"))
 def _(s: Session) -> str:
     opened = s.channel()

@@ -1,4 +1,4 @@
-"""What RabbitMQ 4 does otherwise, with the switches for it on; only our broker can be asked (the other one is 3.10)."""
+"""What other versions of RabbitMQ do otherwise, with the switches for it on; only our broker can be asked (the other one is 3.10)."""
 
 from conformance.cases import SOCKET, Cases, Session, channel, connection, ok
 
@@ -73,3 +73,17 @@ def _(s: Session) -> int:
         for _ in range(3):
             opened.publish("", name, b"x")
     return opened.deliveries()
+
+
+@case(
+    "passive of 3",
+    "with the switch open a passive declare needs no permission",
+    ok((0, "exchange.declare-ok")),
+    setup="switched",
+    ours_only=True,
+)
+def _(s: Session) -> tuple[int, str]:
+    s.channel().queue(s.q, durable=True)
+    mine = s.channel("limited")
+    answer = mine.call("exchange.declare", exchange="amq.topic", type="topic", passive=True)
+    return mine.ready(s.q), answer.name

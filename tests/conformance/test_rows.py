@@ -2,36 +2,19 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 from conformance import report
-from conformance.brokers import SET_UPS, Broker, start_ours
+from conformance.brokers import Broker
 from conformance.cases import Case, run
 from conformance.explained import EXPLAINED
 from conformance.features import FEATURES
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
-
-
-@pytest.fixture(scope="session")
-def broker_for() -> Iterator[Callable[[str], Broker]]:
-    """Brokers by the name of their set-up, started when first asked for."""
-    running: dict[str, Broker] = {}
-
-    def give(setup: str) -> Broker:
-        if setup not in running:
-            running[setup] = start_ours(SET_UPS[setup])
-        return running[setup]
-
-    yield give
-    for broker in running.values():
-        broker.stop()
-    for broker in running.values():
-        assert "Traceback" not in broker.last_log, broker.last_log
 
 
 def _parameter(case: Case) -> object:

@@ -48,10 +48,12 @@ ALL_CAPABILITIES = {
 class Client:
     """One TCP connection to a broker."""
 
-    def __init__(self, address: tuple[str, int], timeout: float = 5.0) -> None:
-        """Connect the socket only; `timeout` seconds is the longest any wait takes."""
+    def __init__(
+        self, address: tuple[str, int], timeout: float = 5.0, source: tuple[str, int] | None = None
+    ) -> None:
+        """Connect the socket only, from `source`; `timeout` seconds is the longest any wait takes."""
         self.timeout = timeout
-        self.socket = socket.create_connection(address, timeout=timeout)
+        self.socket = socket.create_connection(address, timeout=timeout, source_address=source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self._inbox: deque[Message] = deque()
@@ -298,8 +300,8 @@ class Channel:
         return self.client.quiet(self.number, *names, timeout=timeout)
 
     def sync(self) -> None:
-        """Wait until the broker has processed everything sent so far."""
-        self.call("exchange.declare", exchange="amq.direct", type="direct", passive=True)
+        """Wait until the broker has processed everything sent so far, by a question that needs no permission."""
+        self.call("channel.flow", active=True)
 
     def queue(self, name: str = "", **fields: Any) -> str:
         """Declare a queue; its name."""

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.grammar import LOOSE_VHOST, PASSWORD, STRICT_VHOST, USER
+from running import SLOW_STEP, deadline
 
 HERE = Path(__file__).resolve().parent
 LISTENING = re.compile(r"started TCP listener on 127\.0\.0\.1:(\d+)")
 _SECRET = "|".join((PASSWORD, ",".join(map(str, PASSWORD.encode()))))
 BAD_LINES = re.compile(
-    f"Traceback|internal error|never retrieved|unexpected error in the event loop|{_SECRET}"
+    f"Traceback|internal error|never retrieved|unexpected error in the event loop|{SLOW_STEP}|{_SECRET}"
 )
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
@@ -98,9 +99,9 @@ class Attacked:
             raise
 
     def _wait_for_port(self) -> int:
-        deadline = time.monotonic() + START_SECONDS
+        latest = time.monotonic() + START_SECONDS
         info = self.home / "info.log"
-        while time.monotonic() < deadline and self.process.poll() is None:
+        while time.monotonic() < latest and self.process.poll() is None:
             text = info.read_text(errors="replace") if info.exists() else ""
             found = LISTENING.search(text)
             if found and "Server startup complete" in text:
@@ -109,7 +110,9 @@ class Attacked:
         raise StartError(f"the broker did not start:\n{self._log_path.read_text(errors='replace')}")
 
     def _wait_for_canary(self) -> None:
-        if self._canary.stdout.readline() != b"ready\n":
+        with deadline(self._canary, START_SECONDS):
+            line = self._canary.stdout.readline()
+        if line != b"ready\n":
             raise StartError("the canary cannot work")
 
     def _count_files(self) -> int:
@@ -155,9 +158,9 @@ class Attacked:
                 problems.append(f"canary stalled for {self.seen['stall'] * 1000:.0f} ms")
         else:
             problems.append("the canary said nothing")
-        deadline = time.monotonic() + SETTLE_SECONDS
+        latest = time.monotonic() + SETTLE_SECONDS
         while self.process.poll() is None and (files := self._count_files()) > self.files:
-            if time.monotonic() > deadline:
+            if time.monotonic() > latest:
                 if files > self.files + FILES_LIMIT:
                     problems.append(f"{files} files are open, {self.files} were at the start")
                 break

@@ -5,6 +5,7 @@ which virtual host, how often their handlers returned, how long the longest read
 are over by then, have left behind.
 """
 
+import asyncio
 import gc
 import json
 import sys
@@ -19,6 +20,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 from conformance.codec import SPECS  # noqa: E402
 
 from broker import channel, cli, clients, connection, handshake, methods, server, transport  # noqa: E402
+
+JOBS_SECONDS = 5.0  # that the rest of connections may take to go once their sockets are closed
 
 
 class Counts:
@@ -181,6 +184,9 @@ def instrument(counts: Counts, report: Path) -> None:
     stop = server.Server.stop
 
     async def look_and_stop(self: Any, *reason: str) -> None:
+        latest = time.monotonic() + JOBS_SECONDS
+        while len(self.turn.slices) and time.monotonic() < latest:  # what sockets that are closed have left
+            await asyncio.sleep(0)
         counts.look_around(self)
         counts.save(report)
         await stop(self, *reason)

@@ -130,6 +130,14 @@ _LOOSE_METHODS = (
 )
 
 
+MOST_OCTETS = 80_000
+"""In all bodies of a valid session, each of which may be delivered three times.
+
+Its script settles deliveries in the same write in which it causes them. A client may settle only what it has been sent,
+and a broker holds deliveries back until it has written those before; ours, when 256 KiB of one step wait.
+"""
+
+
 class _Channel:
     """What is known of one channel of the session."""
 
@@ -154,6 +162,7 @@ class Script:
         "_channels",
         "_names",
         "_next_number",
+        "_octets",
         "expected",
         "first_channel_frame",
         "frame_max",
@@ -178,6 +187,8 @@ class Script:
         """Where the frames after the handshake begin; the first opens a channel."""
         self._channels: list[_Channel] = []
         self._names = 0
+        self._octets = 0
+        """In the bodies of a valid session's publishes."""
         self._next_number = 1
         self._write()
 
@@ -221,6 +232,10 @@ class Script:
             )
         else:
             size = room + rng.randrange(3) - 1
+        if not self.loose:
+            if self._octets + size > MOST_OCTETS:
+                size = 0
+            self._octets += size
         body = self.name.encode().ljust(16, b".") * (size // 16 + 1)
         body = body[:size]
         self.send(number, "basic.publish", exchange=exchange, routing_key=routing_key, mandatory=mandatory)

@@ -45,7 +45,7 @@ class Replies:
     """
 
     __slots__ = (
-        "_buffer", "_closed_channels", "_content", "_frame_max", "_started", "closed", "confirmed", "methods", "opened", "record",
+        "_buffer", "_closed_channels", "_confirmed_above", "_content", "_frame_max", "_started", "closed", "confirmed", "methods", "opened", "record",
     )  # fmt: skip
 
     def __init__(self, *, frame_max: int = 131072, record: bool = False) -> None:
@@ -54,7 +54,8 @@ class Replies:
         self.methods: dict[int, list[str]] = {}
         """With `record`: for each channel what came, confirms left out."""
         self.confirmed: dict[int, int] = {}
-        """For each channel the highest publish that is confirmed."""
+        """For each channel the number up to which every publish is confirmed."""
+        self._confirmed_above: dict[int, set[int]] = {}
         self.closed: tuple[int, str] | None = None
         """Code and text of the connection.close that came."""
         self.opened = False
@@ -138,7 +139,7 @@ class Replies:
         if spec.content:
             self._content[number] = -1
         elif name in {"basic.ack", "basic.nack"}:
-            self._confirm(number, message.fields["delivery_tag"])
+            self._confirm(number, message.fields["delivery_tag"], multiple=message.fields["multiple"])
             return
         elif name == "channel.close":
             if message.fields["reply_code"] not in SOFT:
@@ -146,6 +147,7 @@ class Replies:
             self._closed_channels.add(number)
         elif name == "channel.open-ok":
             self.confirmed.pop(number, None)
+            self._confirmed_above.pop(number, None)
         elif name == "connection.close":
             self._close(message.fields["reply_code"], message.fields["reply_text"])
         elif name == "connection.open-ok":
@@ -155,10 +157,20 @@ class Replies:
         if self.record:
             self.methods.setdefault(number, []).append(name)
 
-    def _confirm(self, number: int, tag: int) -> None:
-        if tag <= self.confirmed.get(number, 0):
-            raise ReplyError(f"confirm of {tag} after {self.confirmed[number]}")
-        self.confirmed[number] = tag
+    def _confirm(self, number: int, tag: int, *, multiple: bool) -> None:
+        low, above = self.confirmed.get(number, 0), self._confirmed_above.setdefault(number, set())
+        if tag <= low or tag in above:
+            raise ReplyError(f"confirm of {tag}, which is confirmed")
+        if not above and (multiple or tag == low + 1):
+            self.confirmed[number] = tag
+            return
+        above.add(tag)
+        if multiple:
+            low = tag
+        while low + 1 in above:
+            low += 1
+        self.confirmed[number] = low
+        self._confirmed_above[number] = {one for one in above if one > low}
 
     def _close(self, code: int, text: str) -> None:
         if code not in HARD and not (code == 403 and not self.opened):

@@ -1,0 +1,258 @@
+"""Sentences about the order of answers: a method's `-ok` beside what is told asynchronously of its effect."""
+
+from conformance.cases import Cases, Session, fill, ok
+from conformance.wire import Channel
+
+ROWS = Cases()
+case = ROWS.case
+
+
+def told(opened: Channel, count: int) -> tuple[str, ...]:
+    """The next methods on a channel, whatever they are."""
+    found = [opened.receive() for _ in range(count)]
+    return tuple(f"{each.name} {each.fields.get('consumer_tag', '')}".strip() for each in found)
+
+
+@case(
+    "order.delete-own-consumer",
+    "delete-ok comes before basic.cancel for the channel's own consumer",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.send("queue.delete", queue=s.q)
+    return told(opened, 2)
+
+
+@case(
+    "order.delete-own-durable",
+    "the same with a durable queue",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.queue(s.q, durable=True)
+    opened.consume(s.q)
+    opened.send("queue.delete", queue=s.q)
+    return told(opened, 2)
+
+
+@case(
+    "order.delete-own-exclusive",
+    "the same with an exclusive queue",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.queue(s.q, exclusive=True)
+    opened.consume(s.q)
+    opened.send("queue.delete", queue=s.q)
+    return told(opened, 2)
+
+
+@case(
+    "order.delete-own-consumers",
+    "delete-ok comes before all of several basic.cancel",
+    ok(("queue.delete-ok", "basic.cancel a", "basic.cancel b", "basic.cancel c")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    for tag in ("b", "a", "c"):
+        opened.consume(s.q, tag)
+    opened.send("queue.delete", queue=s.q)
+    first, *others = told(opened, 4)
+    return (first, *sorted(others))
+
+
+@case(
+    "order.delete-nowait",
+    "without delete-ok basic.cancel comes before the answer to the next method",
+    ok(("basic.cancel ct", "channel.flow-ok")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.send("queue.delete", queue=s.q, nowait=True)
+    opened.receive("basic.cancel")
+    opened.send("channel.flow", active=True)
+    return ("basic.cancel ct", *told(opened, 1))
+
+
+@case(
+    "order.auto-delete-cancel",
+    "a consumer whose cancel deletes its queue gets cancel-ok and no basic.cancel",
+    ok(("basic.cancel-ok ct", True)),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q, auto_delete=True)
+    opened.consume(s.q)
+    opened.send("basic.cancel", consumer_tag="ct")
+    return (*told(opened, 1), opened.quiet())
+
+
+@case(
+    "order.exclusive-owner-other-channel",
+    "the owner's other channel hears of a deletion by basic.cancel",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.queue(s.q, exclusive=True)
+    other = opened.client.channel(2)
+    other.consume(s.q)
+    opened.send("queue.delete", queue=s.q)
+    return (*told(opened, 1), *told(other, 1))
+
+
+@case(
+    "order.tx-commit-returns",
+    "a commit returns what is unroutable before commit-ok",
+    ok(("basic.return", "basic.return", "tx.commit-ok")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.call("tx.select")
+    for body in (b"1", b"2"):
+        opened.publish("", s.q, body, mandatory=True)
+    opened.send("tx.commit")
+    return told(opened, 3)
+
+
+@case(
+    "order.tx-commit-deliveries",
+    "what is committed is delivered to the channel's own consumer before commit-ok",
+    ok(("basic.deliver ct", "tx.commit-ok")),
+)
+def _(s: Session) -> tuple[str, ...]:
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.consume(s.q, no_ack=True)
+    opened.call("tx.select")
+    opened.publish("", s.q, b"1")
+    opened.send("tx.commit")
+    return told(opened, 2)
+
+
+@case(
+    "order.purge-limited",
+    "purge-ok counts what the limit has left",
+    ok(("queue.purge-ok", 2)),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(s.q, arguments={"x-max-length": 2})
+    opened.put(s.q, b"1", b"2", b"3", b"4")
+    purged = opened.call("queue.purge", queue=s.q)
+    return purged.name, purged.message_count
+
+
+@case(
+    "order.purge-dead-letters",
+    "what was rejected before a purge is dead-lettered, what is purged is not",
+    ok((1, [b"1"])),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    opened.queue(f"{s.q}-dead")
+    opened.queue(s.q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{s.q}-dead"})
+    opened.put(s.q, b"1", b"2")
+    tag = opened.call("basic.get", queue=s.q).delivery_tag
+    opened.send("basic.reject", delivery_tag=tag, requeue=False)
+    purged = opened.call("queue.purge", queue=s.q).message_count
+    opened.ready(f"{s.q}-dead", 1)
+    return purged, [opened.get(f"{s.q}-dead") for _ in range(opened.ready(f"{s.q}-dead", 1))]
+
+
+@case(
+    "order.delete-dead-letters",
+    "what was rejected before a deletion is dead-lettered in order, what was ready is not",
+    ok((1, [b"1", b"2", b"3"])),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    dead = opened.queue(f"{s.q}-dead")
+    opened.queue(s.q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    opened.put(s.q, b"1", b"2", b"3", b"4")
+    for _ in range(3):
+        tag = opened.call("basic.get", queue=s.q).delivery_tag
+    opened.send("basic.nack", delivery_tag=tag, multiple=True, requeue=False)
+    count = opened.call("queue.delete", queue=s.q).message_count
+    return count, [opened.get(dead) for _ in range(opened.ready(dead, 3))]
+
+
+@case(
+    "order.auto-delete-dead-letters",
+    "what a consumer rejects before it leaves an auto-delete queue is dead-lettered in order",
+    ok([b"1", b"2", b"3"]),
+)
+def _(s: Session) -> list[bytes | None]:
+    opened = s.channel()
+    dead = opened.queue(f"{s.q}-dead")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    opened.queue(s.q, auto_delete=True, arguments=arguments)
+    opened.put(s.q, b"1", b"2", b"3")
+    opened.consume(s.q)
+    for _ in range(3):
+        tag = opened.deliver().delivery_tag
+    opened.send("basic.nack", delivery_tag=tag, multiple=True, requeue=False)
+    opened.call("basic.cancel", consumer_tag="ct")
+    return [opened.get(dead) for _ in range(opened.ready(dead, 3))]
+
+
+@case(
+    "order.delete-unacked",
+    "what is rejected after the deletion leaves no dead letter",
+    ok((0, 0)),
+)
+def _(s: Session) -> tuple[int, int]:
+    opened = s.channel()
+    dead = opened.queue(f"{s.q}-dead")
+    fill_arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    opened.queue(s.q, arguments=fill_arguments)
+    opened.put(s.q, b"1")
+    tag = opened.call("basic.get", queue=s.q).delivery_tag
+    count = opened.call("queue.delete", queue=s.q).message_count
+    opened.send("basic.reject", delivery_tag=tag, requeue=False)
+    opened.sync()
+    return count, opened.ready(dead, 0)
+
+
+@case(
+    "order.tx-commit-limit",
+    "after a commit beyond the limit counts, dead letters and the head are those that the limit leaves",
+    ok((3, b"18", 17)),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = s.channel()
+    dead = opened.queue(f"{s.q}-dead")
+    arguments = {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    opened.queue(s.q, arguments=arguments)
+    opened.call("tx.select")
+    for number in range(1, 21):
+        opened.publish("", s.q, str(number).encode())
+    opened.call("tx.commit")
+    count = opened.ready(s.q, 3)
+    return count, opened.get(s.q), opened.ready(dead, 17)
+
+
+@case(
+    "order.tx-global-prefetch",
+    "acks of a transaction make room under a prefetch of the channel when they are committed",
+    ok((2, True, 1)),
+)
+def _(s: Session) -> tuple[object, ...]:
+    opened = fill(s, s.channel(), 4)
+    opened.call("tx.select")
+    opened.call("basic.qos", prefetch_count=2, global_=True)
+    opened.consume(s.q)
+    tags = [opened.deliver().delivery_tag for _ in range(2)]
+    opened.send("basic.ack", delivery_tag=tags[0])
+    opened.call("basic.qos", prefetch_count=2, global_=True)
+    waits = opened.quiet("basic.deliver")
+    opened.call("tx.commit")
+    return len(tags), waits, opened.deliveries()

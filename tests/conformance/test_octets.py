@@ -1,0 +1,35 @@
+"""What our broker answers, octet for octet, beside the record of what RabbitMQ answers."""
+
+from collections.abc import Callable
+
+import pytest
+from conformance import octets
+from conformance.brokers import Broker
+from conformance.codec import BY_NAME
+
+FROM_CLIENTS = {
+    "access.request", "basic.consume", "basic.get", "basic.publish", "basic.qos", "basic.recover", "basic.recover-async",
+    "basic.reject", "channel.flow", "channel.open", "confirm.select", "connection.open", "connection.secure-ok",
+    "connection.start-ok", "connection.tune-ok", "connection.update-secret", "exchange.bind", "exchange.declare",
+    "exchange.delete", "exchange.unbind", "queue.bind", "queue.declare", "queue.delete", "queue.purge", "queue.unbind",
+    "tx.commit", "tx.rollback", "tx.select",
+}  # fmt: skip
+NEVER_SENT = {"connection.secure": "no mechanism has a challenge"}
+
+
+@pytest.mark.parametrize("name", octets.SCRIPTS)
+def test_octets(name: str, broker_for: Callable[[str], Broker]) -> None:
+    """Each frame that our broker answers a script with is octet for octet RabbitMQ's."""
+    assert octets.read()[name] == octets.record(broker_for(octets.SCRIPTS[name][0]), name)
+
+
+def test_every_method_is_recorded() -> None:
+    """Each method that a broker sends is in the record at least once."""
+    recorded = {line.partition(":")[0] for lines in octets.read().values() for line in lines}
+
+    assert set(BY_NAME) - FROM_CLIENTS - set(NEVER_SENT) == recorded - {"header", "body", "heartbeat"}
+
+
+def test_no_script_without_a_record() -> None:
+    """The record and the scripts are of the same names."""
+    assert set(octets.SCRIPTS) == set(octets.read())
