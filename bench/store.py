@@ -20,7 +20,7 @@ from bench.results import Report, append
 from storage.environment import Environment
 from storage.journal import EMBED_BELOW, Journal
 from storage.message import Persistent
-from storage.sub_queues import Pager
+from storage.pager import Pager
 from storage.variable_queue import VariableQueue
 
 SIZES = (100, 1500, 4096, 65536)

@@ -64,7 +64,7 @@ def broker(tmp_path):
     log.write_text("it said this\n")
     yield SimpleNamespace(process=process, log=log, port=1)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=30)
 
 
 def test_several_perf_tests_run_at_once(stand_in, broker, tmp_path):

@@ -258,7 +258,7 @@ class Leaving(Actor):
         how = rng.random()
         if how < 0.3:
             other.cut()
-            await other.lost
+            await other.gone()
         elif how < 0.6:
             await other.close()
         else:
@@ -403,7 +403,7 @@ class Alone(Actor):
             if inboxes[at].got:
                 self.wrong("O3", "two consumers are active")
             link.cut()
-            await link.lost
+            await link.gone()
         done = await self.until(lambda: len(set(seen)) >= self.COUNT, "deliveries to the last consumer")
         if done and (sorted(set(seen)) != bodies or inboxes[2].bodies != sorted(inboxes[2].bodies)):
             self.wrong("O3", "the last consumer got them out of order")
@@ -495,8 +495,19 @@ class Governing(Actor):
         await door.order("vhosts", "set_limits", name, {"max-queues": 10})
         await door.order("topology", "declare_queue", name, "q", durable=True)
         await door.order("topology", "bind", name, "amq.topic", "q", routing_key="a.#")
+        await self._revoked(name)
         await door.order("vhosts", "delete", name)
-        await door.order("users", "delete", name)
+
+    async def _revoked(self, name: str) -> None:
+        """A connection of the tenant's: its consumer goes with the right to read, and itself with the user."""
+        link = await Link.connect(self.port, name, name)
+        await link.open(1)
+        await link.call(commands.Basic.Consume(queue="q"), 1)
+        await self.door.order("users", "set_permissions", name, name, configure="", write=".*", read="")
+        if left := await self.door.order("listings", "consumers", name):
+            self.wrong("O9", f"consumers without the right to read: {left}")
+        await self.door.order("users", "delete", name)
+        await self.until(link.lost.done, "end of a deleted user's connection")
 
     async def _limits(self) -> None:
         """Of users and vhosts."""

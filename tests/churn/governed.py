@@ -15,6 +15,7 @@ from typing import Any
 
 DOOR = "door"
 """The socket's name, in the folder that the broker runs in."""
+ORDER_SECONDS = 60.0
 TESTS = Path(__file__).resolve().parents[1]
 PROGRAM = (
     "-c",
@@ -80,7 +81,9 @@ class Door:
     async def order(self, area: str, operation: str, *arguments: Any, **options: Any) -> Any:
         """Have something done; raises AssertionError if it cannot be."""
         self.writer.write(json.dumps([area, operation, arguments, options]).encode() + b"\n")
-        answer = json.loads(await self.reader.readline() or b'{"error": "the door is shut"}')
+        async with asyncio.timeout(ORDER_SECONDS):
+            line = await self.reader.readline()
+        answer = json.loads(line or b'{"error": "the door is shut"}')
         assert "done" in answer, f"{operation} {arguments}: {answer['error']}"
         return answer["done"]
 

@@ -59,23 +59,23 @@ class Restarting:
             while self.confirmed() < at and time.monotonic() < deadline:
                 time.sleep(0.002)
             self.running.process.kill()
-            self.running.process.communicate()
+            self.running.process.communicate(timeout=30)
             self.killed += 1
             self.running = self._start()
 
     def stop(self) -> int:
         """Stop in good order; the exit code."""
-        self._thread.join()
+        self._thread.join(SECONDS)
         self.running.process.terminate()
         self.running.process.communicate(timeout=30)
         return self.running.process.returncode
 
     def close(self) -> None:
         """Leave nothing behind."""
-        self._thread.join()
+        self._thread.join(SECONDS)
         if self.running.process.poll() is None:
             self.running.process.kill()
-        self.running.process.communicate()
+        self.running.process.communicate(timeout=30)
 
 
 class Publishing:
@@ -158,7 +158,7 @@ def accept(home: Path, messages: int, kills: int, seed: int = 1) -> tuple[bool, 
     began = time.monotonic()
     try:
         publishing.run(broker.port)
-        broker._thread.join()
+        broker._thread.join(SECONDS)
         numbers, twice = consume(broker.port, messages)
         code = broker.stop()
     finally:

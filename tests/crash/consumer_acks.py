@@ -212,7 +212,7 @@ class Load(Crowd):
     async def died(self) -> None:
         """Take in what the broker had sent before it died."""
         await super().died()
-        await self.unconfirmed.link.lost
+        await self.unconfirmed.link.gone()
         await self.unconfirmed.task
         for consumer in self.consumers:
             await asyncio.gather(*consumer.tasks)
@@ -224,7 +224,7 @@ class Load(Crowd):
         consumer.link.cut()
         self.ledger.cut(consumer.queue, list(consumer.held.values()))
         consumer.held = {}
-        await consumer.link.lost
+        await consumer.link.gone()
         await asyncio.gather(*consumer.tasks)
         self.consumers[at] = heir = type(consumer)(self.ledger, consumer.queue, consumer.rng)
         heir.link = await Link.connect(port)
@@ -239,7 +239,7 @@ class Load(Crowd):
         publisher.stop()
         publisher.link.cut()
         self.ledger.publisher_cut(publisher.channel)
-        await publisher.link.lost
+        await publisher.link.gone()
         self.publishers[at] = self._publisher(type(publisher))
         await self.publishers[at].open(port)
         self.publishers[at].start()
@@ -346,7 +346,7 @@ class _Cycles:
         self.ledger.halting(CONSUMED)
         process = self.site.running.process
         process.terminate()
-        await asyncio.gather(*[link.lost for link in load.links])
+        await asyncio.gather(*[link.gone() for link in load.links])
         await until(lambda: process.poll() is not None, self.rng.uniform(0, 0.05), 0.001)
         self.site.kill()
         await load.died()

@@ -113,7 +113,7 @@ async def _lost(load: Mix) -> None:
             publisher.stop()
         for each in (*part.publishers, *part.consumers):
             if hasattr(each, "link"):
-                await each.link.lost
+                await each.link.gone()
     for consumer in load.load.consumers:
         await asyncio.gather(*consumer.tasks)
 
@@ -134,7 +134,7 @@ async def _fill(
     limit = "12MB" if kind == "alarm" else "0"
     with MemoryDisk(home, SMALL_MEGABYTES) as disk:
         site = Site(disk.mount_point, "--set", f"disk_free_limit.absolute={limit}", **options)
-        cycles = Cycles(site, rng, moving=moving)
+        cycles = Cycles(site, rng, moving=frozenset(moving) - {moves.DELETIONS})
         cycles.journeys.may_be_full = True
         try:
             what = await _fill_and_drain(cycles, kind)

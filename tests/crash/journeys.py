@@ -16,7 +16,8 @@ reason. A message that goes to several queues has one `Token` for each way.
 
 A move is one commit, so after a fault a token is where it was at some moment since what is *known* to be on disk, and
 only there: the sets since then are united. A publish that is confirmed and was sent after an event makes that event
-known, as with acks in `ledger`. What was not confirmed may be nowhere, or where refused messages go, as its nack may be
+known, as with acks in `ledger`; but not a reject into a dead letter exchange, which may take its time: that is known when
+the dead letter is. What was not confirmed may be nowhere, or where refused messages go, as its nack may be
 lost with the broker; transient messages may be nowhere, too.
 
 Judged, with the oracles of `ledger`:
@@ -211,6 +212,7 @@ class Delivery(NamedTuple):
     station: str
     tokens: tuple[Token, ...]
     event: int
+    rejected: bool = False
 
 
 class _Order:
@@ -406,7 +408,7 @@ class Journeys:
         """A consumer gave a message up, without requeue."""
         for token in delivery.tokens:
             token.flag = False
-        return self._settle(delivery, None)
+        return self._settle(delivery, None)._replace(rejected=True)
 
     def _settle(self, delivery: Delivery, places: set[str] | None) -> Delivery:
         self._event += 1
@@ -458,7 +460,9 @@ class Journeys:
             for token in delivery.tokens:
                 if token.large:
                     continue
-                while len(token.history) > 1 and token.history[1][0] <= delivery.event:
+                is_moving = delivery.rejected and token.way.after(delivery.station, REJECTED) != NOWHERE
+                known = delivery.event - is_moving  # it was delivered; the dead letter may be on its way yet
+                while len(token.history) > 1 and token.history[1][0] <= known:
                     del token.history[0]
 
     # -- stations -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ What is seen is judged at once, by these oracles:
          what was requeued comes back in order and before anything younger
     O4   one verdict for each number, none at or below an earlier `multiple`; a return comes before its ack
     O5   nothing is delivered that was not published, to no queue it was not routed to, no octet different
-    O8   the broker logs no traceback, but where the disk is broken
+    O8   the broker logs no traceback, but where the disk is broken, and no slow step
     O9   a queue's depth is what went in less what went out
     O10  the broker is ready again soon after a fault
 

@@ -16,7 +16,7 @@ from pamqp.header import ContentHeader
 
 _frame_at = struct.Struct(">BHI").unpack_from
 _method_at = struct.Struct(">I").unpack_from
-_settle_at = struct.Struct(">Q?").unpack_from
+_settle_at = struct.Struct(">QB").unpack_from
 _delivery_at = struct.Struct(">Q?").unpack_from
 _size_at = struct.Struct(">Q").unpack_from
 _settle = struct.Struct(">BHIHHQBB").pack
@@ -30,6 +30,9 @@ _ACK = 60 << 16 | 80
 _NACK = 60 << 16 | 120
 FRAME_MAX = 131072
 _HIGH_WATER = 1 << 20
+CONNECT_SECONDS = 30.0
+GONE_SECONDS = 60.0
+"""Within these a connection is gone that was cut or whose broker was killed."""
 
 
 class LostError(ConnectionError):
@@ -69,20 +72,28 @@ class Link(asyncio.Protocol):
         self._content: dict[int, tuple[int, bytes, bytes, int, list[bytes]]] = {}
 
     @classmethod
-    async def connect(cls, port: int) -> Self:
-        """Connect to 127.0.0.1 as guest; raises OSError or LostError."""
+    async def connect(cls, port: int, user: str = "guest", vhost: str = "/") -> Self:
+        """Connect to 127.0.0.1 as a user whose password is its name.
+
+        Raises OSError or LostError, AssertionError if nobody answers.
+        """
         loop = asyncio.get_running_loop()
-        transport, link = await loop.create_connection(cls, "127.0.0.1", port)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                transport, link = await loop.create_connection(cls, "127.0.0.1", port)
+        except TimeoutError:
+            raise AssertionError(f"no connection to port {port} within {CONNECT_SECONDS} s") from None
         if (plug := transport.get_extra_info("socket")) is not None:
             plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         start = link._expect(0)
         transport.write(b"AMQP\0\0\x09\x01")
-        await start
+        await link._within(start, CONNECT_SECONDS, "connection.start")
         capabilities = {"basic.nack": True, "publisher_confirms": True, "connection.blocked": True}
         properties = {"product": "crash", "capabilities": capabilities}
-        await link.call(commands.Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US"), 0)
+        response = f"\0{user}\0{user}"
+        await link.call(commands.Connection.StartOk(properties, "PLAIN", response, "en_US"), 0)
         link.send(commands.Connection.TuneOk(2047, FRAME_MAX, 0), 0)
-        await link.call(commands.Connection.Open("/"), 0)
+        await link.call(commands.Connection.Open(vhost), 0)
         return link
 
     def check(self) -> None:
@@ -99,10 +110,21 @@ class Link(asyncio.Protocol):
         reply = self._expect(channel)
         if not reply.done():
             self.send(method, channel)
-        try:
-            return await asyncio.wait_for(reply, seconds)
-        except TimeoutError:
-            raise AssertionError(f"no reply to {method.name} within {seconds} s") from None
+        return await self._within(reply, seconds, f"reply to {method.name}")
+
+    async def call_often(self, method: Any, channel: int, count: int, *, seconds: float = 30.0) -> None:
+        """Write the same method so often at once and wait for all replies; raises LostError."""
+        replies = [self._expect(channel) for _ in range(count)]
+        if not self.lost.done():
+            self.transport.write(frame.marshal(method, channel) * count)
+        _, waiting = await asyncio.wait(replies, timeout=seconds)
+        if waiting:
+            self.cut()
+            raise AssertionError(
+                f"{len(waiting)} of {count} replies to {method.name} missing after {seconds} s"
+            )
+        for reply in replies:
+            reply.result()
 
     async def open(self, channel: int, watcher: Watcher | None = None) -> None:
         """Open a channel; the watcher is told what comes on it."""
@@ -122,11 +144,26 @@ class Link(asyncio.Protocol):
         """End the connection in good order."""
         if not self.lost.done():
             self.send(commands.Connection.Close(200, "", 0, 0), 0)
-        await self.lost
+        await self.gone()
+
+    async def gone(self, seconds: float = GONE_SECONDS) -> None:
+        """Wait until the connection is gone; raises AssertionError if it stays."""
+        await asyncio.wait([self.lost], timeout=seconds)
+        if not self.lost.done():
+            self.cut()
+            raise AssertionError(f"the connection is still there after {seconds} s")
 
     def cut(self) -> None:
         """Drop the connection."""
         self.transport.abort()
+
+    async def _within(self, reply: "asyncio.Future[Any]", seconds: float, what: str) -> Any:
+        """What comes within so many seconds; else the connection is cut, so that no socket stays open."""
+        try:
+            return await asyncio.wait_for(reply, seconds)
+        except TimeoutError:
+            self.cut()
+            raise AssertionError(f"no {what} within {seconds} s") from None
 
     def _expect(self, channel: int) -> "asyncio.Future[Any]":
         future = asyncio.get_running_loop().create_future()

@@ -20,6 +20,7 @@ _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
 _NO_LOG_FLUSH = 2
 _OPTIONS = "loop,commit=300"
 UMOUNT_SECONDS = 10.0
+MOUNT_SECONDS = 60.0
 
 
 class LoopDisk:
@@ -36,7 +37,9 @@ class LoopDisk:
         self.mount_point.mkdir()
         with self.image.open("wb") as image:
             image.truncate(megabytes << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True, capture_output=True)
+        subprocess.run(
+            ["mkfs.ext4", "-q", "-F", str(self.image)], check=True, capture_output=True, timeout=MOUNT_SECONDS
+        )
         self.mounted = False
         self.mount()
 
@@ -49,7 +52,10 @@ class LoopDisk:
     def mount(self) -> None:
         """Mount; ext4 replays its journal."""
         subprocess.run(
-            ["mount", "-o", _OPTIONS, str(self.image), str(self.mount_point)], check=True, capture_output=True
+            ["mount", "-o", _OPTIONS, str(self.image), str(self.mount_point)],
+            check=True,
+            capture_output=True,
+            timeout=MOUNT_SECONDS,
         )
         self.mounted = True
 
@@ -71,7 +77,11 @@ class LoopDisk:
         deadline = time.monotonic() + UMOUNT_SECONDS
         while self.mounted:
             done = subprocess.run(
-                ["umount", str(self.mount_point)], capture_output=True, text=True, check=False
+                ["umount", str(self.mount_point)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=MOUNT_SECONDS,
             )
             if done.returncode == 0:
                 self.mounted = False
@@ -88,13 +98,15 @@ class MemoryDisk:
         self.mount_point = home / "small"
         self.mount_point.mkdir(exist_ok=True)
         words = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(self.mount_point)]
-        subprocess.run(words, check=True, capture_output=True)
+        subprocess.run(words, check=True, capture_output=True, timeout=MOUNT_SECONDS)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        subprocess.run(["umount", "-l", str(self.mount_point)], check=True, capture_output=True)
+        subprocess.run(
+            ["umount", "-l", str(self.mount_point)], check=True, capture_output=True, timeout=MOUNT_SECONDS
+        )
 
 
 @functools.cache

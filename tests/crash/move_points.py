@@ -13,8 +13,10 @@ from crash import moves
 from crash.journeys import Journeys
 from crash.link import Link, LostError
 from crash.moves import Mover, Worker
-from crash.site import Site
+from crash.site import Site, until
 from pamqp import commands
+
+VERDICT_SECONDS = 60.0
 
 TAKEN = (
     "reject.work",
@@ -74,7 +76,7 @@ class Moves:
             await self.mover.link.close()
         except (LostError, OSError):
             if hasattr(self, "mover") and hasattr(self.mover, "link"):
-                await self.mover.link.lost
+                await self.mover.link.gone()
             return False
         return True
 
@@ -94,9 +96,9 @@ class Moves:
             lane = self.rng.choice(mover.lanes)
             count = 50 if lane.key == "drop.short" else self.rng.randint(1, 8)
             mover.link.transport.write(b"".join([mover.one(lane) for _ in range(count)]))
-            while mover.out:
-                mover.link.check()
-                await asyncio.sleep(0.001)
+            decided = await until(lambda: not mover.out or mover.link.lost.done(), VERDICT_SECONDS, 0.001)
+            mover.link.check()
+            assert decided, f"no verdicts within {VERDICT_SECONDS} s"
         elif what == "wait":
             await asyncio.sleep(self.rng.choice((0.01, 0.05, 0.12)))
         else:

@@ -19,13 +19,15 @@ from typing import Any
 
 from crash.journeys import DUE, EXPIRED, LIMIT, MAXLEN, NOWHERE, REJECTED, Death, Delivery, Journeys, Way
 from crash.ledger import BodyError, Id, Publication, make_body, read_body
-from crash.link import Link, headers_of, property_octets, publish_frames
+from crash.link import Link, LostError, headers_of, property_octets, publish_frames
 from crash.load import fill
 from crash.publisher import Crowd, Windowed
 from pamqp import commands
 
 DELAYED, LIMITS = "delayed messages", "delivery limits"
-FEATURES = frozenset({DELAYED, LIMITS})
+DELETIONS = "room for deletions"
+"""A disk that is full has none: the channel is closed, as the deletion would not survive a restart."""
+FEATURES = frozenset({DELAYED, LIMITS, DELETIONS})
 RECEIPTS = "moves.receipts"
 LATER = "later"
 FAN = "fan.dlx"
@@ -93,6 +95,8 @@ QUEUES = (
     Queue("each.dead"),
     Queue("reject.work", {}, "reject.dead"),
     Queue("reject.dead"),
+    Queue("end.work", {}, "end.dead"),
+    Queue("end.dead"),
     Queue("drop.short", {"x-max-length": 40}, "drop.dead"),
     Queue("drop.dead"),
     Queue("octets.short", {"x-max-length-bytes": 60_000, "x-overflow": "reject-publish-dlx"}, "octets.dead"),
@@ -217,6 +221,7 @@ LANES = (
     ),
 )
 RECEIPT = Way(RECEIPTS)
+ENDING = Way("end.work", ("end.work", "end.dead", REJECTED), ordered=["end.dead"])
 DRAIN_FIRST = ("level.kept", "level.work", "level.short")
 """Where priorities fall while it is drained."""
 PASSING = ("each.work", *[queue.name for queue in QUEUES if "x-message-ttl" in queue.arguments])
@@ -235,7 +240,9 @@ def queues(features: Iterable[str] = FEATURES) -> tuple[Queue, ...]:
     """The same of queues."""
     missing = FEATURES - set(features)
     prefixes = tuple(
-        prefix for feature, prefix in ((DELAYED, "later."), (LIMITS, "limit.")) if feature in missing
+        prefix
+        for feature, prefix in ((DELAYED, "later."), (LIMITS, "limit."), (DELETIONS, "end."))
+        if feature in missing
     )
     return tuple(queue for queue in QUEUES if not queue.name.startswith(prefixes or ("-",)))
 
@@ -385,10 +392,10 @@ class Worker:
             self.channel = self.ledger.open_channel()
             await self.link.call(commands.Confirm.Select(), self.number)
         await self.link.call(commands.Basic.Qos(prefetch_count=self.prefetch), self.number)
-        await self.link.call(
-            commands.Basic.Consume(queue=self.station, consumer_tag="it", arguments=self.arguments or {}),
-            self.number,
-        )
+        await self.link.call(self._consume(), self.number)
+
+    def _consume(self) -> commands.Basic.Consume:
+        return commands.Basic.Consume(queue=self.station, consumer_tag="it", arguments=self.arguments or {})
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
         """A message."""
@@ -508,9 +515,99 @@ class Retrying(Worker):
         self.settle(tag, self.journeys.acked if tries >= 2 else self.journeys.rejected)
 
 
+async def _declare_again(link: Link, name: str, channel: int) -> None:
+    """Declare a queue that a worker may have deleted."""
+    queue = next(each for each in QUEUES if each.name == name)
+    await link.call(commands.Queue.Declare(queue=name, durable=True, arguments=queue.table), channel)
+
+
+class Ending(Worker):
+    """Fills its queue itself, rejects all of it at once, deletes the queue while that is worked off, and begins anew."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.prefetch = 0  # what is not delivered yet would go with the queue
+        self.missing: set[Id] = set()
+        """Published and not delivered yet."""
+        self.is_filled = False
+        self.cycle: asyncio.Task[None] | None = None
+
+    async def open(self, port: int) -> None:
+        """Connect; the queue may have been deleted when the last connection ended.
+
+        What that has not acked would go with the queue, so nobody deletes it before the broker has noticed that end:
+        the consumer is exclusive.
+        """
+        for _ in range(500):
+            self.link = await Link.connect(port)
+            await self.link.open(998)
+            await _declare_again(self.link, self.station, 998)
+            try:
+                await self.consume()
+            except LostError as error:
+                if "ACCESS_REFUSED" not in str(error):
+                    raise
+                self.link.cut()
+                await asyncio.sleep(0.02)
+            else:
+                break
+        self._fill()
+
+    def _consume(self) -> commands.Basic.Consume:
+        return commands.Basic.Consume(queue=self.station, consumer_tag="it", exclusive=True)
+
+    def _fill(self) -> None:
+        """Publish some messages, small and large ones."""
+        frames = []
+        for _ in range(self.rng.choice((20, 100, 400))):
+            ident = self.ledger.next_id(self.channel)
+            size = self.rng.choice((100, 100, 4500))
+            body = make_body(ident, fill(size, ident.seq + ident.channel))
+            publication = self.ledger.published(ident, (), body[-8:])
+            self.journeys.published(publication, (ENDING,))
+            self.missing.add(ident)
+            frames.append(publish_frames(self.station, body, channel=self.number))
+        self.is_filled = True
+        self.link.transport.write(b"".join(frames))
+
+    def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
+        """A message or a receipt is confirmed."""
+        for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
+            self.journeys.decided(publication, ack=ack)
+            settled = self.awaited.pop(publication.id.seq, None)
+            if ack and settled is not None:
+                self.journeys.known(settled)
+
+    def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
+        """Reject all when the last has come."""
+        self.missing.discard(ident)
+        if self.is_filled and not self.missing and self.cycle is None:
+            self.cycle = asyncio.ensure_future(self._end(tag))
+
+    async def _end(self, tag: int) -> None:
+        receipts, self.receipts = self.receipts, 0
+        with contextlib.suppress(LostError):
+            self.settle(tag, self.journeys.rejected, multiple=True)
+            await self.link.call(commands.Queue.Delete(queue=self.station), self.number)
+            await _declare_again(self.link, self.station, self.number)
+            await self.link.call(self._consume(), self.number)
+            self.receipt()
+            if not self.leaving:
+                self._fill()
+        self.receipts, self.cycle = receipts, None
+
+    async def leave(self) -> None:
+        """Finish what is being done, then as any other."""
+        self.leaving = True
+        if self.cycle is not None:
+            await self.cycle
+        await super().leave()
+
+
 HABITS: tuple[tuple[str, type[Worker], str], ...] = (
     ("chain.dead", Hasty, ""),
     ("reject.work", Rejecting, ""),
+    ("end.work", Ending, DELETIONS),
     ("drop.dead", Worker, ""),
     ("refuse.short", Hasty, ""),
     ("level.work", Worker, ""),
@@ -553,7 +650,7 @@ class Moving(Crowd):
         """Have a worker's connection cut, and another of its kind take its place."""
         worker = self.consumers[at]
         worker.abort()
-        await worker.link.lost
+        await worker.link.gone()
         self.consumers[at] = type(worker)(self.journeys, worker.station, worker.rng)
         self.consumers[at].late = worker.late
         await self.consumers[at].open(port)
@@ -604,6 +701,8 @@ async def drain(
 ) -> int:
     """Let everything come to rest, take it out of every station, and judge what came; returns how many came."""
     link = await Link.connect(port)
+    await link.open(998)
+    await _declare_again(link, ENDING.entry, 998)
     names = [queue.name for queue in queues(features)]
     await _rest(journeys, link, [name for name in PASSING if name in names], stall)
     taken = 0

@@ -72,7 +72,7 @@ class Workload:
             await self.link.close()
         except (LostError, OSError):
             if hasattr(self, "link"):
-                await self.link.lost
+                await self.link.gone()
             return False
         return True
 
@@ -249,7 +249,7 @@ class Workload:
             await self._purge(queue)
         await depths(self.site, self.link, QUEUES)
         self.site.kill()
-        await self.link.lost
+        await self.link.gone()
         self.ledger.died()
 
     # -- what comes ------------------------------------------------------------------------------------------------

@@ -131,4 +131,4 @@ class Crowd:
         """Take in what the broker had sent before it died."""
         for publisher in self.publishers:
             publisher.stop()
-        await asyncio.gather(*[link.lost for link in self.links])
+        await asyncio.gather(*[link.gone() for link in self.links])

@@ -1,4 +1,4 @@
-"""Runs a campaign: `make crash`, `make crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make crash`, `make crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.
@@ -22,9 +22,9 @@ from crash.move_points import Moves  # noqa: E402
 from crash.mutants import run as mutants  # noqa: E402
 
 MEMORY = Path("/dev/shm")
-DEFAULTS = {"points": 100, "faults": 200, "torn": 20_000, "control": 1}
+DEFAULTS = {"points": 100, "faults": 200, "torn": 20_000, "flips": 10_000, "control": 1}
 
-LINES = {"points": 4, "torn": 0, **dict.fromkeys(promises.MODES, 1.5)}
+LINES = {"points": 4, "torn": 0, "flips": 0, **dict.fromkeys(promises.MODES, 1.5)}
 """Printed for each one of the number; 0 for a hundred in all."""
 
 
@@ -101,6 +101,12 @@ def tear(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Tot
     return uvloop.run(torn.torn(home, count, seed, say=say, every=max(1, count // 100)))
 
 
+def flip(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Copies whose store has a bit turned round."""
+    every = max(1, count // 100)
+    return uvloop.run(torn.torn(home, count, seed, say=say, every=every, damage=torn.flip, name="flips"))
+
+
 CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "crash": (crash, str, ""),
     **{mode: (partial(consumer_ack, mode=mode), str, "") for mode in promises.MODES},
@@ -108,6 +114,7 @@ CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "points": (crash_points, tracer.why_not, ""),
     "faults": (fail, tracer.why_not, ""),
     "torn": (tear, str, "memory"),
+    "flips": (flip, str, "memory"),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from crash.ledger import Ledger
 from crash.link import Link, LostError
 from pamqp import commands
-from running import BROKER, Running, command, environment
+from running import BROKER, END_SECONDS, Running, command, environment
 
 QUIET = ("--set", "log.connection.level=error")
 """Nobody reads the log while clients come and go."""
@@ -19,6 +19,7 @@ BAD_LINE = re.compile(
 )
 """In the log; a broken disk is critical, and has a traceback."""
 STOP_SECONDS = 30.0
+CHECK_SECONDS = 300.0
 STORE_CHECK = ("store", "check", "--data-dir")
 
 
@@ -109,7 +110,10 @@ class Site:
         return self._collect()
 
     def _collect(self) -> int:
-        out, self.errors = self.running.process.communicate()
+        out, self.errors = self.running.process.communicate(timeout=END_SECONDS)
+        self.running.look_for_slow_steps(out)
+        for line in self.running.slow:
+            self.ledger.broke("O8", f"the broker says: {line}")
         self.exit_code = self.running.process.returncode
         self.running = None
         for text in (out, self.errors):
@@ -131,6 +135,7 @@ class Site:
             cwd=self.home,
             env=environment(),
             check=False,
+            timeout=CHECK_SECONDS,
         )
         return "" if done.returncode == 0 else f"exit {done.returncode}: {done.stdout}{done.stderr}"
 

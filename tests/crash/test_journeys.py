@@ -10,6 +10,7 @@ GIVEN_UP = Way("a", ("a", "dead", REJECTED))
 LATER = Way("line", ("line", "b", DUE))
 LIMITED = Way("a", ("a", "dead", LIMIT), limit=2)
 BY_TTL = (Death("a", "expired"),)
+BY_REJECT = (Death("a", "rejected"),)
 
 
 class Books:
@@ -86,6 +87,17 @@ class TestHonestHistories:
             books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
         books.died()
         books.deliver("dead", second, redelivered=True, deaths=BY_TTL)
+        books.journeys.finished()
+        assert [] == books.found
+
+    @pytest.mark.parametrize("station", ["a", "dead"])
+    def test_a_rejected_message_may_be_back_though_a_later_publish_was_confirmed(self, books, station):
+        """Its dead letter may not have been committed yet, and then it is in its old place."""
+        (ident,) = books.publish(GIVEN_UP)
+        books.journeys.known([books.journeys.rejected(books.deliver("a", ident))])
+        books.died()
+        deaths = BY_REJECT if station == "dead" else ()
+        books.journeys.acked(books.deliver(station, ident, redelivered=station == "a", deaths=deaths))
         books.journeys.finished()
         assert [] == books.found
 
@@ -177,9 +189,54 @@ class TestNoLoss:
         books.journeys.finished()
         assert ["O1"] == books.found
 
+    def test_a_rejected_message_that_is_in_neither_place_after_a_fault(self, books):
+        """A later publish was confirmed, the dead letter was not committed, and the message did not come back."""
+        (ident,) = books.publish(GIVEN_UP)
+        books.journeys.known([books.journeys.rejected(books.deliver("a", ident))])
+        books.died()
+        books.journeys.finished()
+        assert ["O1"] == books.found
+
 
 class TestNoDuplicate:
     """O2."""
+
+    @pytest.mark.parametrize("stations", [("a", "dead"), ("dead", "a")])
+    def test_a_rejected_message_that_is_in_both_places_after_a_fault(self, books, stations):
+        """Its dead letter was committed without its end in the queue."""
+        (ident,) = books.publish(GIVEN_UP)
+        books.journeys.known([books.journeys.rejected(books.deliver("a", ident))])
+        books.died()
+        for station in stations:
+            deaths = BY_REJECT if station == "dead" else ()
+            books.journeys.acked(books.deliver(station, ident, redelivered=True, deaths=deaths))
+        assert ["O2"] == books.found
+
+    def test_a_rejected_message_whose_dead_letter_was_on_disk(self, books):
+        """What was published after the dead letter's delivery was confirmed, so the message is not in its old place."""
+        (ident,) = books.publish(GIVEN_UP)
+        books.journeys.known([books.journeys.rejected(books.deliver("a", ident))])
+        books.journeys.known([books.deliver("dead", ident, deaths=BY_REJECT)])
+        books.died()
+        books.deliver("a", ident, redelivered=True)
+        assert ["O2"] == books.found
+
+    @pytest.mark.parametrize("settle", ["acked", "rejected"])
+    def test_a_settled_message_without_dead_letters_stays_away(self, books, settle):
+        """A later publish was confirmed, so the ack, or the reject, was on disk."""
+        (ident,) = books.publish(Way("a"))
+        books.journeys.known([getattr(books.journeys, settle)(books.deliver("a", ident))])
+        books.died()
+        books.deliver("a", ident, redelivered=True)
+        assert ["O2"] == books.found
+
+    def test_an_acked_message_of_a_queue_with_dead_letters_stays_away(self, books):
+        """Only a reject may take its time."""
+        (ident,) = books.publish(GIVEN_UP)
+        books.journeys.known([books.journeys.acked(books.deliver("a", ident))])
+        books.died()
+        books.deliver("a", ident, redelivered=True)
+        assert ["O2"] == books.found
 
     def test_a_dead_letter_that_is_still_in_its_queue(self, books):
         """Both without a fault."""

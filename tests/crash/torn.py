@@ -3,8 +3,10 @@
 One broker is given messages of all kinds and killed. Each copy of its data is damaged in one place and opened by a
 process of its own, which may end how it likes (an abort counts as refusing). What is demanded: a message that is
 served is one that was published to that queue, in order and once; and if any message is missing, the broker said so
-in its log, or `leveret store check` finds something wrong with that copy. Damage to what says that messages are
-acknowledged may bring those back; they are counted.
+in its log, or `leveret store check` finds something wrong with that copy; the same if a queue's count is not what it
+serves, and of a process that ended by a signal `store check` has to say that the store is damaged. Damage to what says
+that messages are acknowledged may bring those back; they are counted. So is damage without any effect: most of a
+data file is pages that nothing refers to any more.
 """
 
 import asyncio
@@ -18,6 +20,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -25,14 +29,15 @@ from crash.kills import Totals
 from crash.ledger import BodyError, Id, Ledger, Violation, make_body, read_body
 from crash.link import Link, LostError, publish_frames
 from crash.load import fill
-from crash.site import Site
+from crash.site import Site, until
 from pamqp import commands
-from running import ROOT, environment
+from running import ROOT, UNWATCHED, deadline, environment, leash
 
 QUEUES = ("t0", "t1", "t2")
 FILES = ("--set", "storage.blob_threshold=65536")
 MESSAGES = 150
 OPEN_SECONDS = 10.0
+DECIDE_SECONDS = 60.0
 CHECK_EVERY = 10
 """Of the copies whose damage is in the log, `store check` looks at one in so many."""
 REPORTED = re.compile(r"damaged|corrupt|cannot open|missing", re.IGNORECASE)
@@ -45,7 +50,7 @@ class Opener:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("zygote.py"))],
+            [*leash(), sys.executable, str(Path(__file__).with_name("zygote.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -60,9 +65,10 @@ class Opener:
     def __exit__(self, *_error: object) -> None:
         if self.child:
             self.end()
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
+        with deadline(self.process, OPEN_SECONDS):
+            self.process.stdin.close()
+            self.process.stdout.close()
+            self.process.wait()
 
     def start(self, *words: str) -> None:
         """Start a child; its output goes to `out` and `err` below the home."""
@@ -71,20 +77,34 @@ class Opener:
         line = json.dumps([words, str(self.home / "out"), str(self.home / "err")])
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        self.child = int(self.process.stdout.readline())
+        self.child = self._number()
 
     def end(self) -> int:
         """Kill the child if it is still alive; its status as of waitpid."""
-        try:
+        with suppress(ProcessLookupError):
             os.kill(self.child, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         return self.wait()
+
+    def stop(self) -> int:
+        """Stop the child in good order, or kill it if it takes too long; its status as of waitpid."""
+        with suppress(ProcessLookupError):
+            os.kill(self.child, signal.SIGTERM)
+        latest = time.monotonic() + OPEN_SECONDS
+        while not self.ended and time.monotonic() < latest:
+            time.sleep(0.002)
+        return self.end()
 
     def wait(self) -> int:
         """Wait for the child's end; its status."""
         self.child = 0
-        return int(self.process.stdout.readline())
+        return self._number()
+
+    def _number(self) -> int:
+        """The next number that the process writes."""
+        with deadline(self.process, OPEN_SECONDS):
+            line = self.process.stdout.readline()
+        assert line, "the process that starts brokers has ended, or did not answer"
+        return int(line)
 
     @property
     def ended(self) -> bool:
@@ -102,6 +122,8 @@ class Opener:
 
 
 Served = list[tuple[Id | None, bytes]]
+Damage = Callable[[Path, random.Random], str]
+"""Damages a copy in one place, and says how."""
 
 
 async def make_data(site: Site, rng: random.Random) -> tuple[dict[str, Served], dict[str, Served]]:
@@ -130,10 +152,9 @@ async def make_data(site: Site, rng: random.Random) -> tuple[dict[str, Served], 
         link.transport.write(publish_frames(key, body, exchange=exchange))
         for queue in queues:
             kept[queue].append((ident, body[-8:]))
-        while number % 4 == 0 and site.ledger.undecided(channel) and not link.lost.done():
-            await asyncio.sleep(0.001)
-    while site.ledger.undecided(channel) and not link.lost.done():
-        await asyncio.sleep(0.001)
+        if number % 4 == 0:
+            await _decided(site, link, channel)
+    await _decided(site, link, channel)
     # some are gone again, here and there: acked, and known to be on disk by the reply to a declaration
     await link.open(2, watcher)
     for queue in QUEUES:
@@ -149,6 +170,14 @@ async def make_data(site: Site, rng: random.Random) -> tuple[dict[str, Served], 
     await link.call(commands.Queue.Declare(queue="t3", durable=True), 2)
     site.kill()
     return kept, acked
+
+
+async def _decided(site: Site, link: Link, channel: int) -> None:
+    """Wait until every publish has its verdict."""
+    decided = await until(
+        lambda: not site.ledger.undecided(channel) or link.lost.done(), DECIDE_SECONDS, 0.001
+    )
+    assert decided, f"no verdicts within {DECIDE_SECONDS} s"
 
 
 class _Watcher:
@@ -209,8 +238,31 @@ def damage(folder: Path, rng: random.Random) -> str:
     return f"{kind} at {at} of {path.relative_to(folder)}"
 
 
-async def served(opener: Opener, folder: Path) -> tuple[dict[str, Served] | None, bool]:
-    """What a broker serves from a folder, by queue, or None if it refuses to start; and whether it hangs."""
+@dataclass
+class Opened:
+    """What a broker that was started on a copy did."""
+
+    served: dict[str, Served] | None = None
+    """By queue; None if it did not start."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many messages it said that each queue had."""
+    hangs: bool = False
+
+
+def flip(folder: Path, rng: random.Random) -> str:
+    """Turn one bit of a copy's store round; says which."""
+    path = folder / "store" / "data.mdb"
+    at, bit = rng.randrange(path.stat().st_size), rng.randrange(8)
+    with path.open("r+b") as file:
+        file.seek(at)
+        octet = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([octet ^ 1 << bit]))
+    return f"bit {bit} at {at} of {path.relative_to(folder)}"
+
+
+async def served(opener: Opener, folder: Path, most: int) -> Opened:
+    """Start a broker on a folder and take out all that it serves; `most` is more than any queue has."""
     opener.start(
         "serve",
         "--data-dir",
@@ -219,18 +271,21 @@ async def served(opener: Opener, folder: Path) -> tuple[dict[str, Served] | None
         "listeners.tcp.1=127.0.0.1:0",
         "--set",
         "log.connection.level=none",
+        *UNWATCHED,
         *FILES,
     )
-    deadline = time.monotonic() + OPEN_SECONDS
+    latest = time.monotonic() + OPEN_SECONDS
     while "Server startup complete" not in (text := opener.text("out")):
         if opener.ended:
-            return None, False
-        if time.monotonic() > deadline:
-            return None, True
+            return Opened()
+        if time.monotonic() > latest:
+            return Opened(hangs=True)
         await asyncio.sleep(0.003)
     port = int(re.search(r"started TCP listener on 127\.0\.0\.1:(\d+)", text)[1])
     watchers: dict[str, _Watcher] = {}
+    counts: dict[str, int] = {}
     hangs = False
+    link: Link | None = None
     try:
         link = await Link.connect(port)
         for number, queue in enumerate(QUEUES, 1):
@@ -238,24 +293,26 @@ async def served(opener: Opener, folder: Path) -> tuple[dict[str, Served] | None
             watchers[queue] = watcher
             try:
                 await link.open(number, watcher)
-                await asyncio.gather(*[_get(link, queue, number) for _ in range(MESSAGES + 10)])
+                declared = await link.call(commands.Queue.Declare(queue=queue, passive=True), number)
+                counts[queue] = declared.message_count
+                get = commands.Basic.Get(queue=queue, no_ack=True)
+                await link.call_often(get, number, most, seconds=OPEN_SECONDS)
             except LostError:
                 if link.lost.done():
                     break
-        link.cut()
     except (LostError, OSError):
         pass
     except AssertionError:
         hangs = True
+    finally:
+        if link is not None:
+            link.cut()
+            await link.gone()
     found = {
         queue: [(ident, digest) for _, ident, digest, _ in watcher.seen]
         for queue, watcher in watchers.items()
     }
-    return found, hangs
-
-
-async def _get(link: Link, queue: str, channel: int) -> None:
-    await link.call(commands.Basic.Get(queue=queue, no_ack=True), channel, seconds=OPEN_SECONDS)
+    return Opened(found, counts, hangs)
 
 
 def judge(
@@ -280,11 +337,29 @@ def judge(
 
 
 async def torn(
-    home: Path, count: int, seed: int, *, say: Callable[[str], object] = print, every: int = 500
+    home: Path,
+    count: int,
+    seed: int,
+    *,
+    say: Callable[[str], object] = print,
+    every: int = 500,
+    damage: Damage = damage,
+    name: str = "torn",
 ) -> Totals:
-    """Damage `count` copies, one after the other, and open each."""
+    """Damage `count` copies, one after the other, and open each.
+
+    Args:
+        home: where the data go.
+        count: how many copies are damaged.
+        seed: what decides over all that is random.
+        say: prints a line.
+        every: how many copies there are to a line.
+        damage: damages a copy, and says how.
+        name: the campaign's.
+
+    """
     rng = random.Random(seed)
-    totals = Totals("torn")
+    totals = Totals(name)
     began = time.monotonic()
     site = Site(home)
     try:
@@ -292,35 +367,53 @@ async def torn(
     finally:
         site.close()
     totals.counts.update({"confirmed": MESSAGES})
+    most = max(len(kept[queue]) + len(acked[queue]) for queue in QUEUES) + 10
     copy = home / "copy"
     with Opener(home) as opener:
         for number in range(count + 1):  # the first is whole: it shows that all is right with the comparison
-            what = _copy(site.data_dir, copy, seed, number)
-            found, hangs = await served(opener, copy)
+            what = _copy(site.data_dir, copy, seed, number, damage)
+            opened = await served(opener, copy, most)
+            found = opened.served or {}
+            problems, missing, back = judge(kept, acked, found)
+            miscounted = [
+                f"{queue} said {said} and served {len(found.get(queue, ()))}"
+                for queue, said in opened.counts.items()
+                if said != len(found.get(queue, ()))
+            ]
+            unlike = bool(missing or miscounted) and opened.served is not None
+            # what it knows to be damaged it logs once a second, and when it is stopped
+            status = opener.stop() if unlike else opener.end()
             log = opener.text("out") + opener.text("err")
-            status = opener.end()
+            aborted = os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL
             totals.cycles += 1
-            problems, missing, back = judge(kept, acked, found or {})
             totals.notes["acked messages came back"] += back
             totals.counted += 1
-            totals.counts["recovered"] += sum(len(each) for each in (found or {}).values())
-            if found is None:
-                outcome = "refused" if not os.WIFSIGNALED(status) else "aborted"
-            elif missing:
-                outcome = "partly served"
-            else:
-                outcome = "served"
-            if hangs:
+            totals.counts["recovered"] += sum(map(len, found.values()))
+            if opened.hangs:
                 problems.append("it does not answer")
             reported = REPORTED.search(log) is not None
             totals.notes["reported in the log"] += reported
-            if number == 0 or (outcome == "partly served" and (not reported or number % CHECK_EVERY == 0)):
-                _copy(site.data_dir, copy, seed, number)
+            is_told = reported and not aborted
+            if aborted:
+                outcome = "aborted"
+            elif opened.served is None:
+                outcome = "refused"
+            elif missing:
+                outcome = "partly served"
+            elif back or miscounted or reported:
+                outcome = "served with an effect"
+            else:
+                outcome = "served without effect"
+            if number == 0 or ((unlike or aborted) and (not is_told or number % CHECK_EVERY == 0)):
+                _copy(site.data_dir, copy, seed, number, damage)
                 said = _check(opener, copy)
-                if number == 0 and (said or missing or back or problems):
-                    problems.append(f"without damage: {missing} missing, store check says {said!r}")
-                if number and not reported and not said:
-                    problems.append(f"{missing} missing, and neither the log nor store check says so")
+                if number == 0 and (said or missing or back or problems or miscounted):
+                    problems.append(
+                        f"without damage: {missing} missing, {miscounted}, store check says {said!r}"
+                    )
+                if number and not is_told and not said:
+                    lack = f"{missing} missing, {miscounted}, ended by signal {status if aborted else 'none'}"
+                    problems.append(f"{lack}, and neither the log nor store check says so")
                 totals.notes["found by store check"] += bool(said)
             totals.notes[outcome] += 1
             for problem in problems:
@@ -333,7 +426,7 @@ async def torn(
     return totals
 
 
-def _copy(data_dir: Path, copy: Path, seed: int, number: int) -> str:
+def _copy(data_dir: Path, copy: Path, seed: int, number: int, damage: Damage) -> str:
     """Make copy `number` anew, damaged in the same way each time; says how."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(data_dir, copy)
@@ -343,8 +436,8 @@ def _copy(data_dir: Path, copy: Path, seed: int, number: int) -> str:
 def _check(opener: Opener, folder: Path) -> str:
     """What `leveret store check` says; empty if it finds nothing."""
     opener.start("store", "check", "--data-dir", str(folder))
-    deadline = time.monotonic() + OPEN_SECONDS
-    while not opener.ended and time.monotonic() < deadline:
+    latest = time.monotonic() + OPEN_SECONDS
+    while not opener.ended and time.monotonic() < latest:
         time.sleep(0.002)
     status = opener.end()
     return "" if status == 0 else f"status {status}: {opener.text('out')}{opener.text('err')}"[:2000]

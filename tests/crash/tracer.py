@@ -46,5 +46,5 @@ def why_not() -> str:
     if shutil.which("strace") is None:
         return "strace is not installed"
     probe = [*inject("fdatasync", KILL, "60000", log=Path("/dev/null")), sys.executable, "-c", "pass"]
-    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    done = subprocess.run(probe, capture_output=True, text=True, check=False, timeout=60)
     return "" if done.returncode == 0 else f"strace does not work: {done.stderr.strip()[:200]}"

@@ -1,5 +1,6 @@
 """What is requeued is delivered after everything else."""
 
+from storage.sub_queues import NONE_RETURNED
 from storage.variable_queue import VariableQueue
 
 _fetch = VariableQueue.fetch
@@ -9,7 +10,7 @@ def fetch(queue, count, *, ack_required):
     returned = queue.returned
     if not returned or not (queue.q4 or queue.q3):
         return _fetch(queue, count, ack_required=ack_required)
-    queue.returned = []
+    queue.returned = NONE_RETURNED
     try:
         return _fetch(queue, count, ack_required=ack_required)
     finally:

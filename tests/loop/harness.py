@@ -1,0 +1,183 @@
+"""The longest step of a broker's event loop while a client does something large.
+
+Each case runs beside a broker process of its own, which says at its end how much processor time its longest step took
+and what that was. The lowest of several runs counts: the cost of a page fault or of a cold cache is not the broker's.
+"""
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from conformance.codec import BODY, HEADER, METHOD, encode_header, encode_method, frame
+from conformance.wire import Channel, Client
+from running import Running
+
+BAR_MS = 50.0
+"""Milliseconds of processor time that no step may take."""
+RUNS = 3
+IS_FULL = os.environ.get("LEVERET_LOOP_SIZES") == "full"
+WAIT_SECONDS = 300.0 if IS_FULL else 50.0
+_LONGEST = re.compile(r"longest step of the event loop: ([0-9.]+) ms, (.*)")
+
+
+def size(full: int, short: int) -> int:
+    """How many of something a case makes."""
+    return full if IS_FULL else short
+
+
+class Step(NamedTuple):
+    """The longest step of one run, or the shortest of those of several."""
+
+    milliseconds: float
+    what: str
+
+
+class Site:
+    """A running broker, for one run of a case."""
+
+    def __init__(self, broker: Running) -> None:
+        self.broker = broker
+        self.clients: list[Client] = []
+
+    def client(self, **tune: int) -> Client:
+        """A client that has opened the default virtual host."""
+        client = Client(self.broker.address, WAIT_SECONDS).login(**tune)
+        self.clients.append(client)
+        return client
+
+    def channel(self, number: int = 1) -> Channel:
+        """A channel of a client of its own."""
+        return self.client().channel(number)
+
+
+def longest_step(home: Path, case: Callable[[Site], None], *settings: str, runs: int = RUNS) -> Step:
+    """Run a case, up to so many times until a run has no step above the bar; returns the shortest longest step."""
+    found: list[Step] = []
+    for number in range(runs):
+        found.append(_run(home / str(number), case, settings))
+        if found[-1].milliseconds <= BAR_MS:
+            break
+    return min(found)
+
+
+def _run(home: Path, case: Callable[[Site], None], settings: Iterable[str]) -> Step:
+    home.mkdir()
+    words = [word for setting in settings for word in ("--set", setting)]
+    broker = Running(
+        home,
+        *words,
+        "--set",
+        "log.connection.level=error",
+        "--set",
+        "log.channel.level=none",
+        is_judged=False,
+    )
+    with broker:
+        broker.wait_for("Server startup complete")
+        site = Site(broker)
+        try:
+            case(site)
+        finally:
+            for client in site.clients:
+                client.close_socket()
+        broker.process.send_signal(signal.SIGTERM)
+        out, err = broker.process.communicate(timeout=WAIT_SECONDS)
+    match = _LONGEST.search(out)
+    assert match is not None, out[-2000:] + err[-2000:]
+    assert "internal error" not in out, out[-4000:]
+    return Step(float(match[1]), match[2])
+
+
+# -- octets to send --------------------------------------------------------------------------------------------------
+
+
+def method(name: str, channel: int = 1, **fields: Any) -> bytes:
+    """One method frame."""
+    return frame(METHOD, channel, encode_method(name, **fields))
+
+
+def publish(
+    exchange: str, routing_key: str, body: bytes = b"", *, channel: int = 1, **properties: Any
+) -> bytes:
+    """One message."""
+    octets = method("basic.publish", channel, exchange=exchange, routing_key=routing_key)
+    octets += frame(HEADER, channel, encode_header(len(body), **properties))
+    return octets + frame(BODY, channel, body) if body else octets
+
+
+def queues(channel: Channel, names: Iterable[str], **fields: Any) -> list[str]:
+    """Declare queues, all at once; returns their names."""
+    made = list(names)
+    channel.client.raw(
+        b"".join(method("queue.declare", channel.number, queue=name, nowait=True, **fields) for name in made)
+    )
+    sync(channel)
+    return made
+
+
+def bind(channel: Channel, names: Iterable[str], exchange: str, routing_key: str = "") -> None:
+    """Bind queues, all at once."""
+    channel.client.raw(
+        b"".join(
+            method(
+                "queue.bind",
+                channel.number,
+                queue=name,
+                exchange=exchange,
+                routing_key=routing_key,
+                nowait=True,
+            )
+            for name in names
+        )
+    )
+    sync(channel)
+
+
+def sync(channel: Channel) -> None:
+    """Wait until the broker has carried out everything that was sent on the channel."""
+    channel.call("basic.qos", prefetch_count=0)
+
+
+def settled(channel: Channel, names: Iterable[str]) -> int:
+    """Wait until queues have what was published to them; returns how many messages are ready."""
+    return sum(channel.call("queue.declare", queue=name, passive=True).message_count for name in names)
+
+
+def drain(client: Client, marker: bytes) -> None:
+    """Read and forget everything up to octets that stand at the end of what is to come."""
+    client.socket.settimeout(WAIT_SECONDS)
+    tail, client._buffer = client._buffer, b""
+    while marker not in tail[-len(marker) - 16 :]:
+        data = client.socket.recv(1 << 20)
+        if not data:
+            raise AssertionError("the broker has closed the connection")
+        tail = tail[-64:] + data
+
+
+def fill(channel: Channel, queue: str, count: int, *, body: bytes = b"x", **properties: Any) -> None:
+    """Put so many equal messages into a queue, and a last one with the body `last`."""
+    one = publish("", queue, body, channel=channel.number, **properties)
+    many = max(1, 1_000_000 // len(one))
+    left = count - 1
+    while left > 0:
+        channel.client.raw(one * min(many, left))
+        left -= many
+    channel.client.raw(publish("", queue, b"last one", channel=channel.number, **properties))
+    sync(channel)
+
+
+def consume_all(channel: Channel, queue: str, *, multiple_channels: int = 1) -> None:
+    """Consume a filled queue without a prefetch, until the last message is here and nothing is acked."""
+    del multiple_channels
+    channel.call("basic.consume", queue=queue, consumer_tag="c")
+    drain(channel.client, b"last one\xce")
+
+
+def cut(client: Client) -> None:
+    """Lose the connection without a word."""
+    client.socket.shutdown(socket.SHUT_RDWR)
+    client.close_socket()

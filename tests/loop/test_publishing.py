@@ -1,0 +1,148 @@
+"""No publish holds the event loop, however many queues, keys, exchanges or headers it concerns."""
+
+from pathlib import Path
+
+import pytest
+from loop.harness import BAR_MS, Site, bind, longest_step, method, publish, queues, settled, size, sync
+
+
+def mesh(site: Site) -> None:
+    """Exchanges bound all to all, and messages whose keys were not met before."""
+    channel = site.channel()
+    count = size(200, 100)
+    names = [f"x{number}" for number in range(count)]
+    for name in names:
+        channel.send("exchange.declare", exchange=name, type="topic", nowait=True)
+    for source in names:
+        channel.client.raw(
+            b"".join(
+                method("exchange.bind", source=source, destination=name, routing_key="#", nowait=True)
+                for name in names
+            )
+        )
+    sync(channel)
+    channel.client.raw(b"".join(publish("x0", f"key{number}") for number in range(size(1000, 200))))
+    sync(channel)
+
+
+def fan_out_distinct(site: Site) -> None:
+    """Messages of changing size to many queues."""
+    channel = site.channel()
+    count = size(2000, 1000)
+    names = queues(channel, (f"q{number}" for number in range(count)))
+    bind(channel, names, "amq.fanout")
+    sent = size(1500, 300)
+    channel.client.raw(b"".join(publish("amq.fanout", "", b"x" * (number % 60)) for number in range(sent)))
+    assert sent * count == settled(channel, names)
+
+
+def fan_out_equal(site: Site) -> None:
+    """Equal messages to many queues, as many as a read takes."""
+    channel = site.channel()
+    names = queues(channel, (f"q{number}" for number in range(size(2000, 1000))))
+    bind(channel, names, "amq.fanout")
+    sent = size(2000, 500)
+    channel.client.raw(publish("amq.fanout", "", b"x") * sent)
+    assert sent * len(names) == settled(channel, names)
+
+
+def many_keys(site: Site) -> None:
+    """As many CC keys as are allowed, to many queues whose pattern matches each of them."""
+    channel = site.channel()
+    names = queues(channel, (f"q{number}" for number in range(size(2000, 1000))))
+    bind(channel, names, "amq.topic", "#")
+    keys = [f"k{number}.a" for number in range(1000)]
+    channel.client.raw(b"".join(publish("amq.topic", "k", b"x", headers={"CC": keys}) for _ in range(5)))
+    assert 5 * len(names) == settled(channel, names)
+
+
+def many_headers(site: Site) -> None:
+    """Header bindings that share a criterion, so that each of them has to be looked at."""
+    channel = site.channel()
+    names = queues(channel, ("q",))
+    count = size(5000, 2000)
+    channel.client.raw(
+        b"".join(
+            method(
+                "queue.bind",
+                queue="q",
+                exchange="amq.headers",
+                routing_key="",
+                nowait=True,
+                arguments={"x-match": "all", "a": "1", "b": str(number)},
+            )
+            for number in range(count)
+        )
+    )
+    sync(channel)
+    sent = size(500, 200)
+    channel.client.raw(
+        b"".join(publish("amq.headers", "", headers={"a": "1", "b": str(n)}) for n in range(sent))
+    )
+    assert sent == settled(channel, names)
+
+
+def topic_churn(site: Site) -> None:
+    """Patterns of many `#`, with a bind before each publish."""
+    channel = site.channel()
+    queues(channel, ("q", "other"))
+    for number in range(size(300, 150)):
+        channel.send(
+            "queue.bind",
+            queue="q",
+            exchange="amq.topic",
+            routing_key=f"k{number}." + ".".join(["#"] * 50),
+            nowait=True,
+        )
+    sync(channel)
+    octets = b"".join(
+        method("queue.bind", queue="other", exchange="amq.topic", routing_key=f"o{number}", nowait=True)
+        + publish("amq.topic", ".".join(f"k{number}"))
+        for number in range(size(400, 100))
+    )
+    channel.client.raw(octets)
+    sync(channel)
+
+
+def everything(site: Site) -> None:
+    """CC keys through exchanges bound all to all, with headers, to queues with dead letters, in distinct sizes."""
+    channel = site.channel()
+    count = size(500, 200)
+    names = [f"q{number}" for number in range(count)]
+    for name in names:
+        channel.send(
+            "queue.declare",
+            queue=name,
+            nowait=True,
+            arguments={"x-max-length": 1, "x-dead-letter-exchange": "dead"},
+        )
+    channel.call("exchange.declare", exchange="dead", type="fanout")
+    queues(channel, ("letters",))
+    bind(channel, ("letters",), "dead")
+    exchanges = [f"x{number}" for number in range(30)]
+    for exchange in exchanges:
+        channel.send("exchange.declare", exchange=exchange, type="topic", nowait=True)
+        bind(channel, names, exchange, "#")
+    for source in exchanges:
+        for target in exchanges:
+            channel.send("exchange.bind", source=source, destination=target, routing_key="#", nowait=True)
+    sync(channel)
+    keys = [f"k{number}.a" for number in range(300)]
+    octets = b"".join(
+        publish("x0", "k", b"x" * number, headers={"CC": keys, "n": number}) for number in range(size(60, 20))
+    )
+    channel.client.raw(octets)
+    sync(channel)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "case",
+    [mesh, fan_out_distinct, fan_out_equal, many_keys, many_headers, topic_churn, everything],
+    ids=lambda case: case.__name__,
+)
+def test_publishing_holds_nobody(case, tmp_path: Path):
+    """No step of the loop takes more than the bar, whatever a publisher sends."""
+    step = longest_step(tmp_path, case)
+
+    assert step.milliseconds <= BAR_MS, step
