@@ -14,17 +14,17 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 .DEFAULT_GOAL := help
 .PHONY: help run install install-test test lint types fmt pytest docs wheel \
-	bench bench-hotpath bench-instructions bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
+	bench bench-pairs bench-hotpath bench-instructions bench-topic bench-topology bench-scale bench-latency bench-fairness bench-compare \
 	bench-store bench-backlog bench-delayed bench-stalls bench-transactions bench-ladder bench-paper bench-analytics conformance definitions-roundtrip fuzz fuzz-long model \
 	confirm-properties \
-	crash powercut crash-points faults torn mutants disk-full churn clean
+	crash powercut crash-points faults torn flips mutants disk-full loop-steps churn campaigns clean
 
 help:
 	@echo "make run          start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
 	@echo "make test         lint, types and all tests"
 	@echo "make fmt          format the code"
 	@echo "make docs         write the generated pages under docs/, and the site into build/site"
-	@echo "make bench        throughput beside RabbitMQ; also bench-hotpath, -instructions, -topic, -topology, -scale, -latency,"
+	@echo "make bench        throughput beside RabbitMQ; also bench-pairs (beside REF=), -hotpath, -instructions, -topic, -topology, -scale, -latency,"
 	@echo "                  -fairness, -store, -backlog, -stalls, -transactions, -ladder, -paper, -analytics"
 	@echo "make conformance  the error table beside a real RabbitMQ"
 	@echo "make definitions-roundtrip  definitions to a real RabbitMQ and back"
@@ -32,8 +32,10 @@ help:
 	@echo "make model        the queue on disk beside a list, 50,000 times 100 operations"
 	@echo "make confirm-properties  100,000 messages through random publishers and consumers in each confirm mode, MESSAGES="
 	@echo "make crash        1000 kills under load, N=10 for ten, MODE=consumer-ack or consumer-ack-light for one of these;"
-	@echo "                  also powercut, crash-points, faults, torn, mutants, disk-full"
+	@echo "                  also powercut, crash-points, faults, torn, flips, mutants, disk-full"
+	@echo "make loop-steps   the longest step of the event loop in each large case"
 	@echo "make churn        half an hour of coming and going, SECONDS=60 for a minute"
+	@echo "make campaigns    all of these to their full counts, resumable; ARGS='crash=300 flips' for a part"
 	@echo "make clean        remove the environment and what tools left behind"
 
 # Stamps make both installs idempotent: the second 'make run' needs no network.
@@ -86,6 +88,9 @@ wheel: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m bench.compare $(ARGS)
+
+bench-pairs: $(VENV)/.installed-test
+	$(BIN)/python -m bench.pairs --against $(or $(REF),main) $(ARGS)
 
 bench-hotpath: $(VENV)/.installed-test
 	$(BIN)/python -m bench.hotpath $(ARGS)
@@ -148,7 +153,7 @@ fuzz-long: $(VENV)/.installed-test
 	$(BIN)/python tests/fuzz/run.py --cases 2000000 $(ARGS)
 
 model: $(VENV)/.installed-test
-	PYTHONPATH=. $(BIN)/python tests/storage/test_variable_queue.py $(or $(EXAMPLES),50000) $(or $(STEPS),100)
+	PYTHONPATH=.:tests $(BIN)/python tests/storage/test_variable_queue.py $(or $(EXAMPLES),50000) $(or $(STEPS),100)
 
 confirm-properties: $(VENV)/.installed-test
 	$(BIN)/python tests/promises/run.py --messages $(or $(MESSAGES),100000) $(ARGS)
@@ -168,11 +173,20 @@ faults: $(VENV)/.installed-test
 torn: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/run.py torn -n $(or $(N),20000) $(ARGS)
 
+flips: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/run.py flips -n $(or $(N),10000) $(ARGS)
+
 mutants: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/run.py mutants $(ARGS)
 
 disk-full: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/diskfull.py $(ARGS)
+
+loop-steps: $(VENV)/.installed-test
+	LEVERET_LOOP_SIZES=full $(BIN)/python -m pytest tests/loop -o timeout=1800 $(ARGS)
+
+campaigns: $(VENV)/.installed-test
+	$(BIN)/python tests/crash/campaigns.py $(ARGS)
 
 churn: $(VENV)/.installed-test
 	$(BIN)/python tests/churn/run.py --seconds $(or $(SECONDS),1800) $(ARGS)

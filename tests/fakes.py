@@ -25,6 +25,7 @@ from broker.disk import Disk, paging
 from broker.handshake import PROTOCOL_HEADER
 from broker.histogram import Latency
 from broker.server import Server
+from broker.slices import SLICE, Slices
 from broker.totals import Sizes
 from storage.delayed import DelayedRows, Due
 from storage.errors import DiskFullError
@@ -67,7 +68,9 @@ class Node(Server):
         self.clock = Clock()
         super().__init__(Config(**settings), disk)
         self.settings = settings
-        self._loop = self.clock
+        self._loop = self.watch._loop = self.clock
+        self.turn.slices = Slices()  # no step is over because a test lets time pass; see `hurry`
+        self.turn.slices.on_waiting = self._schedule_jobs
 
     def wall_clock(self) -> int:  # type: ignore[override]
         """The clock on the wall shows what the loop's does, in milliseconds."""
@@ -82,6 +85,12 @@ class Node(Server):
         self.clock.now += milliseconds / 1000
         self.turn.timers.run(self.wall_clock())
         self.run_turn()
+
+
+def hurry(node: Node, *, looks: int) -> None:
+    """From now on each step of the loop is over after so many looks at the time."""
+    node.turn.slices = slices = Slices(itertools.count(0, SLICE // looks).__next__)
+    slices.on_waiting = node._schedule_jobs
 
 
 class ManualJournal:
@@ -149,7 +158,7 @@ class StoringNode(Node):
         )
         ids = itertools.count((boot + 1) << 32)
         self.definitions = Definitions(self.journal, ids.__next__)
-        self.users = StoredUsers(self.definitions, self.config.loopback_users)
+        self.users = StoredUsers(self.definitions, self.config.loopback_users, self.patterns)
         self.clients = Clients(self.turn, self.users, self.vhosts, node_name=self.config.node_name)
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.vhosts.clear()
@@ -180,7 +189,7 @@ class Cranked:
     """Stands in for the tasks between the journal and the disk: they do nothing unless a test says so."""
 
     def __init__(self) -> None:
-        self.is_full = self.backlogged = False
+        self.is_full = self.backlogged = self.is_held = False
         self.slowest = 0.0
         self.files = 0
         self.duration = Latency()
@@ -292,6 +301,7 @@ class Driver:
     connection: Connection
 
     unsent = 0
+    heard = True
 
     def __init__(self) -> None:
         self.octets = bytearray()
@@ -301,6 +311,12 @@ class Driver:
     @property
     def reading(self) -> bool:
         return not self._pauses
+
+    def admitted(self) -> None:
+        pass
+
+    def is_heard(self) -> bool:
+        return self.heard
 
     def flush(self) -> None:
         outbox = self.connection.outbox
@@ -324,9 +340,17 @@ class Driver:
         self.connection.node.clock.call_soon(self._go_on)
 
     def _go_on(self) -> None:
+        self.connection.node.turn.slices.begin()
         self.connection.receive(b"")
         self.connection.node.finish_turn()
-        self.resume_reading()
+        if self.connection.stalled:
+            self.wait()
+        else:
+            self.resume_reading()
+
+    def wait(self) -> None:
+        """Go on when others had their turn."""
+        self.connection.node.turn.when_caught_up(self.go_on)
 
 
 class Sent(NamedTuple):
@@ -477,10 +501,17 @@ class Client:
             assert self.sent()[-1].startswith("1 channel.open-ok")
 
     def receive(self, octets: bytes) -> None:
-        """One read of the connection, and what a driver does around it."""
+        """One read of the connection, and what a driver does around it, until what it was is worked off."""
+        self.node.turn.slices.begin()
         self.node.turn.now = self.node.monotonic()
         self.connection.receive(octets)
         self.node.finish_turn()
+        if self.connection.stalled:
+            self.driver.pause_reading()
+            self.driver.wait()
+            while self.connection.stalled:
+                self.node.clock.soon.pop(0)()
+        self.node.turn.slices.end("read", "")
 
     def send(self, method: Any, channel: int = 1) -> None:
         """Send one method."""

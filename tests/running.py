@@ -2,17 +2,26 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).parent.parent
 BROKER = ("-m", "broker")
 UNWATCHED = ("--set", "prometheus.enabled=false")
 """Most brokers of tests need no HTTP listener, which takes time to load and a port that there is once."""
+SLOW_STEP = "slow step of the event loop"
+"""In the log: a step took more processor time than `debug.slow_step`, which no test may cause."""
+START_SECONDS = 120.0
+"""Within these a line of the log comes that a test waits for; much more than any needs, on a busy machine too."""
+END_SECONDS = 30.0
+"""Within these a process that was killed, and all that wrote to its pipes, is gone."""
 LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
 
 
@@ -25,6 +34,7 @@ class Running:
         files: how many file descriptors it may have; as many as the tests by default.
         before: words before those of the interpreter, as of a tracer that runs it.
         program: words for the interpreter instead of those that start the broker as it is.
+        is_judged: whether a slow step of its loop fails the test.
 
     """
 
@@ -35,8 +45,12 @@ class Running:
         files: int | None = None,
         before: Sequence[str] = (),
         program: Sequence[str] = BROKER,
+        is_judged: bool = True,
     ) -> None:
         self.data_dir = tmp_path / "data"
+        self.slow: list[str] = []
+        """Lines of the log about slow steps. Under a tracer, and in a program of the test's own, they mean nothing."""
+        self._is_judged = is_judged and not before and program is BROKER
         self.address = ("", 0)  # the first
         self.addresses: list[tuple[str, int]] = []
         serve = (
@@ -51,7 +65,7 @@ class Running:
         if files is not None:
             words = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *words]
         self.process = subprocess.Popen(
-            words,
+            [*leash(), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -62,31 +76,89 @@ class Running:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, kind: object, *_error: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate()
+        out, _ = self.process.communicate(timeout=END_SECONDS)
+        self.look_for_slow_steps(out or "")
+        if kind is None:
+            self.judge()
+
+    def look_for_slow_steps(self, text: str) -> None:
+        """Keep the lines of a part of the log that tell of slow steps, if they are to be judged."""
+        if not self._is_judged:
+            return
+        self.slow += [line for line in text.splitlines() if SLOW_STEP in line]
+
+    def judge(self) -> None:
+        """Raise AssertionError if the log that was read tells of a slow step."""
+        assert not self.slow, self.slow
 
     def resident_memory(self) -> int:
         """Octets of memory it has in use."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
-    def wait_for(self, text: str) -> str:
-        """The next line of the log that contains ``text``."""
-        for line in self.process.stdout:
-            if (match := LISTENING.search(line)) is not None:
-                self.addresses.append((match[1].strip("[]"), int(match[2])))
-                self.address = self.addresses[0]
-            if text in line:
-                return line
-        raise AssertionError(f"no line with {text!r}: {self.process.stderr.read()}")
+    def wait_for(self, text: str, seconds: float = START_SECONDS) -> str:
+        """The next line of the log that contains ``text``; the process is killed if none comes within so many seconds."""
+        with deadline(self.process, seconds) as late:
+            for line in self.process.stdout:
+                if (match := LISTENING.search(line)) is not None:
+                    self.addresses.append((match[1].strip("[]"), int(match[2])))
+                    self.address = self.addresses[0]
+                self.look_for_slow_steps(line)
+                if text in line:
+                    return line
+            why = f"within {seconds} s" if late.is_set() else self.process.stderr.read()
+        raise AssertionError(f"no line with {text!r}: {why}")
 
     def stopped_by(self, number: signal.Signals) -> tuple[int, str, str]:
         """Exit code, the rest of the log and stderr after a signal."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=15)
+        self.look_for_slow_steps(out)
+        self.judge()
         return self.process.returncode, out, err
+
+
+@contextmanager
+def deadline(process: "subprocess.Popen[Any]", seconds: float) -> Iterator[threading.Event]:
+    """Kill a process, and the processes it has started, if what is done inside takes longer; the event says so.
+
+    Whoever reads from its pipes comes to their end then.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        for pid in (*children(process.pid), process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    try:
+        found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [*found, *(grandchild for child in found for grandchild in children(child))]
+
+
+def leash() -> list[str]:
+    """Words before a command, so that its process dies with the test run that started it, whatever ends that."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return []  # what is tied to a thread dies with that
+    return [setpriv, "--pdeathsig", "KILL"]
 
 
 def command(*arguments: str, program: Sequence[str] = BROKER) -> list[str]:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -45,6 +46,16 @@ def wheel(tmp_path_factory):
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
     (built,) = folder.glob("*.whl")
     return built
+
+
+def test_the_source_package_says_how_to_report(tmp_path):
+    """The archive of the sources has the pages at the top, SECURITY.md among them."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    assert {"SECURITY.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/security.md"} <= names
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel):

@@ -1,0 +1,118 @@
+"""Nothing in the suite waits for ever: brokers that say nothing, connections that nobody answers, tests that hang."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from crash import link
+from running import ROOT, Running, deadline, leash
+
+HANGING = """
+import asyncio
+import threading
+
+import pytest
+import uvloop
+
+
+@pytest.mark.timeout(1)
+def test_hangs():
+    async def hang():
+        {hang}
+
+    uvloop.run(hang())
+"""
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def _ends(pid: int, seconds: float = 30.0) -> bool:
+    latest = time.monotonic() + seconds
+    while _is_there(pid) and time.monotonic() < latest:
+        time.sleep(0.005)
+    return not _is_there(pid)
+
+
+@pytest.mark.parametrize(
+    "hang",
+    ["await asyncio.get_running_loop().create_future()", "threading.Event().wait()"],
+    ids=["future", "lock"],
+)
+def test_a_test_that_hangs_in_uvloop_is_ended(tmp_path, hang):
+    """The suite's own settings end a test that hangs inside of uvloop's run, in a wait or in a call."""
+    (tmp_path / "test_hanging.py").write_text(HANGING.format(hang=hang))
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *settings, str(tmp_path / "test_hanging.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=50,
+    )
+
+    assert done.returncode not in {0, pytest.ExitCode.USAGE_ERROR}
+    assert "Timeout" in done.stdout + done.stderr
+
+
+def test_a_silent_broker_is_killed(tmp_path):
+    """A broker that does not log what is waited for is killed at the deadline, with what it has started."""
+    program = ("-c", "import os, time; os.fork(); print('begun', flush=True); time.sleep(1000)")
+    with Running(tmp_path, program=program) as running:
+        running.wait_for("begun")
+        with pytest.raises(AssertionError, match="no line with 'never': within"):
+            running.wait_for("never", 0.2)
+        assert _ends(running.process.pid)
+
+
+def test_a_deadline_that_is_met_kills_nobody():
+    """A process goes on after what was waited for came in time."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        with deadline(process, 30.0) as late:
+            pass
+        assert not late.is_set()
+        assert process.poll() is None
+        process.kill()
+
+
+@pytest.mark.skipif(not leash(), reason="no setpriv")
+def test_a_process_dies_with_the_run_that_started_it():
+    """A process on a leash is killed when whoever started it is, in whatever way."""
+    program = (
+        "import os, subprocess, sys; from running import leash\n"
+        "print(subprocess.Popen([*leash(), 'sleep', '1000']).pid, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+    ) as starter:
+        with deadline(starter, 30.0):
+            pid = int(starter.stdout.readline())
+        assert _is_there(pid)
+        starter.send_signal(signal.SIGKILL)
+        assert _ends(pid)
+
+
+async def test_a_connection_that_nobody_answers_is_given_up(monkeypatch):
+    """Connecting ends with an error where a listener accepts and says nothing."""
+    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(AssertionError, match=r"no connection\.start within"),
+    ):
+        await link.Link.connect(listener.getsockname()[1])
