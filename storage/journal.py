@@ -477,9 +477,11 @@ class Journal:
             if (error.paged if is_paged else error.durable) is Done.ALL:
                 self._settle_entries(queue, entries)
                 continue
+            block, ended = None, frozenset[int]()
             for entry in entries:
-                block = entry.block
-                block.live = -1  # it never existed, whatever died in it meanwhile
+                if block is not entry.block:
+                    block, ended = entry.block, frozenset(entry.block.acked)
+                    block.live = -1  # it never existed, whatever died in it meanwhile
                 message = entry.message
                 if entry.state == WRITING:
                     entry.state = NEW
@@ -496,7 +498,7 @@ class Journal:
                         message.refused()
                 elif is_paged:
                     # One that ended with its queue has noted no reference that would have to be taken off.
-                    if entry.index in block.acked:
+                    if entry.index in ended:
                         not_paged[entry.msg_id] += 1
                 elif entry.msg_id and isinstance(message, Persistent):
                     if message.open_copies:

@@ -1,5 +1,7 @@
 """The journal: what is written, what need not be, and who is told when."""
 
+from time import thread_time
+
 import pytest
 
 from storage.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
@@ -452,6 +454,31 @@ def test_deletions_of_transient_messages_without_room(
     journal.settled()
 
     assert (False, False) == (journal.has_unpaged, journal.has_work)
+
+
+def test_ended_messages_of_a_failed_batch_are_found_at_once(
+    journal: Journal, queue: FakeQueue, publisher: Publisher
+) -> None:
+    """What each message of a batch without room costs does not depend on how many ended in its block."""
+
+    def seconds(segment: int) -> float:
+        queue.segment = segment
+        entries = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in range(8192)]
+        queue.journal_paged += entries
+        journal.touch(queue)
+        journal.cut()
+        for entry in reversed(entries):
+            journal.dead(entry)
+        began = thread_time()
+        journal.settled(DiskFullError("full", paged=Done.NOTHING))
+        taken = thread_time() - began
+        journal.cut()
+        journal.settled()
+        return taken
+
+    short, long = (min(seconds(segment) for _ in range(3)) for segment in (64, 1024))
+
+    assert long < 4 * short
 
 
 def test_without_room_for_either(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
