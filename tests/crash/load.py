@@ -398,6 +398,7 @@ async def drain(
             await drainer.consume()
             await drainer.finish(stall)
         else:
+            drainer.number = number
             await link.open(number, drainer)
         if link.lost.done():
             raise LostError(link.lost.result())
@@ -406,7 +407,7 @@ async def drain(
                 "O9", f"{queue} said {count} and delivered {drainer.delivered}, nothing more for {stall} s"
             )
         left = (await link.call(commands.Queue.Declare(queue=queue, passive=True), number)).message_count
-        await link.call(commands.Channel.Close(200, "", 0, 0), number)
+        await drainer.leave()
         if whole:
             if left or drainer.delivered > count:
                 ledger.broke("O9", f"{queue} said {count}, delivered {drainer.delivered} and has {left} more")

@@ -664,7 +664,7 @@ class Moving(Crowd):
             await link.close()
 
 
-class _Drainer(Worker):
+class Drainer(Worker):
     """Takes a number of messages and acks them in runs."""
 
     def __init__(self, journeys: Journeys, station: str, link: Link, count: int) -> None:
@@ -691,7 +691,7 @@ class _Drainer(Worker):
                 await asyncio.wait_for(self.finished.wait(), 0.3)
         if self.held:
             self.settle(max(self.held), self.journeys.acked, multiple=True)
-        await self.link.call(commands.Channel.Close(200, "", 0, 0), self.number)
+        await self.leave()
         if left := await depth(self.link, self.station):
             self.ledger.broke("O9", f"{self.station} has {left} more after {self.delivered}, {stall} s")
 
@@ -712,7 +712,7 @@ async def drain(
             continue
         if name in DRAIN_FIRST:
             journeys.falling(name)
-        drainer = _Drainer(journeys, name, link, ready)
+        drainer = Drainer(journeys, name, link, ready)
         await drainer.consume(number)
         await drainer.finish(stall)
         if drainer.delivered != ready and not (name in EXPIRING and drainer.delivered < ready):

@@ -18,10 +18,6 @@ def test_injected_faults_of_the_disk(tmp_path):
 
 
 @needs_small_disks
-@pytest.mark.xfail(
-    strict=False,
-    reason="one run in ten: a client of the load meets a channel that was closed (504); nothing is lost",
-)
 @pytest.mark.parametrize("kind", ON_SMALL_DISKS)
 def test_a_full_disk_ends_by_itself(tmp_path, kind):
     """Publishers are refused or blocked, consumers drain it, publishing resumes without a restart."""
