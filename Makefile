@@ -33,7 +33,7 @@ help:
 	@echo "make confirm-properties  100,000 messages through random publishers and consumers in each confirm mode, MESSAGES="
 	@echo "make crash        1000 kills under load, N=10 for ten, MODE=consumer-ack or consumer-ack-light for one of these;"
 	@echo "                  also powercut, crash-points, faults, torn, flips, mutants, disk-full"
-	@echo "make loop-steps   the longest step of the event loop in each large case"
+	@echo "make loop-steps   the longest step of the event loop in each large case, and confirms beside it; ARGS=--write-docs"
 	@echo "make churn        half an hour of coming and going, SECONDS=60 for a minute"
 	@echo "make campaigns    all of these to their full counts, resumable; ARGS='crash=300 flips' for a part"
 	@echo "make clean        remove the environment and what tools left behind"
@@ -183,7 +183,7 @@ disk-full: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/diskfull.py $(ARGS)
 
 loop-steps: $(VENV)/.installed-test
-	LEVERET_LOOP_SIZES=full $(BIN)/python -m pytest tests/loop -o timeout=1800 $(ARGS)
+	$(BIN)/python tests/loop/steps.py $(ARGS)
 
 campaigns: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/campaigns.py $(ARGS)

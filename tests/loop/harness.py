@@ -1,24 +1,38 @@
-"""The longest step of a broker's event loop while a client does something large.
+"""The longest step of a broker's event loop while a client does something large, and the confirms of another meanwhile.
 
 Each case runs beside a broker process of its own, which says at its end how much processor time its longest step took
 and what that was. The lowest of several runs counts: the cost of a page fault or of a cold cache is not the broker's.
+
+With `LEVERET_LOOP_RESULT`, the name of a file, a canary publishes to the same broker during the case, and to a
+broker of its own for as long, and what was found is written to the file (`loop.steps` makes a table of that). The clients
+of the case then leave the processors to the broker and the canary, as far as they want them.
 """
 
+import json
 import os
 import re
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from conformance.codec import BODY, HEADER, METHOD, encode_header, encode_method, frame
 from conformance.wire import Channel, Client
+from loop.canary import Canary, Song
 from running import Running
 
 BAR_MS = 50.0
 """Milliseconds of processor time that no step may take."""
-RUNS = 3
+BAR_P99_MS, BAR_P99_RATIO = 100.0, 3.0
+"""The slowest hundredth of confirms beside a case may take so long, or so many times what it takes without the case."""
+RUNS = int(os.environ.get("LEVERET_LOOP_RUNS", "3"))
+RESULT = os.environ.get("LEVERET_LOOP_RESULT")
+NICE = 10
+"""How much less than the broker and the canary the clients of a case want the processors."""
 IS_FULL = os.environ.get("LEVERET_LOOP_SIZES") == "full"
 WAIT_SECONDS = 300.0 if IS_FULL else 50.0
 _LONGEST = re.compile(r"longest step of the event loop: ([0-9.]+) ms, (.*)")
@@ -54,17 +68,56 @@ class Site:
         return self.client().channel(number)
 
 
+class Run(NamedTuple):
+    """One run of a case.
+
+    Attributes:
+        step: the longest of the broker.
+        seconds: how long the case took.
+        beside: confirms beside it; None without a canary.
+        alone: confirms of as long a run without the case; None if there was none.
+
+    """
+
+    step: Step
+    seconds: float
+    beside: Song | None
+    alone: Song | None
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether confirms came in time, as far as there were any."""
+        if self.beside is None or self.alone is None:
+            return True
+        return self.beside.since_sent.p99 <= max(BAR_P99_MS, BAR_P99_RATIO * self.alone.since_sent.p99)
+
+
 def longest_step(home: Path, case: Callable[[Site], None], *settings: str, runs: int = RUNS) -> Step:
-    """Run a case, up to so many times until a run has no step above the bar; returns the shortest longest step."""
-    found: list[Step] = []
+    """Run a case, up to so many times until a run is below all bars; returns the shortest longest step."""
+    found: list[Run] = []
     for number in range(runs):
-        found.append(_run(home / str(number), case, settings))
-        if found[-1].milliseconds <= BAR_MS:
+        found.append(run(home / str(number), case, *settings, has_canary=RESULT is not None))
+        if found[-1].step.milliseconds <= BAR_MS and found[-1].is_prompt:
             break
-    return min(found)
+    if RESULT is not None:
+        _write(Path(RESULT), found)
+    return min(each.step for each in found)
 
 
-def _run(home: Path, case: Callable[[Site], None], settings: Iterable[str]) -> Step:
+def run(home: Path, case: Callable[[Site], None], *settings: str, has_canary: bool) -> Run:
+    """Run a case once; with a canary beside it, and as long without it, if wanted."""
+    step, seconds, beside = _run(home, case, settings, has_canary=has_canary)
+    alone = None
+    if has_canary and RESULT is not None:
+        _, _, alone = _run(
+            home.with_name(f"{home.name}-alone"), lambda _: time.sleep(seconds), settings, has_canary=True
+        )
+    return Run(step, seconds, beside, alone)
+
+
+def _run(
+    home: Path, case: Callable[[Site], None], settings: Iterable[str], *, has_canary: bool
+) -> tuple[Step, float, Song | None]:
     home.mkdir()
     words = [word for setting in settings for word in ("--set", setting)]
     broker = Running(
@@ -76,11 +129,19 @@ def _run(home: Path, case: Callable[[Site], None], settings: Iterable[str]) -> S
         "log.channel.level=none",
         is_judged=False,
     )
-    with broker:
+    with ExitStack() as stack:
+        stack.enter_context(broker)
         broker.wait_for("Server startup complete")
         site = Site(broker)
+        canary = stack.enter_context(Canary(broker.address)) if has_canary else None
+        began = time.monotonic()
         try:
-            case(site)
+            if RESULT is None:
+                case(site)
+            else:
+                _behind(case, site)
+            seconds = time.monotonic() - began
+            song = canary.end() if canary is not None else None
         finally:
             for client in site.clients:
                 client.close_socket()
@@ -89,7 +150,41 @@ def _run(home: Path, case: Callable[[Site], None], settings: Iterable[str]) -> S
     match = _LONGEST.search(out)
     assert match is not None, out[-2000:] + err[-2000:]
     assert "internal error" not in out, out[-4000:]
-    return Step(float(match[1]), match[2])
+    return Step(float(match[1]), match[2]), seconds, song
+
+
+def _behind(case: Callable[[Site], None], site: Site) -> None:
+    """Run a case in a thread that leaves the processors to others, if these want them: the broker and the canary."""
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        os.nice(NICE)  # of this thread only, on Linux
+        try:
+            case(site)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _write(path: Path, found: list[Run]) -> None:
+    """Keep the shortest step, and the confirms of the run in which these were best."""
+    step = min(each.step for each in found)
+    best = min(found, key=lambda each: (not each.is_prompt, each.beside and each.beside.since_sent.p99))
+    kept = {
+        "milliseconds": step.milliseconds,
+        "what": step.what,
+        "runs": len(found),
+        "seconds": round(best.seconds, 1),
+        "is_prompt": best.is_prompt,
+        "beside": best.beside and best.beside._asdict(),
+        "alone": best.alone and best.alone._asdict(),
+    }
+    path.write_text(json.dumps(kept), encoding="utf-8")
 
 
 # -- octets to send --------------------------------------------------------------------------------------------------

@@ -1,0 +1,27 @@
+"""Confirms of others go on while a client does something large."""
+
+from pathlib import Path
+
+from loop.canary import RATE, times
+from loop.harness import run
+from loop.test_ending import small_messages
+
+
+def test_confirms_go_on_beside_a_case(tmp_path: Path):
+    """Persistent messages to another durable queue are confirmed during a case, not only after it, and all of them."""
+    found = run(tmp_path / "run", small_messages, has_canary=True)
+
+    song = found.beside
+    assert song is not None
+    assert 0 == song.nacked
+    assert song.published >= RATE * song.seconds / 2
+    assert 0 < song.meanwhile <= song.published
+    assert 0 < song.since_sent.p50 <= song.since_sent.p99 <= song.since_sent.max
+    assert song.since_sent.p99 <= song.since_due.p99
+
+
+def test_percentiles_are_values_that_were_measured():
+    """The p99 of a hundred durations is the second longest, that of none is 0."""
+    assert (500, 990, 1000) == times([number / 100 for number in range(100, 0, -1)])
+    assert (7, 7, 7) == times([0.007])
+    assert (0, 0, 0) == times([])
