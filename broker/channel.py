@@ -826,22 +826,16 @@ class Channel:
     def closing(self) -> Iterator[None]:
         """Give everything back, a piece at a time: consumers leave, unacked messages are requeued.
 
-        The queues of its consumers deliver nothing before all of it is back, or what is younger would come first.
+        Confirms and deliveries end first: nothing may follow a `channel.close`. The queues of its consumers deliver
+        nothing before all of it is back, or what is younger would come first.
         """
-        if self.settling is not None:  # what the client has settled before counts
-            yield from self.settling
-            self.settling = None
-        if self.committing is not None:
-            yield from self.committing.steps
-            self.committing = None
-        if self.tx is not None:
-            self.rollback()  # what it settled is unacked again
         if self.confirms is not None:
             self._told = _told(self.confirms)
             self.confirms.close()
             self.confirms = None
         suspended: dict[Queue, None] = {}
-        if len(self.unacked) > PIECE or len(self.consumers) > _FEW_CONSUMERS:
+        held = len(self.unacked) + (0 if self.tx is None else len(self.tx.settled))
+        if held > PIECE or len(self.consumers) > _FEW_CONSUMERS:
             _suspend([consumer.queue for consumer in self.consumers.values()], suspended)
         left = []
         try:
@@ -857,6 +851,14 @@ class Channel:
                     left.append(queue)
                 if suspended:
                     yield
+            if self.settling is not None:  # what the client has settled before counts
+                yield from self.settling
+                self.settling = None
+            if self.committing is not None:
+                yield from self.committing.steps
+                self.committing = None
+            if self.tx is not None:
+                self.rollback()  # what it settled is unacked again
             yield from self._requeue_all()
         finally:
             for queue in suspended:

@@ -356,6 +356,7 @@ class Connection(Inbound):
         if self.held is None:
             self.work_off(channel.number, steps)
         else:
+            self.held.channel_closed(channel.number)
             next(steps, None)  # its consumers get nothing more, however late the step is
             self.node.turn.slices.add(steps, f"close of a channel of connection {self.name}")
 

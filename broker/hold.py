@@ -4,7 +4,8 @@ Theory. A `*-ok` says that a change is safe, so it goes out after the commit, an
 method is executed after it. The receive loop stops behind the method, keeps the octets it has, and the driver reads no
 more; everyone else goes on, and so do deliveries to this connection. While a connection is held it has exactly one
 `Hold`. The answer may come at once, before anything was stopped, and it may come when the connection is gone or being
-closed: then `Connection.held` is another one or None, and nothing happens.
+closed: then `Connection.held` is another one or None, and nothing happens. If only its channel has been closed, the connection
+waits on, without a reply.
 """
 
 from collections.abc import Callable
@@ -79,6 +80,11 @@ class Hold:
                 connection.outbox.send(self._reply)
         else:
             connection.not_stored(self._number, *self._method)
+
+    def channel_closed(self, number: int) -> None:
+        """Wait on, but send no reply if it is that channel's: nothing follows its `channel.close`."""
+        if number == self._number:
+            self._reply = b""
 
     def end(self) -> None:
         """Wait no longer; the reply is not sent."""
