@@ -11,7 +11,7 @@ Hot path: see docs/performance.md.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -507,10 +507,14 @@ class Queue:
         self.awaits_consumers = mode != STANDARD
         if self.awaits_consumers:
             if self.awaiting is None:
-                self.backing = self.awaiting = ConsumerAckQueue(self.backing)
+                self.backing = self.awaiting = ConsumerAckQueue(self.backing, self._work_off)
             self.awaiting.set_light(light=mode == CONSUMER_ACK_LIGHT)
         elif self.awaiting is not None:
             self.awaiting.set_light(light=False)
+
+    def _work_off(self, steps: Iterator[None]) -> None:
+        """Carry out what takes long as a job."""
+        self.turn.slices.add(steps, f"verdicts of {self}")
 
     @property
     def store(self) -> BackingQueue:

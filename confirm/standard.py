@@ -3,10 +3,10 @@
 A channel in confirm mode numbers its publishes from 1. A number is *open* while some queue has not taken
 responsibility for its message, *settled* once every one has, *refused* when a queue could not. A message without any
 queue is told at once, by an ack of its own (`told_now`), whatever is open below it. Of all others the publisher is
-told in the fewest frames: one `multiple` ack for everything below the first number that is open or was refused, then
-single acks and nacks. So a `multiple` ack never covers an open number, nor a nacked one unless everything below had
-its verdict before, and every number gets exactly one verdict (a `multiple` ack may cover single acks sent before it,
-as RabbitMQ's do).
+told in the fewest frames: one `multiple` ack for everything below the first number that is open or was refused, one
+`multiple` nack if a run of refused ones follows, then single acks and nacks. So a `multiple` ack never covers an open
+number, nor a nacked one unless everything below had its verdict before, and every number gets exactly one verdict (a
+`multiple` ack may cover single acks sent before it, as RabbitMQ's do).
 
 Hot path: see docs/performance.md.
 """
@@ -196,7 +196,8 @@ class StandardConfirms:
             tag = settled[single - 1]
             confirmations.append(Confirmation(tag, multiple=single > 1, ack=True))
         confirmations += [Confirmation(n, multiple=False, ack=True) for n in settled[single:]]
-        confirmations += [Confirmation(n, multiple=False, ack=False) for n in sorted(refused)]
+        if refused:
+            confirmations += _nacks(sorted(refused), cutoff)
         self._told = low
         while nacked and nacked[0] <= low:
             heappop(nacked)
@@ -208,3 +209,12 @@ class StandardConfirms:
             self._refused = set()
         self._settled = []
         return confirmations
+
+
+def _nacks(refused: list[int], told: int) -> list[Confirmation]:
+    """The nacks of numbers in their order, where all numbers up to `told` have their verdict."""
+    run = 0
+    if refused[0] == told + 1:
+        run = bisect_right(range(len(refused)), told + 1, key=lambda at: refused[at] - at)
+    nacks = [Confirmation(refused[run - 1], multiple=run > 1, ack=False)] if run else []
+    return nacks + [Confirmation(number, multiple=False, ack=False) for number in refused[run:]]

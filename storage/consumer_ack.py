@@ -16,7 +16,8 @@ Messages without a promise pass through. The modes are those of a 2018 paper on 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -26,6 +27,13 @@ from storage.sub_queues import never
 
 Key = Any
 """A seq_id, or the promise of a message that was delivered and is kept no more."""
+_PIECE = 256
+"""Promises refused between two looks at the time."""
+
+
+def _at_once(steps: Iterator[None]) -> None:
+    """Nobody else waits for the time that this takes."""
+    deque(steps, maxlen=0)
 
 
 class ConsumerAckQueue:
@@ -33,6 +41,7 @@ class ConsumerAckQueue:
 
     Args:
         inner: keeps the messages.
+        work: carries out what takes long, at once or a piece at a time: what to tell very many publishers.
 
     """
 
@@ -42,6 +51,7 @@ class ConsumerAckQueue:
         "_ready",
         "_ready_light",
         "_unacked",
+        "_work",
         "handed",
         "inner",
         "light_count",
@@ -51,8 +61,9 @@ class ConsumerAckQueue:
         "refused",
     )
 
-    def __init__(self, inner: BackingQueue) -> None:
+    def __init__(self, inner: BackingQueue, work: Callable[[Iterator[None]], object] = _at_once) -> None:
         self.inner = inner
+        self._work = work
         self.on_loaded = inner.on_loaded
         inner.on_loaded = self._loaded
         self._damaged = inner.damaged
@@ -211,11 +222,19 @@ class ConsumerAckQueue:
 
     def _refuse_ready(self) -> None:
         """What is ready is dropped, or as good as that to its publishers."""
-        for table in (self._ready, self._ready_light):
-            self.refused += len(table)
-            for promise in table.values():
-                promise.refused()
+        self._refuse_tables(self._ready, self._ready_light)
+
+    def _refuse_tables(self, *tables: dict[int, Awaited]) -> None:
+        """Forget promises, and refuse them, oldest first as publishers know them.
+
+        They do not count here any more. Nobody else could accept all copies of these messages meanwhile.
+        """
+        promises = deque(chain.from_iterable(table.values() for table in tables))
+        self.refused += len(promises)
+        for table in tables:
             table.clear()
+        if promises:
+            self._work(_refuse(promises))
 
     def drop(self, count: int) -> int:
         """Drop at most `count` messages from the head, and refuse them; returns how many."""
@@ -316,10 +335,7 @@ class ConsumerAckQueue:
         """The queue goes, with its unacked messages; those that were delivered and are not kept still get a verdict."""
         self.inner.delete()
         self.on_loaded = never  # or it would keep its owner, who keeps it
-        self.refuse_all()
-        self.refused += self.promised_count
-        for table in (self._ready, self._ready_light, self._unacked):
-            table.clear()
+        self._refuse_tables(self._ready, self._ready_light, self._unacked)
 
     # -- what only the messages matter for ----------------------------------------------------------------------------
 
@@ -385,6 +401,14 @@ class ConsumerAckQueue:
     def set_lazy(self, *, lazy: bool) -> None:
         """Keep as little as possible in memory, or no longer."""
         self.inner.set_lazy(lazy=lazy)
+
+
+def _refuse(promises: deque[Awaited]) -> Iterator[None]:
+    """Tell publishers that promises were not kept."""
+    while promises:
+        for _ in range(min(len(promises), _PIECE)):
+            promises.popleft().refused()
+        yield
 
 
 def _with_promise(message: Message, promise: Awaited | None) -> Message:

@@ -95,11 +95,12 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         due = self.numbers(SETTLED, REFUSED)
-        # what is below, the client has forgotten
         first = min(self.numbers(HELD, SETTLED, REFUSED), default=0)
         taken = self.confirms.take()
         for number, multiple, ack in taken:
-            covered = range(first, number + 1) if multiple else (number,)
+            # what is below, the client has forgotten; of a nack also what it was told before in the same turn
+            lowest = first if ack else min(self.numbers(HELD, SETTLED, REFUSED))
+            covered = range(lowest, number + 1) if multiple else (number,)
             for one in covered:
                 told_before = ACKED if one != number else SETTLED
 
@@ -245,7 +246,7 @@ def test_giving_up_walks_along_each_number_once():
 
         assert 10 == confirms.give_up(confirms.seq_no)
         assert 30 >= held.asked
-        assert 10 == len(confirms.take())
+        assert [(confirms.seq_no, True, False)] == confirms.take()
 
 
 class CountingSet(set):
@@ -293,3 +294,19 @@ def test_a_million_held_numbers_behind_one_are_told_once():
     assert 3 * count >= held.asked
     confirms.accepted(1)
     assert [(1, False, True)] == confirms.take()
+
+
+def test_a_run_of_refused_numbers_is_told_in_one_frame():
+    """Refused numbers with nothing open or settled among or below them are told by one `multiple` nack."""
+    confirms = StandardConfirms()
+    confirms.published(8)
+    confirms.hold(1, 8)
+    confirms.accepted(1)
+    for number in (4, 2, 3, 6):
+        confirms.refused(number)
+
+    assert [(1, False, True), (4, True, False), (6, False, False)] == confirms.take()
+    assert 4 == confirms.nacked_count
+    for number in (5, 7, 8):
+        confirms.accepted(number)
+    assert [(5, False, True), (7, False, True), (8, False, True)] == confirms.take()
