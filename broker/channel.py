@@ -8,7 +8,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Protocol
 
@@ -35,6 +35,7 @@ from broker.errors import (
     AMQPError,
     NotYet,
     ReplyCode,
+    Subscribe,
     access_refused,
     precondition_failed,
     resource,
@@ -72,12 +73,7 @@ class ChannelHost(Protocol):
         """Drop the cached routes: the channel publishes differently from now on."""
 
     def reply_when_safe(
-        self,
-        number: int,
-        reply: bytes,
-        *,
-        files: bool = False,
-        after: Callable[[Callable[[], object]], object] | None = None,
+        self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
     ) -> None:
         """Send frames of that channel when everything journaled so far is safe, and execute nothing before.
 

@@ -15,7 +15,15 @@ from broker.amqp.errors import MalformedMethod, UnknownMethod
 from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from broker.auth import User
 from broker.channel import Channel
-from broker.errors import AMQPError, FrameError, NotYet, ReplyCode, not_allowed, precondition_failed
+from broker.errors import (
+    AMQPError,
+    FrameError,
+    NotYet,
+    ReplyCode,
+    Subscribe,
+    not_allowed,
+    precondition_failed,
+)
 from broker.handshake import Handshake, Node
 from broker.hold import Hold
 from broker.inbound import Inbound, malformed
@@ -261,12 +269,7 @@ class Connection(Inbound):
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
 
     def reply_when_safe(
-        self,
-        number: int,
-        reply: bytes,
-        *,
-        files: bool = False,
-        after: Callable[[Callable[[], object]], object] | None = None,
+        self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
     ) -> None:
         """Send frames of a channel after the commit of everything journaled so far, and read nothing before.
 

@@ -91,6 +91,10 @@ class FrameError(AMQPError):
         super().__init__(ReplyCode.FRAME_ERROR, explanation)
 
 
+Subscribe = Callable[[Callable[[], object]], object]
+"""Takes a function that is to be called when something has come about."""
+
+
 class NotYet(Exception):  # noqa: N818 - no error: the method cannot be executed now, and will be
     """What a method needs is not there yet. Its handler must have changed nothing so far.
 
@@ -101,7 +105,7 @@ class NotYet(Exception):  # noqa: N818 - no error: the method cannot be executed
 
     """
 
-    def __init__(self, subscribe: Callable[[Callable[[], object]], object]) -> None:
+    def __init__(self, subscribe: Subscribe) -> None:
         super().__init__("not yet")
         self.subscribe = subscribe
 

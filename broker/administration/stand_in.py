@@ -4,13 +4,13 @@ RabbitMQ's management opens a connection as the user who asks, so that permissio
 Here the handlers of `broker.methods` are given a channel that nobody listens to.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from broker.administration.access import Site, translated
 from broker.auth import Permissions, TopicPermissions, User
 from broker.channel import Channel
-from broker.errors import AMQPError
+from broker.errors import AMQPError, Subscribe
 from broker.methods import HANDLERS
 from broker.queue import Queue
 from broker.turn import Outbox
@@ -57,12 +57,7 @@ class StandIn:
         """There are none."""
 
     def reply_when_safe(
-        self,
-        number: int,
-        reply: bytes,
-        *,
-        files: bool = False,
-        after: Callable[[Callable[[], object]], object] | None = None,
+        self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
     ) -> None:
         """Nobody waits for a reply."""
 
