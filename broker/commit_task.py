@@ -201,10 +201,25 @@ class CommitTask:
         """Something was noted: commit it when it is time. Called at the end of each turn."""
         if len(self._journal.files) > len(self._files) and self._is_whole():
             self._write_files()
-        self._set_timer()
         if self.is_held and not self._host.turn.is_split:
+            self._cut_at_once()
+            self._set_timer()
             self.is_held = False
             self._host.backlog_cleared()  # of publishers that wait for more, each finds out at its next read
+        else:
+            self._set_timer()
+
+    def _cut_at_once(self) -> None:
+        """Begin the commit that was held: a queue with much to do may put others off again in the next step."""
+        journal = self._journal
+        if journal.in_flight is not None or self._full or not journal.has_work:
+            return
+        if any(queue.has_input for queue in self._host.turn.queues):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._cut()
 
     def _is_whole(self) -> bool:
         """Whether all that came together is noted; if not, go on when it is.

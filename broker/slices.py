@@ -37,6 +37,7 @@ class Slices:
         slow: nanoseconds of processor time from which a step is logged; 0 for never.
 
     Attributes:
+        clock: as given.
         latest: what ran last of all that a step may be slow because of: a job's name, or a queue.
         longest: nanoseconds of processor time that the longest step since `watch` has taken.
         longest_step: what that was.
@@ -46,13 +47,13 @@ class Slices:
 
     __slots__ = (
         "_began",
-        "_clock",
         "_deadline",
         "_jobs",
         "_short",
         "_slow",
         "_used",
         "_used_before",
+        "clock",
         "latest",
         "longest",
         "longest_step",
@@ -65,7 +66,7 @@ class Slices:
         used: Callable[[], int] = _stopped_clock,
         slow: int = 0,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._used = used
         self._slow = slow
         self._began = clock()
@@ -88,19 +89,19 @@ class Slices:
     def begin(self) -> int:
         """Begin a step; returns the time, in nanoseconds. The driver owes an `end`."""
         self._used_before = self._used()
-        self._began = now = self._clock()
+        self._began = now = self.clock()
         self._deadline = now + SLICE
         return now
 
     def renew(self) -> int:
         """Give the step the time of another one, for something else that it does; returns the time."""
-        now = self._clock()
+        now = self.clock()
         self._deadline = now + SLICE
         return now
 
     def is_over(self) -> bool:
         """Whether the step has used its time."""
-        return self._clock() >= self._deadline
+        return self.clock() >= self._deadline
 
     def end(self, what: str, whom: object) -> None:
         """End a step, and log it if it was slow.
@@ -111,7 +112,7 @@ class Slices:
 
         """
         self.latest = ""  # a queue that was deleted is not to be kept by this
-        if self._clock() - self._began <= self._short:
+        if self.clock() - self._began <= self._short:
             return
         took = self._used() - self._used_before
         if took > self.longest:

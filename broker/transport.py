@@ -14,6 +14,7 @@ from broker import peers
 from broker.connection import Connection
 from broker.flow import PAUSE_SECONDS, Pause, congested
 from broker.handshake import Node
+from broker.slices import SLICE
 
 log = logging.getLogger("leveret.connection")
 
@@ -80,6 +81,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_arrived",
         "_closing",
         "_deaf",
+        "_full_since",
         "_is_behind",
         "_pauses",
         "_resumed",
@@ -113,6 +115,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._waiting = 0
         self._is_behind = False
         """It waits for the disk with a part of a read."""
+        self._full_since = 0
+        """When the first of the latest reads began that have filled the buffer; 0 if the last did not."""
         self._abort_timer: asyncio.TimerHandle | None = None
         # as the last look has found it
         self._resumed = 0
@@ -158,7 +162,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         connection.reads += 1
         connection.octets_in += nbytes
         turn = server.turn
-        turn.now = turn.slices.begin()
+        turn.now = began = turn.slices.begin()
+        is_full = nbytes == self.appetite
         connection.receive(bytes(server.read_buffer[:nbytes]))
         server.finish_turn()
         if connection.stalled:
@@ -166,7 +171,19 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._wait()
         elif connection.published:
             self._pace(nbytes)
+        if not is_full:
+            self._full_since = 0
+        elif not self._full_since:
+            self._full_since = began
+        elif turn.slices.clock() - self._full_since >= SLICE:
+            self._give_way()
         turn.slices.end("read of connection", connection.name)
+
+    def _give_way(self) -> None:
+        """Read on in the next round of the loop: libuv goes on with a socket that fills the buffer, up to 32 times."""
+        self._full_since = 0
+        self.pause_reading()
+        self._server.call_later(0, self.resume_reading)
 
     def go_on(self) -> None:
         """Work off what the connection has kept, soon; ends one `pause_reading`."""

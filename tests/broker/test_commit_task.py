@@ -340,6 +340,34 @@ def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(dis
     assert (True, False, True, True) == asyncio.run(run())
 
 
+def test_a_held_commit_begins_as_soon_as_nothing_is_put_off(disk):
+    """It is cut in the step that finds all noted: in the next one a queue with much to do may put others off again."""
+
+    async def run():
+        host = Late()
+        disk.start(host, asyncio.get_running_loop())
+        commits, slices, journal = disk.commits, host.turn.slices, disk.journal
+        one, two = host.queue(disk, "one"), host.queue(disk, "two")
+        one.put(plain(20))
+        two.put(plain(20))
+        host.turn.run()
+        journal.when_safe(bool)
+        commits.wake()
+        await asyncio.sleep(0)
+        held = commits.is_held, journal.in_flight
+        slices.begin()
+        slices.run()
+        commits.wake()
+        begun = commits.is_held, journal.in_flight is not None, journal.records_in_flight
+        await asyncio.wait_for(disk.stop([one.backing, two.backing]), 10)
+        return held, begun
+
+    held, begun = asyncio.run(run())
+
+    assert (True, None) == held
+    assert (False, True, 2) == begun
+
+
 def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
     """Publishers wait while many octets wait for their files, and go on when these are written."""
     monkeypatch.setattr(commit_task, "FILES_HIGH", 2500)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client
-from fakes import Client as FakeClient, Node
+from fakes import Client as FakeClient, Node, hurry
 from running import Running
 
 from broker.transport import PATIENT_LOOKS, STUCK_LOOKS, SocketDriver
@@ -209,6 +209,59 @@ def test_a_client_that_has_ended_its_half_gets_all_replies(tmp_path, says_so):
 
         assert "end" == ended(client.socket)
         client.socket.close()
+
+
+class Read:
+    """The transport of a socket that always has more to be read."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+def reads(octets: int, most: int) -> tuple[int, list[Callable[[], object]], Read]:
+    """Read so many octets of a buffer of 800 again and again until that is paused, at most so many times.
+
+    A step is over after ten looks at the clock. Returns how often, and what is to be called in the next round of the loop.
+    """
+    node = Node()
+    soon: list[Callable[[], object]] = []
+    node.call_later = lambda _, callback: soon.append(callback)
+    hurry(node, looks=10)
+    node.read_buffer = memoryview(bytearray(frame(8, 0, b"") * 100))
+    driver = SocketDriver(node)
+    driver.connection = FakeClient(node).connection
+    driver._transport = transport = Read()
+    count = 0
+    while transport.is_read and count < most:
+        driver.buffer_updated(octets)
+        count += 1
+    return count, soon, transport
+
+
+def test_who_sends_without_end_is_not_read_without_end():
+    """Libuv reads a socket that fills the buffer again at once: after a slice of that, others have their turn first."""
+    count, soon, transport = reads(800, 100)
+
+    assert 1 < count <= 10
+    assert (1, False) == (len(soon), transport.is_read)
+    soon[0]()
+    assert transport.is_read
+
+
+def test_reads_that_do_not_fill_the_buffer_are_not_paused():
+    """Behind these libuv looks at other sockets by itself."""
+    count, _, transport = reads(792, 100)
+
+    assert (100, True) == (count, transport.is_read)
 
 
 class Ended:
