@@ -62,7 +62,7 @@ class Bodies:
         Waits while there is no file descriptor. Raises OSError for a file that is there and cannot be opened, which is
         no reason to give a message up.
         """
-        with self._table.env.begin() as txn:
+        with self._table.reading() as txn:
             octets = txn.get(_U64.pack(msg_id), db=self._table.db["bodies"])
         if octets is None:
             return MISSING_BODY

@@ -35,7 +35,7 @@ from storage.errors import DiskFullError, Done, StorageError
 from storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, number_of
 from storage.loading import Loaded, Range, RawBlock
 from storage.permissions import DIRECTORY, tighten
-from storage.resident import Mapping, file_octets
+from storage.resident import file_octets
 from storage.table import Table
 
 log = logging.getLogger("leveret.storage")
@@ -85,7 +85,6 @@ class Environment:
         """The mark of a clean stop is in the file."""
         self._gone_lines: list[int] = []
         """Lines of delayed messages that are deleted and still have rows."""
-        self._mapping = Mapping(data_dir / "store" / "data.mdb")
         try:
             self.was_clean, self.boot = self._begin()
             self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there are data: see `_refuse_lost`
@@ -188,7 +187,7 @@ class Environment:
         self._is_marked = self._is_marked and not batch.durable
         self._gone_lines = gone
         if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:
-            self._mapping.give_back()
+            self.store.mapping.give_back()
         return Done.ALL, ""
 
     def _put_rows(self, txn: Any, rows: Iterable[tuple[str, bytes, bytes | None]]) -> list[int]:
@@ -297,7 +296,7 @@ class Environment:
         """
         db = self.store.db
         try:
-            with self.store.env.begin(write=True) as txn:
+            with self.store.writing() as txn:
                 txn.drop(db["queues"], delete=False)
                 self._put_rows(txn, rows)
                 txn.put(b"clean", b"", db=db["meta"])
@@ -323,7 +322,7 @@ class Environment:
         blocks: list[RawBlock] = []
         stop = LAST_SEQ_ID
         for table, is_paged in ((self.store, False), (self.paged, True)):
-            with table.env.begin(buffers=True) as txn:
+            with table.reading(buffers=True) as txn:
                 found, end = table.read(txn, ranges, limit if len(ranges) == 1 else 1 << 62, paged=is_paged)
             blocks += found
             stop = min(stop, end)
@@ -343,7 +342,7 @@ class Environment:
 
     def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
         """The next delayed messages of a line, from `start` on, as many as a window takes."""
-        with self.store.env.begin() as txn:
+        with self.store.reading() as txn:
             cursor = txn.cursor(self.store.db[delayed.TABLE])
             limit, octets = delayed.WINDOW, delayed.WINDOW_OCTETS
             return delayed_rows.read_rows(cursor, line, start, limit=limit, octets=octets)

@@ -1,11 +1,16 @@
 """The tables of one LMDB environment: what one transaction does to them, and how they are read.
 
 Everything here runs inside a transaction that somebody else has begun; `storage.environment` says who may.
+
+LMDB gives an environment up for good if it cannot write its root ("meta") page, the last step of a commit, and refuses
+every transaction from then on. On file systems that copy what is written (btrfs, ZFS, snapshots) that happens for want
+of room. So the writer opens the file anew then, while nobody reads, and sees whether the transaction is in.
 """
 
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
@@ -29,9 +34,10 @@ from storage.blocks import (
     unpack_key,
 )
 from storage.damage import BLOCK, Damages
-from storage.errors import DamagedError
+from storage.errors import DamagedError, StorageError
 from storage.loading import Range, RawBlock
 from storage.permissions import DIRECTORY, FILE
+from storage.resident import Mapping
 
 log = logging.getLogger("leveret.storage")
 
@@ -44,6 +50,9 @@ of LMDB's free list, written anew each time a part of it is used: so not too man
 _LOCK_OCTETS = 4096
 """Of the lock file: room for more readers than there are."""
 
+_GIVEN_UP_SECONDS = 10.0
+"""How long a reader waits at most until an environment that was given up is open again."""
+
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
@@ -52,23 +61,22 @@ _SWEEP_KEY = Struct(">QQ")
 class Table:
     """The tables of one environment and what is common to both."""
 
+    env: Any
+    db: dict[str, Any]
+    mapping: Mapping
+
     def __init__(self, path: Path, names: Sequence[str], damages: Damages, *, sync: bool) -> None:
         self._damages = damages
         path.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)
         self.path = path
+        self._names = names
+        self._sync = sync
+        self._in_use = threading.Condition()
+        """Held by whoever reads in another thread than the writer's, and while the file is opened anew."""
+        self._unsure_page = -1
+        """A root page that may be another on disk than what is read of it."""
         _reserve_lock(path / "lock.mdb")
-        self.env = lmdb.open(
-            str(path),
-            map_size=MAP_SIZE,
-            max_dbs=16,
-            max_readers=16,
-            meminit=False,
-            readahead=False,
-            sync=sync,
-            mode=FILE,
-        )
-        self.env.reader_check()
-        self.db: dict[str, Any] = {name: self.env.open_db(name.encode()) for name in names}
+        self._open()
         with self.env.begin() as txn:
             octets = txn.get(b"span", db=self.db["meta"])
         self.span: int = 1 if octets is None else _U64.unpack(octets)[0]
@@ -80,21 +88,95 @@ class Table:
         """Files whose last reference went with the commit under way."""
         self.commits = 0
 
+    def _open(self) -> None:
+        self.env = lmdb.open(
+            str(self.path),
+            map_size=MAP_SIZE,
+            max_dbs=16,
+            max_readers=16,
+            meminit=False,
+            readahead=False,
+            sync=self._sync,
+            mode=FILE,
+        )
+        self.env.reader_check()
+        self.db = {name: self.env.open_db(name.encode()) for name in self._names}
+        self.mapping = Mapping(self.path / "data.mdb")
+
     @contextlib.contextmanager
     def writing(self, work: int = 0) -> Iterator[Any]:
         """A write transaction. If it fails, what memory knows of the tables is what it knew before, too.
 
-        `work` is how much of it sweeps may do; 0 for `SWEEP_WORK`.
+        `work` is how much of it sweeps may do; 0 for `SWEEP_WORK`. Raises lmdb.Error if nothing was written;
+        StorageError if that is not known.
         """
         before = self.unfinished[:], self.unlink[:], self.span
         self._work_left = work or SWEEP_WORK
+        number = 0
         try:
+            if self._unsure_page >= 0:
+                self._rewrite_root_page()
             with self.env.begin(write=True) as txn:
+                number = txn.id()
                 yield txn
             self.commits += 1
-        except BaseException:
+        except BaseException as error:
             self.unfinished, self.unlink, self.span = before
+            if number and isinstance(error, lmdb.Error) and self._is_given_up():
+                self._open_again(number)
             raise
+
+    def _is_given_up(self) -> bool:
+        """Whether LMDB could not write the root page, and refuses everything now."""
+        try:
+            self.env.begin().abort()
+        except lmdb.PanicError:
+            return True
+        return False
+
+    def _open_again(self, number: int) -> None:
+        """Open the file anew after the transaction with this number could not write its root page."""
+        with self._in_use:
+            self.env.close()
+            self._open()
+            self._in_use.notify_all()
+        if self.env.info()["last_txnid"] >= number:
+            raise StorageError(f"{self.path}: a transaction was written whose root page could not be flushed")
+        self._unsure_page = number % 2 if self._sync else -1
+
+    def _rewrite_root_page(self) -> None:
+        """Have that root page on disk which is read, not the one that could not be written.
+
+        LMDB puts back what makes it count for nothing, but does not flush it. If the disk had the other one after all,
+        and the power failed, the pages that it refers to might be those of another transaction.
+        """
+        size = self.env.stat()["psize"]
+        try:
+            descriptor = os.open(self.path / "data.mdb", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.pwrite(
+                    descriptor, os.pread(descriptor, size, size * self._unsure_page), size * self._unsure_page
+                )
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise lmdb.DiskError(f"{self.path}: {error.strerror}") from error
+        self._unsure_page = -1
+
+    @contextlib.contextmanager
+    def reading(self, *, buffers: bool = False) -> Iterator[Any]:
+        """A read transaction of another thread than the writer's; the file is not opened anew meanwhile."""
+        with self._in_use:
+            while True:
+                try:
+                    txn = self.env.begin(buffers=buffers)
+                    break
+                except lmdb.PanicError:  # the writer is about to open it again
+                    if not self._in_use.wait(_GIVEN_UP_SECONDS):
+                        raise
+            with txn:
+                yield txn
 
     def go_on_sweeping(self, txn: Any) -> None:
         """Carry on sweeps that are not at their end, the oldest first, as far as one transaction should."""
@@ -310,8 +392,9 @@ class Table:
         A process that died while it read is forgotten. Pages that were freed since that transaction cannot be used
         again, so the file grows while it lasts.
         """
-        self.env.reader_check()
-        return self.lag()
+        with self._in_use:
+            self.env.reader_check()
+            return self.lag()
 
     def lag(self) -> int:
         """The same without looking whether the processes of readers live."""
@@ -321,7 +404,7 @@ class Table:
 
     def free_octets(self) -> int:
         """Octets of the file that hold nothing any more and will be used again."""
-        with self.env.begin() as txn:
+        with self.reading() as txn:
             return unused_octets(self.env, txn, self.db.values())
 
 

@@ -7,6 +7,7 @@
     eio-pwrite       the same for a page of the data file         the same
     eio-fsync        the same for a body in a file of its own     the same
     enospc           pages find no room for a while               the broker lives, and confirms again afterwards
+    enospc-root      single pages and root pages find none        the same
     full             a file system of 48 MB is filled             nacks; consumers drain it; publishing resumes
     alarm            the same with a limit above                  publishers are blocked; the same
 
@@ -32,7 +33,15 @@ from crash.site import Site, depths, until
 from crash.tracer import EIO, ENOSPC, KILL, inject, injected, why_not
 
 FILES = ("--set", "storage.blob_threshold=65536")
-INJECTED = ("kill-fdatasync", "eio-fdatasync", "kill-pwrite", "eio-pwrite", "enospc", "eio-fsync")
+INJECTED = (
+    "kill-fdatasync",
+    "eio-fdatasync",
+    "kill-pwrite",
+    "eio-pwrite",
+    "enospc",
+    "enospc-root",
+    "eio-fsync",
+)
 ON_SMALL_DISKS = ("full", "alarm")
 SMALL_MEGABYTES = 48
 LIVES_SECONDS = 20.0
@@ -48,7 +57,7 @@ class _Injection:
 
     def __init__(self, kind: str, rng: random.Random, data_file: Path, log: Path) -> None:
         self.kind, self.log = kind, log
-        self.deadly = kind != "enospc"
+        self.deadly = not kind.startswith("enospc")
         self.fails = kind.startswith("eio")
         late = rng.random() < 0.9  # else it may strike while the broker starts
         if kind.endswith("fdatasync"):
@@ -57,10 +66,14 @@ class _Injection:
         elif kind == "eio-fsync":
             self.words = inject("fsync", EIO, str(rng.randint(3, 5)), log=log)
         elif kind == "enospc":
-            # not pwrite64, which also writes the meta pages: these are there from the beginning
+            # not pwrite64, which also writes the root pages: these are there from the beginning
             first = rng.randint(5, 40)
             when = f"{first}..{first + rng.randint(0, 20)}"
             self.words = inject("writev", ENOSPC, when, log=log, path=data_file)
+        elif kind == "enospc-root":  # as where the file system copies what is written
+            first = rng.randint(20, 80)
+            when = f"{first}..{first + rng.randint(0, 20)}"
+            self.words = inject("pwrite64", ENOSPC, when, log=log, path=data_file)
         else:
             when = rng.randint(40, 400) if late else rng.randint(1, 20)
             self.words = inject(

@@ -1,0 +1,251 @@
+"""A root page that cannot be written for want of room: LMDB gives up, the store does not."""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import lmdb
+import pytest
+from writer import ADDRESS, QID, Writer, seq_ids
+
+from storage.batch import Batch
+from storage.environment import Environment
+from storage.errors import DiskFullError, Done, StorageError
+from storage.loading import Loaded, Range
+from storage.message import Persistent
+from storage.resident import Mapping
+from storage.table import MAP_SIZE, Table
+
+ALL = [Range(QID, 0, 1000)]
+WAIT_SECONDS = 30.0
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    made = Environment(tmp_path)
+    yield made
+    made.close()
+
+
+def fill(table: Table) -> None:
+    """Have the next write of the root page find no room, as the kernel says it: the data pages are written before."""
+    path = (table.path / "data.mdb").resolve()
+    full = os.open("/dev/full", os.O_WRONLY)
+    found = 0
+    for link in list(Path("/proc/self/fd").iterdir()):
+        number = int(link.name)
+        with contextlib.suppress(OSError):  # that of the directory itself
+            if link.readlink() == path and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_DSYNC:
+                os.dup2(full, number, inheritable=False)
+                found += 1
+    os.close(full)
+
+    assert 1 == found
+
+
+def cut(writer: Writer, *numbers: int) -> Batch:
+    """What there is to commit of some messages."""
+    for seq_id in numbers:
+        writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), seq_id)
+    return writer.journal.cut()
+
+
+def refused(environment: Environment, batch: Batch) -> DiskFullError:
+    """What a commit says that has found no room."""
+    with pytest.raises(DiskFullError, match="No space left on device") as caught:
+        environment.commit(batch)
+    return caught.value
+
+
+def test_it_is_a_full_disk_as_any_other(tmp_path: Path) -> None:
+    """Nothing of the commit is there but its deletions, everything else is; later commits and starts go on from there."""
+    environment = Environment(tmp_path)
+    writer = Writer(environment)
+    entries = writer.write(1, 2)
+    for number in (10, 20, 30):
+        batch = cut(writer, number)
+        fill(environment.store)
+        error = refused(environment, batch)
+
+        assert (Done.DELETIONS, Done.ALL) == (error.durable, error.paged)
+        assert number not in seq_ids(environment.read(ALL, 1 << 20))
+
+        writer.journal.settled(error)
+        writer.commit()
+
+        assert number in seq_ids(environment.read(ALL, 1 << 20))
+
+    writer.kill(entries[0])
+    environment.close()
+    environment = Environment(tmp_path)
+
+    assert [2, 10, 20, 30] == seq_ids(environment.read(ALL, 1 << 20))
+
+    environment.close()
+
+
+def test_readers_do_not_notice(environment: Environment) -> None:
+    """Whoever reads in another thread meanwhile gets what was there before, each time."""
+    writer = Writer(environment)
+    writer.write(1, 2)
+    reads: list[Loaded] = []
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                reads.append(environment.read(ALL, 1 << 20))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    batch = cut(writer, 3)
+    for _ in range(20):
+        fill(environment.store)
+        writer.journal.settled(refused(environment, batch))
+        batch = writer.journal.cut()
+    stop.set()
+    thread.join(WAIT_SECONDS)
+
+    assert not thread.is_alive()
+    assert not errors
+    assert {(1, 2)} == {tuple(seq_ids(each)) for each in reads}
+
+
+def test_a_read_under_way_is_waited_for(environment: Environment) -> None:
+    """The file is not opened anew while a transaction reads, and its buffers are in use."""
+    writer = Writer(environment)
+    (entry,) = writer.write(1)
+    reads, ended = threading.Event(), threading.Event()
+    found: list[bytes] = []
+
+    def read() -> None:
+        with environment.store.reading(buffers=True) as txn:
+            value = txn.get(entry.block.key, db=environment.store.db["blocks"])
+            reads.set()
+            ended.wait(WAIT_SECONDS)
+            found.append(bytes(value))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+
+    assert reads.wait(WAIT_SECONDS)
+
+    batch = cut(writer, 2)
+    fill(environment.store)
+    before = environment.store.env
+    opened = environment.store._open
+    with patch.object(Table, "_open", side_effect=lambda: (found.append(b"opened"), opened())):
+        given_up = Table._is_given_up
+        with patch.object(Table, "_is_given_up", lambda table: (ended.set(), given_up(table))[1]):
+            refused(environment, batch)
+    thread.join(WAIT_SECONDS)
+
+    assert before is not environment.store.env
+    assert 2 == len(found)
+    assert b"opened" == found[1]
+
+
+def test_nothing_is_written_until_the_disk_has_the_old_root_page(environment: Environment) -> None:
+    """What LMDB put back in place of the root page is flushed before the next commit; without room that waits, reads do not."""
+    writer = Writer(environment)
+    writer.write(1)
+    batch = cut(writer, 2)
+    fill(environment.store)
+    no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with patch("storage.table.os.fdatasync", side_effect=no_room) as flush:
+        for _ in range(3):
+            error = refused(environment, batch)
+
+            assert Done.NOTHING is error.durable
+            assert [1] == seq_ids(environment.read(ALL, 1 << 20))
+
+            writer.journal.settled(error)
+            batch = writer.journal.cut()
+
+        assert flush.call_count >= 3
+    environment.commit(batch)
+
+    assert [1, 2] == seq_ids(environment.read(ALL, 1 << 20))
+
+
+def test_a_transaction_that_is_in_after_all_is_the_end(environment: Environment) -> None:
+    """If the root page counts although it could not be flushed, nobody knows what is on disk: that is no full disk."""
+    writer = Writer(environment)
+    batch = cut(writer, 1)
+    fill(environment.store)
+    table = environment.store
+    opened = table._open
+
+    def open_and_write() -> None:
+        opened()
+        with table.env.begin(write=True) as txn:
+            txn.put(b"other", b"", db=table.db["meta"])
+
+    with patch.object(table, "_open", open_and_write), pytest.raises(StorageError) as caught:
+        environment.commit(batch)
+
+    assert not isinstance(caught.value, DiskFullError)
+
+
+def test_another_error_of_the_root_page_is_the_end(environment: Environment) -> None:
+    """Only want of room is waited out."""
+    writer = Writer(environment)
+    batch = cut(writer, 1)
+    fill(environment.store)
+    with patch.object(Environment, "_no_room", return_value=False), pytest.raises(lmdb.DiskError):
+        environment.commit(batch)
+
+
+def test_paged_messages_have_the_same(environment: Environment) -> None:
+    """The environment of paged messages, which is not flushed, goes on as well."""
+    writer = Writer(environment)
+    writer.write(1, paged=True)
+    table = environment.paged
+    opened = table._open
+    table.env.close()
+    with patch.object(table, "_sync", new=True):
+        opened()
+    writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 2, paged=True)
+    batch = writer.journal.cut()
+    fill(table)
+    error = refused(environment, batch)
+
+    assert (Done.ALL, Done.DELETIONS) == (error.durable, error.paged)
+    assert [1] == seq_ids(environment.read(ALL, 1 << 20))
+
+    writer.journal.settled(error)
+    writer.commit()
+
+    assert [1, 2] == seq_ids(environment.read(ALL, 1 << 20))
+
+
+def test_memory_is_given_back_where_the_file_is_now(environment: Environment) -> None:
+    """What is known of the map follows the file: other memory may be where it was."""
+    writer = Writer(environment)
+    batch = cut(writer, 1)
+    fill(environment.store)
+    opened = environment.store._open
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+    others = []
+
+    def open_elsewhere() -> None:
+        others.append(mmap.mmap(-1, MAP_SIZE // 2, flags=flags))
+        opened()
+
+    with patch.object(environment.store, "_open", open_elsewhere):
+        refused(environment, batch)
+    now = Mapping(environment.store.path / "data.mdb")
+    for each in others:
+        each.close()
+
+    assert now._spans
+    assert now._spans == environment.store.mapping._spans

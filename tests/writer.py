@@ -1,0 +1,69 @@
+"""A queue's part of the journal, with commits to an environment, for tests of what is on disk."""
+
+from storage.blocks import Entry, Record, bits_of, read_header, read_records
+from storage.environment import Environment
+from storage.journal import Journal
+from storage.loading import Loaded
+from storage.message import Message, Persistent
+
+SEGMENT = 64
+QID = 1 << 32 | 1
+ADDRESS = b"\x01x\x01k"
+
+
+class Writer:
+    """A queue's part of the journal, and commits."""
+
+    def __init__(self, environment: Environment, journal: Journal | None = None, qid: int = QID) -> None:
+        self.environment = environment
+        self.journal = journal or Journal(first_msg_id=environment.boot << 40, embed_below=300)
+        self.qid = qid
+        self.segment = SEGMENT
+        self.journal_fresh: list[Entry] = []
+        self.journal_paged: list[Entry] = []
+        self.journal_returns: dict[int, int] = {}
+        self.journaled = False
+        self.deleted = False
+
+    def stored(self, entries: list[Entry]) -> None:
+        raise AssertionError(entries)
+
+    def unstored(self, entries: list[Entry]) -> None:
+        """They are still needed."""
+
+    def write(
+        self, *seq_ids: int, size: int = 10, paged: bool = False, copies: int = 1, body: int = 0
+    ) -> list[Entry]:
+        """Note messages and commit all that was noted; `body` is what they say of their bodies' octets."""
+        content = bytes(11) + body.to_bytes(8, "big") if body else bytes(size)
+        message = Persistent(ADDRESS, content, 1, None, 0, copies)
+        return self.commit([self.note(message, seq_id, paged=paged) for seq_id in seq_ids])
+
+    def note(self, message: Persistent, seq_id: int, *, paged: bool = False) -> Entry:
+        mine: Message = message if paged else Persistent(ADDRESS, message.content, 1, None, 0, 1)
+        if message.copies > 1:
+            mine = message
+        entry = Entry(seq_id, mine, len(message.content), durable=not paged)
+        (self.journal_paged if paged else self.journal_fresh).append(entry)
+        self.journal.touch(self)
+        return entry
+
+    def commit(self, entries: list[Entry] | None = None) -> list[Entry]:
+        self.environment.commit(self.journal.cut())
+        self.journal.settled()
+        return entries or []
+
+    def kill(self, *entries: Entry) -> None:
+        for entry in entries:
+            self.journal.dead(entry)
+        self.commit()
+
+
+def seq_ids(found: Loaded) -> list[int]:
+    """What was read, in the order of seq_ids."""
+    ids = []
+    for raw in found.blocks:
+        header = read_header(raw.value)
+        records = read_records(raw.value, header, bits_of(raw.dead, header.records))
+        ids += [each.seq_id for each in records if isinstance(each, Record)]
+    return sorted(ids)
