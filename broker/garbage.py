@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from storage.errors import DamagedError
-from storage.holes import Given, give_back
+from storage.holes import Given, give_back, keep_reserve
 from storage.table import Table
 
 log = logging.getLogger("leveret.storage")
@@ -66,12 +66,15 @@ class Garbage:
         self._since: float | None = None
         """When there was too much first, if there is still."""
         self._given = 0
+        self._reserve: set[int] = set()
+        """Free pages that have a place on the disk, until something is given back."""
         self._is_busy = self._is_refused = self._stopped = False
 
     def seen(self, usage: Usage, now: float) -> None:
         """Take a look at the file; `now` in seconds of the loop's clock."""
-        if self._is_busy or self._is_refused:
+        if self._is_busy or self._is_refused or self._stopped:
             return
+        self._submit(lambda: keep_reserve(self._table, self._reserve), self._kept)
         if usage.file <= self._worth or usage.garbage_fraction <= self._fraction or self._fraction >= 1:
             self._since = None
         elif self._since is None:
@@ -86,21 +89,34 @@ class Garbage:
         """Begin no other step."""
         self._stopped = True
 
+    def _kept(self, reserve: set[int] | None, error: BaseException | None) -> None:
+        if error is not None or reserve is None:
+            self._refuse(error)
+        else:
+            self._reserve = reserve
+
     def _step(self, after: int) -> None:
         if not self._stopped:
             self._submit(lambda: give_back(self._table, after), self._done)
 
     def _done(self, given: Given | None, error: BaseException | None) -> None:
         if error is not None or given is None:
-            self._is_busy, self._is_refused = False, True
-            if not isinstance(error, OSError | DamagedError):
-                log.error("storage: nothing of the file is given back any more", exc_info=error)
-            else:
-                log.warning("storage: the file shrinks at the next start only: %s", error)
+            self._refuse(error)
             return
         self._given += given.octets
+        self._reserve = set()
         if given.more:
             self._loop.call_later(PAUSE, self._step, given.after)
             return
         self._is_busy = False
         log.info("storage: unused parts of the data file were given back to the disk: octets=%d", self._given)
+
+    def _refuse(self, error: BaseException | None) -> None:
+        """Leave the file alone from now on."""
+        if self._is_refused:
+            return
+        self._is_busy, self._is_refused = False, True
+        if not isinstance(error, OSError | DamagedError):
+            log.error("storage: nothing of the file is given back any more", exc_info=error)
+        else:
+            log.warning("storage: the file shrinks at the next start only: %s", error)

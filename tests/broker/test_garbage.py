@@ -50,6 +50,7 @@ class Watched:
             return result
 
         monkeypatch.setattr(garbage_module, "give_back", give)
+        monkeypatch.setattr(garbage_module, "keep_reserve", lambda _table, kept: kept)
         self.loop = Loop()
         self.garbage = Garbage(None, self.submit, self.loop, fraction=fraction, worth=WORTH)
 
@@ -121,6 +122,7 @@ def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
     monkeypatch.setattr("broker.disk.WORTH_OCTETS", WORTH)
     monkeypatch.setattr(garbage_module, "PATIENCE", 0.0)
     monkeypatch.setattr(garbage_module, "PAUSE", 0.0)
+    monkeypatch.setattr("storage.holes.RESERVE", 1_000_000)
 
     async def run():
         disk = Disk(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)

@@ -5,12 +5,24 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from crash.diskfull import fill
+from crash.judged import needs_small_disks
+from crash.loopdisk import MemoryDisk
 
 from storage import holes
 from storage.damage import Damages
 from storage.errors import DamagedError
-from storage.holes import give_back
+from storage.holes import RESERVE, give_back, keep_reserve
 from storage.table import Table
+
+ALL = 10.0
+"""Seconds that are enough for all in one step."""
+
+
+@pytest.fixture(autouse=True)
+def _small_reserve(monkeypatch):
+    """The files here are small."""
+    monkeypatch.setattr(holes, "RESERVE", 4096)
 
 
 def opened(path: Path) -> Table:
@@ -51,6 +63,7 @@ def test_nothing_that_is_needed_goes(tmp_path, seed):
         if number % 10 == 3:
             snapshot, seen = table.env.begin(), dict(model)
         given_back(table, rng.choice([0.0, 1.0]))
+        keep_reserve(table, set())
         if snapshot is not None and number % 10 == 8:
             assert seen == dict(snapshot.cursor(table.db["rows"]))
             snapshot.abort()
@@ -134,9 +147,76 @@ def test_a_file_system_without_holes_says_so(tmp_path, monkeypatch):
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     table = drained(tmp_path)
-    monkeypatch.setattr(holes, "_punch", refuse)
+    monkeypatch.setattr(holes, "_fallocate", refuse)
     with pytest.raises(OSError, match="not supported"):
         give_back(table)
     with table.writing() as txn:
         txn.put(b"goes on", b"", db=table.db["meta"])
     table.env.close()
+
+
+def delete_in_parts(table: Table, name: str) -> int:
+    """Delete all rows, fifty in a commit; in how many commits."""
+    commits = 0
+    while True:
+        with table.writing() as txn:
+            cursor = txn.cursor(table.db[name])
+            found = cursor.first()
+            for _ in range(50):
+                found = found and cursor.delete()
+        if not found:
+            return commits
+        commits += 1
+
+
+@needs_small_disks
+@pytest.mark.parametrize("is_used_up", [False, True])
+def test_deletions_have_room_where_others_fill_the_disk(tmp_path, monkeypatch, is_used_up):
+    """What LMDB takes first keeps its place, also after that was used up by what came and went: a full disk can be drained."""
+    monkeypatch.setattr(holes, "RESERVE", RESERVE)
+    with MemoryDisk(tmp_path, 128) as disk:
+        table = opened(disk.mount_point)
+        with table.writing() as txn:
+            for number in range(2000):
+                txn.put(b"%d" % number, bytes(2000), db=table.db["meta"])
+        for number in range(100):
+            with table.writing() as txn:
+                txn.put(b"%d" % number, bytes(600_000), db=table.db["rows"])
+        for number in range(100):
+            with table.writing() as txn:
+                txn.delete(b"%d" % number, db=table.db["rows"])
+        given_back(table, ALL)
+        left = taken(table)
+        if is_used_up:
+            for number in range(40):
+                with table.writing() as txn:
+                    txn.put(b"%d" % number, bytes(600_000), db=table.db["rows"])
+            with table.writing() as txn:
+                txn.drop(table.db["rows"], delete=False)
+            keep_reserve(table, set(), seconds=ALL)
+        fill(disk.mount_point / "filler")
+        commits = delete_in_parts(table, "meta")
+        table.env.close()
+
+    assert RESERVE <= left < RESERVE + 12_000_000
+    assert 40 == commits
+
+
+def test_the_reserve_is_kept_in_steps(tmp_path, monkeypatch):
+    """A step that may take no time fills a part of it, the next one goes on, and the last finds nothing to do."""
+    table = drained(tmp_path)
+    given_back(table, ALL)
+    before = taken(table)
+    monkeypatch.setattr(holes, "RESERVE", 8_000_000)
+    found, sizes = set(), [0]
+    while True:
+        found = keep_reserve(table, found, seconds=0.0)
+        if len(found) == sizes[-1]:
+            break
+        sizes.append(len(found))
+    after = taken(table)
+    table.env.close()
+
+    assert len(sizes) > 2
+    assert 8_000_000 // 4096 == sizes[-1]
+    assert before + 7_000_000 < after < before + 9_000_000
