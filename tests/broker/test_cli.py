@@ -1,6 +1,7 @@
 """The command: starting, stopping, and one clear line when it cannot."""
 
 import fcntl
+import gc
 import importlib.metadata
 import json
 import os
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 from running import Running, command, environment
 
 from broker import __version__
-from broker.cli import StartupError, main, refuse_name_collisions
+from broker.cli import GC_THRESHOLDS, StartupError, main, refuse_name_collisions
 
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
@@ -42,6 +43,32 @@ def test_version():
     done = CliRunner().invoke(main, ["--version"])
 
     assert (0, f"leveret {__version__}\n") == (done.exit_code, done.output)
+
+
+def test_no_collection_looks_at_many_objects_but_a_full_one():
+    """While a backlog grows, a collection of what is young looks at fewer than 100,000 objects, and a full one is rare."""
+    looked_at = []
+
+    def note(phase, info):
+        if phase == "start":
+            looked_at.append(sum(len(gc.get_objects(each)) for each in range(info["generation"] + 1)))
+            full.append(info["generation"] == 2)
+
+    full: list[bool] = []
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.callbacks.append(note)
+    try:
+        backlog = [[number] for number in range(500_000)]
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+
+    assert 500_000 == len(backlog)
+    assert len(looked_at) > 10
+    assert max(looked_at) < 100_000
+    assert not any(full)
 
 
 def test_config_shows_what_results():
