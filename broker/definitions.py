@@ -5,7 +5,8 @@ the rows of one turn are on disk together or not at all; whoever answers a clien
 (`broker.channel.Channel.reply_when_safe`). These places see every change: `StoredUsers` and
 `broker.definitions_parameters.StoredGlobalParameters` are asked for it, a vhost tells its `StoredTopology` of durable
 queues and of policies, and the vhost's router tells it of durable exchanges and of bindings from them, consequences
-such as a vanishing auto-delete exchange included.
+such as a vanishing auto-delete exchange included. Bindings of what is gone may take several turns: at a start, rows of
+bindings without one of their ends mean nothing.
 
 Durable is: an exchange or queue declared so (an exclusive queue is not), and a binding between two durable things.
 The exchanges that every vhost has are written down like others, because bindings refer to exchanges by id. At the
@@ -13,7 +14,8 @@ start `broker.definitions_restore` makes everything anew from the rows.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
 
 from broker.amqp.tables import Field, Table, encode_table
@@ -43,6 +45,8 @@ from storage.definitions import (
 
 TABLE = "defs"
 _NO_ARGUMENTS = encode_table({})
+_PIECE = 256
+"""Rows deleted between two looks at the time."""
 
 
 class Journal(Protocol):
@@ -138,7 +142,7 @@ class Definitions:
     def follow(self, vhost: VHost, topology: "StoredTopology") -> None:
         """Have a vhost tell of its changes from now on; exchanges that have no row yet get one."""
         for exchange in vhost.router.exchanges.values():
-            if exchange.durable and exchange not in topology.ids:
+            if exchange.durable and not exchange.number:
                 topology.declared(exchange)
         vhost.record = vhost.router.listener = vhost.policies.record = topology
 
@@ -150,19 +154,17 @@ class StoredTopology:
     policies.
 
     Attributes:
-        vhost_id: the id of the vhost.
-        ids: those of its durable exchanges; a queue knows its own.
+        vhost_id: the id of the vhost; exchanges and queues know their own.
 
     """
 
-    __slots__ = ("_definitions", "_ending", "ids", "vhost_id")
+    __slots__ = ("_definitions", "_ending", "vhost_id")
 
     def __init__(self, definitions: Definitions, vhost_id: int) -> None:
         self._definitions = definitions
         self.vhost_id = vhost_id
-        self.ids: dict[Exchange, int] = {}
-        self._ending: dict[int, list[BindingRow]] = {}
-        """Bindings of queues that are deleted and not gone yet, by qid."""
+        self._ending: dict[int, deque[bytes]] = {}
+        """Rows of bindings of queues that are deleted and not gone yet, by qid."""
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """A durable queue is new; returns its qid."""
@@ -173,13 +175,18 @@ class StoredTopology:
 
     def queue_ending(self, qid: int) -> None:
         """A durable queue is deleted: rows of its bindings go with its own."""
-        self._ending[qid] = []
+        self._ending[qid] = deque()
 
-    def queue_deleted(self, qid: int) -> None:
-        """A durable queue is gone."""
-        for row in self._ending.pop(qid, ()):
-            self._definitions.delete(row.key())
+    def queue_deleted(self, qid: int) -> Iterator[None]:
+        """A durable queue is gone; returns the steps that remove the rows of its bindings, which mean nothing now."""
         self._definitions.delete(entity_key(QueueRow.kind, qid))
+        return self._delete_all(self._ending.pop(qid, deque()))
+
+    def _delete_all(self, keys: deque[bytes]) -> Iterator[None]:
+        while keys:
+            for _ in range(min(len(keys), _PIECE)):
+                self._definitions.delete(keys.popleft())
+            yield
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
         """A policy is new, or replaces the one of its name."""
@@ -200,7 +207,7 @@ class StoredTopology:
 
     def identify(self, exchange: Exchange, number: int) -> None:
         """An exchange has this id, and so has what it delays."""
-        self.ids[exchange] = number
+        exchange.number = number
         if exchange.line is not None:
             exchange.line.number = number
 
@@ -221,13 +228,7 @@ class StoredTopology:
 
     def removed(self, exchange: Exchange) -> None:
         """A durable exchange is gone."""
-        number = self.ids.pop(exchange)
-        self._definitions.delete(entity_key(ExchangeRow.kind, number))
-        for qid, rows in self._ending.items():
-            for row in rows:
-                if row.source == number:
-                    self._definitions.delete(row.key())
-            self._ending[qid] = [row for row in rows if row.source != number]
+        self._definitions.delete(entity_key(ExchangeRow.kind, exchange.number))
 
     def bound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
         """A binding from a durable exchange is new."""
@@ -244,20 +245,20 @@ class StoredTopology:
         if ending is None:
             self._definitions.delete(row.key())
         else:
-            ending.append(row)
+            ending.append(row.key())
 
     def _binding(
         self, source: Exchange, destination: object, binding_key: str, arguments: Table
     ) -> BindingRow | None:
         """The row of a binding; None if its destination is not durable."""
         queue = None if isinstance(destination, Exchange) else cast("Queue", destination)
-        to = self.ids.get(cast("Exchange", destination), 0) if queue is None else queue.qid
+        to = cast("Exchange", destination).number if queue is None else queue.qid
         if not to:
             return None
         key = octets(binding_key)
         if not arguments:
-            return BindingRow(self.ids[source], to, key, _NO_ARGUMENTS, b"")
-        return BindingRow(self.ids[source], to, key, encode_table(arguments), _identity(arguments))
+            return BindingRow(source.number, to, key, _NO_ARGUMENTS, b"")
+        return BindingRow(source.number, to, key, encode_table(arguments), _identity(arguments))
 
 
 class StoredUsers(Users):

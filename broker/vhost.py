@@ -46,8 +46,11 @@ class VHostRecord(PolicyRecord, Protocol):
     def queue_ending(self, qid: int) -> None:
         """A durable queue is deleted: what is told of its bindings from now on is written down with `queue_deleted`."""
 
-    def queue_deleted(self, qid: int) -> None:
-        """A durable queue is gone with its bindings: until this is written down a restart brings back all of it."""
+    def queue_deleted(self, qid: int) -> Iterator[None]:
+        """A durable queue is gone with its bindings: until this is written down a restart brings back all of it.
+
+        Returns the steps of a job that removes what is left of the bindings.
+        """
 
 
 def reply_address(number: int, key: bytes) -> str:
@@ -115,6 +118,7 @@ class VHost:
         self.router = router = Router()
         router.on_deleted = lambda exchange: turn.note("exchange_deleted", name, exchange.name)
         router.make_line = lambda exchange: DelayLine(exchange, router, turn, delay_disk)
+        router.work = self._work
         router.predeclare()
         self.queues: dict[str, Queue] = {}
         self.ending: dict[Queue, None] = {}
@@ -357,7 +361,14 @@ class VHost:
     def _forget_rows(self, queue: Queue) -> None:
         """Have it written down that a queue is gone, with what it has discarded last."""
         if queue.qid and self.record is not None:
-            self.record.queue_deleted(queue.qid)
+            steps = self.record.queue_deleted(queue.qid)
+            for _ in steps:
+                self._work(steps, f"rows of {queue}")
+                break
+
+    def _work(self, steps: Iterator[None], name: str) -> None:
+        """Carry out what takes long as a job."""
+        self._turn.slices.add(steps, name)
 
     def _keep_counts(self, queue: Queue) -> None:
         """Add what a deleted queue has counted to the totals."""

@@ -19,6 +19,8 @@ Headers = Callable[[], Table] | Table | None
 
 _NO_ARGUMENTS: Table = {}  # shared by all bindings that have none; never written to
 _NO_TALLIES: dict[tuple[int, str | None], Tally] = {}  # the same for exchanges without a message
+PIECE = 64
+"""Bindings that are removed between two looks at the time."""
 KEYS_TOLD_APART = 1024
 """Routing keys of an exchange that are counted one by one at a time, where they are at all."""
 
@@ -77,6 +79,8 @@ def _name(item: tuple[str, Field]) -> str:
 
 
 Identity = str | ArgumentedKey
+Bound = Identity | dict[Identity, None]
+"""What binds one destination to an exchange: one binding as itself, several as the keys of a dict."""
 
 
 class Line(Protocol):
@@ -106,6 +110,7 @@ class Exchange:
         tallies: counted by whoever publishes, by how many queues were reached and perhaps by routing key.
         returned: messages without a queue that were returned. lookups: routes that had to be worked out.
         line: where delayed messages wait, of an exchange that delays (`exchanges.delayed`).
+        number: its id on disk; 0 for none yet.
         exchange_destinations: the exchanges bound to this one as destinations, None while there are none.
 
     """
@@ -117,6 +122,7 @@ class Exchange:
         "alternate",
         "arguments",
         "auto_delete",
+        "binding_count",
         "durable",
         "exchange_destinations",
         "had_binding",
@@ -124,6 +130,7 @@ class Exchange:
         "line",
         "lookups",
         "name",
+        "number",
         "returned",
         "tallies",
     )
@@ -156,14 +163,16 @@ class Exchange:
         self.alternate = alternate
         self.had_binding = False
         self.line: Line | None = None
+        self.number = 0
         self.tallies = _NO_TALLIES
         self._late: tuple[Tally, ...] = ()
         """Tallies that were given up the last time: a message that was arriving then may have counted on one."""
         self.returned = 0
         self.lookups = 0
         self.exchange_destinations: dict[Exchange, None] | None = None
-        # One binding is stored as itself, several as the keys of a dict.
-        self._by_destination: dict[object, Identity | dict[Identity, None]] = {}
+        self._by_destination: dict[object, Bound] = {}
+        self.binding_count = 0
+        """How many explicit bindings there are."""
         self._prepare()
         # Bindings beyond the first that lead to a destination by the same place of a subclass's index (they
         # differ only in what routing ignores), so that unbinding need not look for them; None while there
@@ -261,6 +270,7 @@ class Exchange:
         else:
             self._by_destination[destination] = {bound: None, identity: None}
         self.had_binding = True
+        self.binding_count += 1
         if isinstance(destination, Exchange):
             if self.exchange_destinations is None:
                 self.exchange_destinations = {}
@@ -284,21 +294,40 @@ class Exchange:
             self._destination_gone(destination)
         else:
             return False
+        self.binding_count -= 1
         self._unbound(destination, identity)
         return True
 
-    def unbind_destination(self, destination: object) -> int:
-        """Remove all bindings to `destination`; return how many there were."""
+    def detach(self, destination: object) -> Bound | None:
+        """Remove all bindings to `destination`; returns them, None if there were none.
+
+        The caller owes a `sweep`, and ignores until then that `match` still leads there.
+        """
         bound = self._by_destination.get(destination)
-        if bound is None:
-            return 0
-        self._destination_gone(destination)
+        if bound is not None:
+            self._destination_gone(destination)
+            self.binding_count -= len(bound) if isinstance(bound, dict) else 1
+        return bound
+
+    def sweep(self, destination: object, bound: Bound) -> Iterator[Identity]:
+        """Take bindings that are detached out of the index, one by one; yields each."""
         if not isinstance(bound, dict):
             self._unbound(destination, bound)
-            return 1
-        for identity in bound:
+            yield bound
+            return
+        while bound:
+            identity, _ = bound.popitem()
             self._unbound(destination, identity)
-        return len(bound)
+            yield identity
+
+    def tear_down(self) -> Iterator[tuple[object, Identity]]:
+        """Take all bindings apart, one by one; yields each. The exchange is gone, and nobody routes by it."""
+        while self._by_destination:
+            destination = next(iter(self._by_destination))
+            bound = self.detach(destination)
+            assert bound is not None
+            for identity in self.sweep(destination, bound):
+                yield destination, identity
 
     def _destination_gone(self, destination: object) -> None:
         del self._by_destination[destination]
@@ -321,12 +350,6 @@ class Exchange:
     def destinations(self) -> Collection[object]:
         """Return a live view of everything bound here, each once."""
         return self._by_destination.keys()
-
-    @property
-    def binding_count(self) -> int:
-        """How many explicit bindings there are."""
-        bound = self._by_destination.values()
-        return sum([len(each) if isinstance(each, dict) else 1 for each in bound])
 
     def bindings(self) -> Iterator[Binding]:
         """Yield every binding. The exchange must not change meanwhile."""
@@ -388,6 +411,11 @@ class Exchange:
         if not repeats:
             self._repeats = None
         return True
+
+
+def arguments_of(identity: Identity) -> Table:
+    """Return the arguments of what identifies a binding."""
+    return _NO_ARGUMENTS if isinstance(identity, str) else identity.arguments
 
 
 def binding_key_of(identity: Identity) -> str:

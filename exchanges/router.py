@@ -5,11 +5,23 @@ destination itself hands over to its alternate exchange (rabbit_exchange:route1/
 docs/performance.md.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
-from exchanges.base import Binding, Exchange, Headers, Line, Table
+from exchanges.base import (
+    PIECE,
+    Binding,
+    Bound,
+    Exchange,
+    Headers,
+    Identity,
+    Line,
+    Table,
+    arguments_of,
+    binding_key_of,
+)
 from exchanges.delayed import DELAYED, DelayedExchange, delayed_class
 from exchanges.direct import DirectExchange
 from exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
@@ -47,17 +59,22 @@ class Listener(Protocol):
         """An exchange is new."""
 
     def removed(self, exchange: Exchange) -> None:
-        """An exchange is gone, and `unbound` was called for each of its bindings."""
+        """An exchange is gone; `unbound` comes for each of its bindings, perhaps later."""
 
     def bound(self, source: Exchange, destination: object, binding_key: str, arguments: Table) -> None:
         """A binding is new."""
 
     def unbound(self, source: Exchange, destination: object, binding_key: str, arguments: Table) -> None:
-        """A binding is gone, or is about to be; of an exchange bound to itself this may come twice."""
+        """A binding is gone, and so may be what it was between."""
 
 
 def _ignored(_exchange: Exchange) -> None:
     """Nobody wants to know."""
+
+
+def _at_once(steps: Iterator[None], _name: str) -> None:
+    """Nobody else waits for the time that this takes."""
+    deque(steps, maxlen=0)
 
 
 class Router:
@@ -73,6 +90,8 @@ class Router:
         listener: is told of changes to durable exchanges and to bindings from them, None for nobody.
         make_line: makes what keeps the messages of an exchange that delays; None: none does.
         on_deleted: called with each exchange that has gone, for whatever reason.
+        work: carries out what takes long, under a name for the log: at once, or a piece at a time. Whatever is asked
+            of the router meanwhile is answered as if all of it was done.
 
     """
 
@@ -80,6 +99,7 @@ class Router:
         "_asked",
         "_cached",
         "_default",
+        "_leaving",
         "_needing",
         "_routes",
         "_sources",
@@ -91,6 +111,7 @@ class Router:
         "make_line",
         "on_deleted",
         "queues",
+        "work",
     )
 
     def __init__(self) -> None:
@@ -101,6 +122,9 @@ class Router:
         self.listener: Listener | None = None
         self.make_line: Callable[[DelayedExchange], Line] | None = None
         self.on_deleted: Callable[[Exchange], object] = _ignored
+        self.work: Callable[[Iterator[None], str], object] = _at_once
+        self._leaving: set[object] = set()
+        """Destinations that are gone, and to which indexes of exchanges may still lead."""
         # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
         self._sources: dict[object, Exchange | dict[Exchange, None]] = {}
         # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
@@ -172,14 +196,10 @@ class Router:
         """Delete an exchange with its bindings as source and as destination.
 
         Returns it and the auto-delete exchanges that lost their last binding as a source thereby, in the
-        order of their deletion; nothing if there is no such exchange.
+        order of their deletion, as far as they are known by now; nothing if there is no such exchange.
         """
         exchange = self.exchanges.get(name)
-        if exchange is None:
-            return []
-        gone = self._delete([exchange])
-        self._changed()
-        return gone
+        return [] if exchange is None else self._remove(exchange)
 
     def bind(
         self, source_name: str, destination: object, binding_key: str, arguments: Table | None = None
@@ -219,7 +239,7 @@ class Router:
             self.listener.unbound(source, destination, binding_key, arguments or {})
         if not source.is_bound(destination):
             self._discard_source(destination, source)
-        gone = self._delete([source]) if source.auto_delete and not source.in_use else []
+        gone = self._remove(source) if source.auto_delete and not source.in_use else []
         self._changed()
         return True, gone
 
@@ -237,7 +257,8 @@ class Router:
     def forget(self, name: str) -> list[Exchange]:
         """Forget a queue that was deleted: its name, and its bindings everywhere.
 
-        Returns the auto-delete exchanges that vanished because of that; nothing for an unknown name.
+        Returns the auto-delete exchanges that vanished because of that, as far as they are known by now; nothing for
+        an unknown name.
         """
         destination = self.queues.pop(name, None)
         if destination is None:
@@ -245,8 +266,8 @@ class Router:
         self._name_changed(name)
         if destination not in self._sources:
             return []
-        gone = self._delete(self._unbind_everywhere(destination))
-        self._changed()
+        gone: list[Exchange] = []
+        self._do(self._leave([destination], [], gone), f"bindings of queue '{name}'")
         return gone
 
     def bindings(self) -> Iterator[Binding]:
@@ -257,7 +278,8 @@ class Router:
     def bindings_of(self, destination: object) -> Iterator[Binding]:
         """Yield the explicit bindings to one destination. The router must not change meanwhile."""
         for source in self._sources_of(destination):
-            yield from source.bindings_to(destination)
+            if self.exchanges.get(source.name) is source:
+                yield from source.bindings_to(destination)
 
     def _sources_of(self, destination: object) -> Collection[Exchange]:
         sources = self._sources.get(destination)
@@ -274,47 +296,92 @@ class Router:
         elif sources is source:
             del self._sources[destination]
 
-    def _unbind_everywhere(self, destination: object) -> list[Exchange]:
-        """Remove all bindings to a destination; return the auto-delete exchanges left without any."""
-        unused = []
-        for source in self._sources_of(destination):
-            if source.durable and self.listener is not None:
-                self._tell_unbound(source, source.bindings_to(destination))
-            self.binding_count -= source.unbind_destination(destination)
-            if source.auto_delete and not source.in_use:
-                unused.append(source)
-        self._sources.pop(destination, None)
-        return unused
+    def _remove(self, exchange: Exchange) -> list[Exchange]:
+        """Delete an exchange; returns it and those that go with it."""
+        gone: list[Exchange] = []
+        self._do(self._leave([], [exchange], gone), f"bindings of exchange '{exchange.name}'")
+        return gone
 
-    def _delete(self, doomed: list[Exchange]) -> list[Exchange]:
-        """Delete exchanges and, one after another, the auto-delete exchanges that become unused by that."""
-        gone: dict[Exchange, None] = {}
-        while doomed:
-            exchange = doomed.pop()
-            if exchange in gone:
+    def _do(self, steps: Iterator[None], name: str) -> None:
+        """Carry out one piece now, whatever the time is, and leave the rest to `work`."""
+        for _ in steps:
+            self.work(steps, name)
+            break
+
+    def _leave(
+        self, destinations: list[object], doomed: list[Exchange], gone: list[Exchange]
+    ) -> Iterator[None]:
+        """A job: remove destinations and exchanges, and auto-delete exchanges that become unused by that.
+
+        Bindings are gone for everybody when they are detached; to find them in indexes and in what is written takes
+        longer.
+
+        Args:
+            destinations: queues whose names are gone.
+            doomed: exchanges.
+            gone: gets the exchanges that are deleted, in order.
+
+        """
+        departed: list[object] = []
+        sweeps: deque[tuple[Exchange, object, Bound]] = deque()
+        count = 0
+        while doomed or destinations:
+            if doomed:
+                exchange = doomed.pop()
+                if self.exchanges.get(exchange.name) is exchange:
+                    self._delete(exchange)
+                    gone.append(exchange)
+                    destinations.append(exchange)
                 continue
-            gone[exchange] = None
-            del self.exchanges[exchange.name]
-            if exchange is self._default:
-                self._default = None
-            self.binding_count -= exchange.binding_count
-            for destination in exchange.destinations():
+            destination = destinations.pop()
+            sources = self._sources.pop(destination, None)
+            if sources is None:
+                continue
+            departed.append(destination)
+            self._leaving.add(destination)
+            self._changed()
+            for source in sources if isinstance(sources, dict) else (sources,):
+                bound = source.detach(destination) if self.exchanges.get(source.name) is source else None
+                if bound is not None:
+                    self.binding_count -= len(bound) if isinstance(bound, dict) else 1
+                    sweeps.append((source, destination, bound))
+                    if source.auto_delete and not source.in_use:
+                        doomed.append(source)
+                count += 1
+                if not count % PIECE:
+                    yield
+        while sweeps:
+            source, destination, bound = sweeps.popleft()
+            for identity in source.sweep(destination, bound):
+                self._tell_unbound(source, destination, identity)
+                count += 1
+                if not count % PIECE:
+                    yield
+        self._leaving.difference_update(departed)
+        for exchange in gone:
+            for destination, identity in exchange.tear_down():
                 self._discard_source(destination, exchange)
-            listener = self.listener if exchange.durable else None
-            if listener is not None:
-                self._tell_unbound(exchange, exchange.bindings())
-            doomed.extend(self._unbind_everywhere(exchange))
-            if listener is not None:
-                listener.removed(exchange)
-            if exchange.line is not None:
-                exchange.line.delete()
-            self.on_deleted(exchange)
-        return list(gone)
+                self._tell_unbound(exchange, destination, identity)
+                count += 1
+                if not count % PIECE:
+                    yield
 
-    def _tell_unbound(self, source: Exchange, bindings: Iterator[Binding]) -> None:
-        assert self.listener is not None
-        for _, destination, binding_key, arguments in bindings:
-            self.listener.unbound(source, destination, binding_key, arguments)
+    def _delete(self, exchange: Exchange) -> None:
+        """Have nobody find an exchange any more."""
+        del self.exchanges[exchange.name]
+        if exchange is self._default:
+            self._default = None
+        self.binding_count -= exchange.binding_count
+        self._changed()
+        if exchange.durable and self.listener is not None:
+            self.listener.removed(exchange)
+        if exchange.line is not None:
+            exchange.line.delete()
+        self.on_deleted(exchange)
+
+    def _tell_unbound(self, source: Exchange, destination: object, identity: Identity) -> None:
+        if source.durable and self.listener is not None:
+            self.listener.unbound(source, destination, binding_key_of(identity), arguments_of(identity))
 
     def _name_changed(self, name: str) -> None:
         """Void all cached routes if one of them may lead to a queue, or nowhere, because of its name.
@@ -369,7 +436,7 @@ class Router:
             queue = self.queues.get(routing_key)
             return () if queue is None else (queue,)
         if exchange.exchange_destinations is None:
-            if exchange.indexed and exchange.alternate is None:
+            if exchange.indexed and exchange.alternate is None and not self._leaving:
                 return tuple(exchange.match(routing_key))
             if exchange.keyless and exchange.in_use and not exchange.needs_headers:
                 # One route whatever the key: remember it once, as it may be long.
@@ -418,7 +485,13 @@ class Router:
 
     def _walk(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> tuple[object, ...]:
         """Visit all exchanges that the message reaches, each once."""
-        if exchange.exchange_destinations is None and len(routing_keys) == 1 and not callable(headers):
+        leaving = self._leaving
+        if (
+            exchange.exchange_destinations is None
+            and len(routing_keys) == 1
+            and not callable(headers)
+            and not leaving
+        ):
             found = exchange.match(routing_keys[0], headers)
             if found or exchange.alternate is None:
                 return found if type(found) is tuple else tuple(found)
@@ -440,6 +513,8 @@ class Router:
                     id(match): match for match in [visited.match(key, headers) for key in routing_keys]
                 }
                 found = dict.fromkeys(chain.from_iterable(matches.values()))
+            if leaving:
+                found = [destination for destination in found if destination not in leaving]
             if not found:
                 alternate = None if visited.alternate is None else self.exchanges.get(visited.alternate)
                 if alternate is not None and alternate not in seen:

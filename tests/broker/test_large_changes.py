@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from fakes import Client, Node, hurry
+from fakes import Client, Node, StoringNode, hurry
 
 from broker.administration import BadRequestError
+from broker.amqp.commands import Exchange, Queue, make
 from broker.vhost import VHost
+from storage.definitions import BindingRow
 
 COUNT = 30
 LIMIT = {"pattern": "^q", "definition": {"max-length": 3}}
@@ -111,3 +113,38 @@ def test_an_import_that_cannot_be_changes_nothing():
         node.administration.definitions.import_file(None, wrong)
 
     assert COUNT == len(node.vhosts["/"].queues)
+
+
+@pytest.mark.parametrize("what", ["queue", "exchange"])
+def test_a_deletion_is_on_disk_before_all_bindings_are_gone(what: str):
+    """A restart in the midst of a deletion has neither what was deleted nor any of its bindings."""
+    node = StoringNode()
+    client = Client(node)
+    client.send(make(Exchange.Declare, 0, "x", "topic", False, True, False, False, True, {}))
+    for name in ("q", "other"):
+        client.declare(name, durable=True)
+        node.commit()
+    router = node.vhosts["/"].router
+    for number in range(1000):
+        router.bind("x", router.queues["q"], f"k{number}", {})
+    router.bind("amq.topic", router.queues["other"], "k", {})
+    node.commit()
+    hurry(node, looks=3)
+    node.turn.slices.begin()
+    if what == "exchange":
+        client.send(make(Exchange.Delete, 0, "x", False, True))
+    else:
+        client.send(make(Queue.Delete, 0, "q", False, False, True))
+    node.store.commit()
+    rows = sum(key.startswith(BindingRow.kind) for key in node.store.rows)
+    following = node.restarted()
+    vhost = following.vhosts["/"]
+    following.commit()
+
+    assert 100 < rows < 1001
+    assert (what == "exchange", what == "queue") == ("q" in vhost.queues, "x" in vhost.router.exchanges)
+    assert 1 == vhost.router.binding_count
+    assert 1 == sum(key.startswith(BindingRow.kind) for key in following.store.rows)
+    node.clock.run()
+    node.commit()
+    assert 1 == sum(key.startswith(BindingRow.kind) for key in node.store.rows)
