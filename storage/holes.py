@@ -6,9 +6,9 @@ write over in its next transaction, those freed before the last committed transa
 reads; so neither a reader nor the root page before the last, to which LMDB returns if the last is torn, can need them.
 A write transaction that changes nothing is open meanwhile: nobody else takes pages.
 
-Where others then fill the disk, a page in a hole cannot be written, and every commit writes pages, one that only deletes
-too. So the free pages that LMDB will take first keep their place on the disk (`RESERVE`), and when they have been used
-up, holes among those that follow are filled (`keep_reserve`).
+Where others then fill the disk, a page in a hole cannot be written, and every commit writes pages, one that only
+deletes too. So the free pages that LMDB will take first keep their place on the disk (`RESERVE`), and when they have
+been used up, holes among those that follow are filled (`keep_reserve`).
 """
 
 import contextlib
@@ -30,10 +30,8 @@ RUN = 16
 """Neighbouring pages from which a hole is worth it: many small ones would tear the file to pieces."""
 RESERVE = 16 * 1024 * 1024
 """Octets of free pages that keep their place on the disk: deletions need them when it is full."""
-_KEEP_SIZE, _PUNCH_HOLE = (
-    1,
-    1 | 2,
-)  # FALLOC_FL_KEEP_SIZE, and with FALLOC_FL_PUNCH_HOLE; the same on every Linux
+_KEEP_SIZE, _PUNCH_HOLE = 1, 1 | 2
+"""FALLOC_FL_KEEP_SIZE, and with FALLOC_FL_PUNCH_HOLE: the same on every Linux."""
 
 
 class Given(NamedTuple):
