@@ -303,25 +303,39 @@ class Queue:
         """Hand arrivals to consumers if nothing older waits, or keep them; they expire then (epoch ms), 0 for never."""
         backing = self.backing
         persistent = self.inbox_persistent
-        if self.rotation and not backing.ready_count:
+        ready, count = backing.ready_count, len(messages)
+        if self.rotation and not ready:
             messages = self._hand_over(messages, persistent=persistent, expires=expires)
             if not messages:
                 return
-        backing.publish(messages, persistent=persistent, small=self.largest <= _SMALL, expires=expires)
+        try:
+            backing.publish(messages, persistent=persistent, small=self.largest <= _SMALL, expires=expires)
+        except Exception:
+            self.taken(count - len(messages) + backing.ready_count - ready)
+            raise
+
+    def taken(self, count: int) -> None:
+        """So many of the first arrivals are here although there was an error then: they are not to be given up."""
+        del self.inbox[:count]
 
     def give_up(self) -> None:
-        """Forget what this turn has collected, after an internal error."""
+        """After an internal error: refuse what has arrived and is not here, and requeue what was acked and still is."""
         for message in self.inbox:
             if message.promise is not None:
                 message.promise.refused()
             elif message.persistent and self.durable:
                 message.refused()  # type: ignore[attr-defined]
                 message.accepted()  # type: ignore[attr-defined] # refused before: only its copy here counts no more
+        acked = list(self.acks)
         if self.awaiting is not None:
             self._give_up_promises(self.awaiting)
+            acked = []
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
+        if acked:  # no channel knows them any more
+            held, away = self.backing.unacked_messages(acked)
+            self.requeue([*[seq_id for seq_id, _ in held], *away])
         if self.deleted and not self.gone:
             self.finish()
 
@@ -343,21 +357,25 @@ class Queue:
         """Give arrivals straight to consumers; returns those that nobody could take."""
         at, end = 0, len(messages)
         publish_delivered = self.backing.publish_delivered
-        while at < end and self.rotation:
-            consumers, count = self._next_share(end - at)
-            if not count:
-                self._park_first()
-                continue
-            share = messages[at : at + count]
-            ack_required = not consumers[0].no_ack
-            seq_ids = publish_delivered(
-                share, ack_required=ack_required, persistent=persistent, expires=expires
-            )
-            batch = Batch(seq_ids, share, redelivered=False)
-            if self.rules is not None:
-                self.rules.fetched(batch, ack_required=ack_required)
-            self._distribute(consumers, batch)
-            at += count
+        try:
+            while at < end and self.rotation:
+                consumers, count = self._next_share(end - at)
+                if not count:
+                    self._park_first()
+                    continue
+                share = messages[at : at + count]
+                ack_required = not consumers[0].no_ack
+                seq_ids = publish_delivered(
+                    share, ack_required=ack_required, persistent=persistent, expires=expires
+                )
+                at += count
+                batch = Batch(seq_ids, share, redelivered=False)
+                if self.rules is not None:
+                    self.rules.fetched(batch, ack_required=ack_required)
+                self._distribute(consumers, batch)
+        except Exception:
+            self.taken(at)
+            raise
         return messages[at:] if at else messages
 
     def _deliver_ready(self) -> bool:

@@ -53,6 +53,9 @@ class RuledQueue(DiscardingQueue, Protocol):
     def take_in(self, messages: list[Message], *, expires: int) -> None:
         """Hand arrivals to consumers, or keep them."""
 
+    def taken(self, count: int) -> None:
+        """So many of the first arrivals are in the queue, and then there was an error."""
+
     def finish(self) -> None:
         """Everything that a deleted queue had to discard is discarded."""
 
@@ -244,8 +247,15 @@ class Rules:
             own = max(1, now + parse_expiration(expiration(message.header) or "0"))
             return min(own, latest) if latest else own
 
-        for when, run in groupby(inbox, key=expires):
-            self._queue.take_in(list(run), expires=when)
+        taken = 0
+        try:
+            for when, run in groupby(inbox, key=expires):
+                messages = list(run)
+                self._queue.take_in(messages, expires=when)
+                taken += len(messages)
+        except Exception:
+            self._queue.taken(taken)
+            raise
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from fakes import Client, DiskNode, queue_declare
+from fakes import Client, DiskNode, publish_frames, queue_declare
 
 from broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 
@@ -159,6 +159,89 @@ def test_a_queue_that_fails_refuses_what_it_was_about_to_take(client, node, monk
 
     assert ["1 basic.nack delivery_tag=1 requeue"] == client.sent()
     assert [] == list(node.disk.environment.rows("refs"))
+
+
+def fail_in(monkeypatch, backing, name, *, times=1, late=False):
+    """Have a backing queue's method raise; `times` by the call that fails first, `late` when it has done its work."""
+    method = getattr(type(backing), name)
+    calls = []
+
+    def fail(queue, *arguments, **options):
+        if queue is not backing:
+            return method(queue, *arguments, **options)
+        calls.append(name)
+        if len(calls) != times:
+            return method(queue, *arguments, **options)
+        if late:
+            method(queue, *arguments, **options)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(type(backing), name, fail)
+
+
+def references(node):
+    """How many records each body apart has that more than one has."""
+    return [int.from_bytes(count, "big") for _, count in node.disk.environment.rows("refs")]
+
+
+@pytest.mark.parametrize(
+    ("expirations", "consumed", "fails"),
+    [
+        (("60000", "70000", "70000"), False, {"times": 2}),
+        (("60000", "70000", "70000"), False, {"late": True}),
+        ((None, None, None), True, {}),
+    ],
+    ids=["before the second part", "after the first part", "after a delivery"],
+)
+def test_a_queue_that_fails_keeps_what_it_has_taken(
+    client, other, node, monkeypatch, expirations, consumed, fails
+):
+    """An internal error among arrivals costs those that are not in the queue yet, and no other queue's body."""
+    durable(client, "bad", "good")
+    for name in ("bad", "good"):
+        client.send(make(Queue.Bind, 0, name, "amq.fanout", "", False, {}))
+        node.commit()
+    if consumed:
+        other.send(make(Basic.Qos, 0, 1, False))
+        other.consume("bad")
+    client.ask(Confirm.Select())
+    bad = node.vhosts["/"].queues["bad"].backing
+    fail_in(monkeypatch, bad, "publish", **fails)
+    client.receive(
+        b"".join(
+            publish_frames("", b"x" * 5000, exchange="amq.fanout", delivery_mode=2, expiration=expiration)
+            for expiration in expirations
+        )
+    )
+    node.commit()
+
+    assert 1 == bad.ready_count + bad.unacked_count
+    assert [2] == references(node)
+    assert ["ack delivery_tag=1", "nack delivery_tag=2", "nack delivery_tag=3"] == sorted(
+        each.removeprefix("1 basic.").removesuffix(" requeue") for each in client.sent()
+    )
+    queues = node.killed().vhosts["/"].queues
+    assert (1, 3) == (queues["bad"].ready_count, queues["good"].ready_count)
+
+
+def test_a_queue_that_fails_gives_acked_messages_back(client, other, node, monkeypatch):
+    """What was acked when an internal error came is delivered again, and its body goes with the ack that follows."""
+    durable(client, "q")
+    client.publish("q", b"x" * 5000, delivery_mode=2)
+    node.commit()
+    other.consume("q")
+    queue = node.vhosts["/"].queues["q"]
+    fail_in(monkeypatch, queue.backing, "ack")
+    delivered = other.ask(make(Basic.Ack, 1, False))
+    node.commit()
+
+    assert ["1 basic.deliver consumer_tag=c-q delivery_tag=2 redelivered"] == [
+        each.partition(" routing_key")[0] for each in delivered
+    ]
+    other.send(make(Basic.Ack, 2, False))
+    node.commit()
+    assert (0, 0) == (queue.ready_count, queue.backing.unacked_count)
+    assert [] == list(node.disk.environment.rows("bodies"))
 
 
 def test_a_quorum_queue_keeps_every_message(client, other, node):
