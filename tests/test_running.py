@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from running import ROOT, Running, deadline, leash
 
 HANGING = """
 import asyncio
+import ctypes
 import threading
 
 import pytest
@@ -26,7 +28,12 @@ def test_hangs():
         {hang}
 
     uvloop.run(hang())
+
+
+def test_goes_on():
+    pass
 """
+PLUGIN = 'pytest_plugins = ("deadlines",)'
 
 
 def _is_there(pid: int) -> bool:
@@ -37,34 +44,45 @@ def _is_there(pid: int) -> bool:
     return state not in "ZX"
 
 
-def _ends(pid: int, seconds: float = 30.0) -> bool:
+def _comes(what: Callable[[], bool], seconds: float = 30.0) -> bool:
     latest = time.monotonic() + seconds
-    while _is_there(pid) and time.monotonic() < latest:
+    while not (is_so := what()) and time.monotonic() < latest:
         time.sleep(0.005)
-    return not _is_there(pid)
+    return is_so
+
+
+def _ends(pid: int) -> bool:
+    return _comes(lambda: not _is_there(pid))
 
 
 @pytest.mark.parametrize(
     "hang",
-    ["await asyncio.get_running_loop().create_future()", "threading.Event().wait()"],
-    ids=["future", "lock"],
+    [
+        "await asyncio.get_running_loop().create_future()",
+        "threading.Event().wait()",
+        "ctypes.PyDLL(None).sleep(1000)",
+    ],
+    ids=["future", "lock", "call in C"],
 )
-def test_a_test_that_hangs_in_uvloop_is_ended(tmp_path, hang):
-    """The suite's own settings end a test that hangs inside of uvloop's run, in a wait or in a call."""
+def test_a_test_that_hangs_in_uvloop_is_ended_once(tmp_path, hang):
+    """A test that hangs inside of uvloop's run is ended, tells where, and is not run again; the others run."""
+    (tmp_path / "conftest.py").write_text(PLUGIN)
     (tmp_path / "test_hanging.py").write_text(HANGING.format(hang=hang))
     settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *settings, str(tmp_path / "test_hanging.py")],
+        [sys.executable, "-m", "pytest", *settings, "-n", "2", "--dist", "loadfile", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
         timeout=50,
     )
 
-    assert done.returncode not in {0, pytest.ExitCode.USAGE_ERROR}
-    assert "Timeout" in done.stdout + done.stderr
+    assert pytest.ExitCode.TESTS_FAILED == done.returncode
+    assert "1 failed, 1 passed" in done.stdout
+    assert "in test_hangs" in done.stderr
 
 
 def test_a_silent_broker_is_killed(tmp_path):
@@ -103,7 +121,7 @@ def test_a_process_dies_with_the_run_that_started_it():
     ) as starter:
         with deadline(starter, 30.0):
             pid = int(starter.stdout.readline())
-        assert _is_there(pid)
+        assert _comes(lambda: b"sleep" == Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0])
         starter.send_signal(signal.SIGKILL)
         assert _ends(pid)
 

@@ -18,6 +18,7 @@ def channel(amqp_url: str) -> Iterator[BlockingChannel]:
     connection.close()
 
 
+@pytest.mark.timeout(240)
 def test_ten_thousand_confirmed_messages(channel, unique):
     """Confirmed publishes to a topic, a fanout, a direct and a headers exchange are consumed in order, each once."""
     exchanges = {kind: unique(kind) for kind in KINDS}

@@ -12,14 +12,14 @@ ALLOWANCE = 10.0
 """Seconds for a start: other tests run beside these."""
 
 
-def test_ten_kills_lose_nothing(tmp_path):
+def test_five_kills_lose_nothing(tmp_path):
     """Killed at random under load: nothing that was confirmed is lost, unmarked or out of order."""
-    totals = uvloop.run(kills(tmp_path, 10, SEED, say=str, allowance=ALLOWANCE))
+    totals = uvloop.run(kills(tmp_path, 5, SEED, say=str, allowance=ALLOWANCE))
     counts = passed(totals)
-    assert 10 == totals.counted
-    assert counts["recovered"] > 1000
-    assert totals.notes["moved"] > 100
-    assert totals.notes["delayed"] > 10
+    assert 5 == totals.counted
+    assert counts["recovered"] > 500
+    assert totals.notes["moved"] > 50
+    assert totals.notes["delayed"] > 5
 
 
 @needs_power_cuts

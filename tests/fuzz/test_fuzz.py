@@ -1,11 +1,14 @@
 import pytest
 from fuzz.run import attack
 
+CASES = 5_000
+"""A quarter of `make fuzz`."""
+
 
 @pytest.mark.timeout(300)
 def test_mutated_sessions_disturb_nobody():
-    """20,000 hostile sessions reach every method and leave the broker, its log and the canary as they were."""
-    result = attack(seed=1, cases=20_000)
+    """5,000 hostile sessions reach every method and leave the broker, its log and the canary as they were."""
+    result = attack(seed=1, cases=CASES)
     assert [] == result.problems, "\n".join(result.lines())
-    assert 20_000 == result.mutated
-    assert result.rounds > 100
+    assert CASES == result.mutated
+    assert result.rounds > 25
