@@ -55,6 +55,8 @@ PROBE_OCTETS = 1024 * 1024
 """Octets of transient messages that are tried at once after they found no room; twice as many when they had some."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Octets waiting for the disk from which publishers are not read any more."""
+BACKLOG_HIGHEST = 2 * BACKLOG_HIGH
+"""The same for publishers that send little: they are not to wait because others send much."""
 MAX_RECORDS = 32768
 """Copies of persistent messages that wait for the disk at most, as many as RabbitMQ's journal has."""
 FILES_HIGH = 64 * 1024 * 1024
@@ -300,10 +302,18 @@ class CommitTask:
     @property
     def backlogged(self) -> bool:
         """Whether more waits for the disk than should, or a commit for queues that are put off."""
+        return self._is_above(BACKLOG_HIGH)
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether even publishers that send little must wait."""
+        return self._is_above(BACKLOG_HIGHEST)
+
+    def _is_above(self, high: int) -> bool:
         if self.is_held:
             return True
         journal = self._journal
-        if journal.octets + journal.octets_in_flight > BACKLOG_HIGH:
+        if journal.octets + journal.octets_in_flight > high:
             return True
         if journal.records + journal.records_in_flight > self._max_records:
             return True

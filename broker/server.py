@@ -594,12 +594,15 @@ class Server:
         """Whether more waits for the disk than should."""
         return self.disk is not None and self.disk.commits.backlogged
 
-    def wait_for_disk(self, driver: SocketDriver, *, publishes: bool = True) -> bool:
+    def wait_for_disk(self, driver: SocketDriver, *, publishes: bool = True, is_light: bool = False) -> bool:
         """Whether so much waits for the disk that a publisher must too; it is resumed then.
 
-        Others wait only while a commit does, as all they do may have queues put off.
+        Others wait only while a commit does, as all they do may have queues put off. A publisher that has sent little
+        has room that others have not.
         """
         if not self._is_backlogged() or not (publishes or self.disk.commits.is_held):  # type: ignore[union-attr]
+            return False
+        if is_light and not self.disk.commits.overloaded:  # type: ignore[union-attr]
             return False
         self._waiting_for_disk.append(driver)
         return True

@@ -189,7 +189,7 @@ class Cranked:
     """Stands in for the tasks between the journal and the disk: they do nothing unless a test says so."""
 
     def __init__(self) -> None:
-        self.is_full = self.backlogged = self.is_held = False
+        self.is_full = self.backlogged = self.overloaded = self.is_held = False
         self.slowest = 0.0
         self.files = 0
         self.duration = Latency()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client
-from fakes import Client as FakeClient, Node, hurry
+from fakes import Client as FakeClient, DiskNode, Node, hurry
 from running import Running
 
 from broker.transport import PATIENT_LOOKS, STUCK_LOOKS, SocketDriver
@@ -262,6 +262,35 @@ def test_reads_that_do_not_fill_the_buffer_are_not_paused():
     count, _, transport = reads(792, 100)
 
     assert (100, True) == (count, transport.is_read)
+
+
+@pytest.mark.parametrize(
+    ("octets", "overloaded", "is_read"), [(1000, False, True), (40_000, False, False), (1000, True, False)]
+)
+def test_who_publishes_little_does_not_wait_for_the_disk_beside_who_publishes_much(
+    tmp_path, octets, overloaded, is_read
+):
+    """While much waits for the disk, a read of much is the last until it has gone, and one of little if twice as much waits."""
+    (tmp_path / "data").mkdir()
+    node = DiskNode(tmp_path / "data")
+    client = FakeClient(node)
+    client.declare("q", durable=True)
+    node.commit()
+    node.disk.commits.backlogged = True
+    node.disk.commits.overloaded = overloaded
+    sent = publish("q", bytes(octets))
+    node.read_buffer = memoryview(bytearray(sent))
+    driver = SocketDriver(node)
+    driver.connection = client.connection
+    driver._transport = transport = Read()
+
+    driver.buffer_updated(len(sent))
+
+    assert 1 == node.vhosts["/"].queues["q"].ready_count
+    assert is_read is transport.is_read
+    node.disk.commits.backlogged = False
+    node.backlog_cleared()
+    assert transport.is_read
 
 
 class Ended:

@@ -168,7 +168,7 @@ class _Singer:
     def __init__(self, address: tuple[str, int]) -> None:
         publisher = Client(address, END_SECONDS).login()
         channel = publisher.channel()
-        channel.queue(QUEUE, durable=True)
+        channel.queue(QUEUE, durable=True, arguments={"x-confirm-mode": "standard"})
         channel.call("confirm.select")
         consumer = Client(address, END_SECONDS).login()
         consumer.channel().consume(QUEUE)
