@@ -142,6 +142,22 @@ class Environment:
         if self._is_marked:
             txn.delete(b"clean", db=self.store.db["meta"])
 
+    def forget_bitmaps(self, keys: Iterable[bytes]) -> None:
+        """Take away bitmaps that are damaged, and the mark of the clean stop, which did not know what comes back.
+
+        Without room they stay, and the next start finds them again. Raises lmdb.Error for anything else.
+        """
+        try:
+            with self.store.writing() as txn:
+                self._unmark(txn)
+                for key in keys:
+                    txn.delete(key, db=self.store.db["acks"])
+        except lmdb.Error as error:
+            if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
+                raise
+        else:
+            self._is_marked = False
+
     def close(self) -> None:
         """Close both environments; nothing may be called afterwards."""
         self.store.env.close()

@@ -18,12 +18,14 @@ from storage.blocks import (
     Record,
     bits_of,
     bodies_of,
+    is_damaged,
+    pack_bits,
     plain_entries,
     read_header,
     read_records,
     returns_of,
 )
-from storage.damage import BLOCK, MISSING, RECORD
+from storage.damage import BITMAP, BLOCK, MISSING, RECORD
 from storage.errors import DamagedError
 from storage.loading import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from storage.message import Message
@@ -134,6 +136,9 @@ class Reading(Paging):
             dead = bits_of(raw.dead, header.records)
             slot = header.first * 2 + raw.paged
             block = self.blocks.get(slot)
+            if not dead and raw.dead and is_damaged(raw.dead):
+                raw = self._without_bitmap(raw, header, block, first)  # noqa: PLW2901 - it has another bitmap now
+                dead = bits_of(raw.dead, header.records)
             is_new = block is None
             if block is None:
                 block = Block(self.qid, header.first, header.records, paged=raw.paged)
@@ -156,15 +161,43 @@ class Reading(Paging):
         self._moved("from_delta", len(entries))
         reads.messages += len(entries)
         lost = self.delta_count - (self.delta_stop - stop)
-        if lost > 0:  # damaged ones were counted; they are not there
-            if self.damaged == damaged and self.delta_count:
-                self._note_damage(first, MISSING, min(lost, self.delta_count))
+        if lost > 0:  # damaged ones were counted, or some twice; they are not there
+            missing = min(lost, self.delta_count) - self.delta_twice
+            if self.damaged == damaged and missing > 0:
+                self._note_damage(first, MISSING, missing)
+            self.delta_twice = max(0, self.delta_twice - lost)
             self.delta_count -= lost
             self.ready_count -= lost
         if self.delta_count <= 0 or stop >= self.delta_stop:
             self._delta_exhausted()
         if not entries and self.delta_count:
             self._prefetch()
+
+    def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> RawBlock:
+        """A block whose bitmap on disk is damaged, with one that goes by what memory knows of the block.
+
+        If that is nothing, all its messages come back. Some of them are in the count of the delta, nobody knows how
+        many; so all are added to it, or others would seem not to be there when it comes to 0. At the end of the delta
+        what was counted twice is subtracted.
+        """
+        self._note_damage(header.first, BITMAP)
+        if block is not None:
+            return raw._replace(dead=pack_bits(header.records, block.bits, block.returns))
+        bodies = bodies_of(raw.value, header, lambda _: 0)
+        octets = [
+            bodies[record.place]
+            for record in read_records(raw.value, header)
+            if not isinstance(record, int) and first <= record.seq_id < self.delta_stop
+        ]
+        self.delta_count += len(octets)
+        self.ready_count += len(octets)
+        self.delta_twice += len(octets)
+        self.delta_octets += sum(octets)
+        self.lost_octets -= sum(octets)
+        if raw.paged:
+            self.delta_paged += len(octets)
+            self.delta_octets_paged += sum(octets)
+        return raw._replace(dead=pack_bits(header.records, 0))
 
     def _note_damage(self, position: int, kind: str, count: int = 1) -> None:
         """Count what cannot be read, and have it told."""
@@ -262,7 +295,7 @@ class Reading(Paging):
         if self.delta_count:  # damaged ones were counted; they are not there
             self.ready_count -= self.delta_count
         self.lost_octets += self.delta_octets  # the count may be right already, where a whole block is lost
-        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         if self.q2:
             self._q3().extend(self.q2)

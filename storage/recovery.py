@@ -3,7 +3,8 @@
 After a clean stop the table of queues says it. After any other the headers of all blocks are looked through: nothing
 was lost then, but what had been delivered and what had not cannot be told, so everything counts as redelivered. They
 are looked through as well if a bitmap is damaged: its settled messages come back, and what was saved does not count
-them. What belongs to no queue or to no record is removed, what is damaged is reported and left where it is.
+them; such bitmaps are removed then, or each later start would have to look again. What belongs to no queue or to no
+record is removed, what is damaged otherwise is reported and left where it is.
 """
 
 import logging
@@ -75,7 +76,8 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     Call it before the writer's thread is started.
     """
     environment.finish_sweeps()
-    if environment.was_clean and not any(is_damaged(bits) for _, bits in environment.rows("acks")):
+    damaged = [key for key, bits in environment.rows("acks") if is_damaged(bits)]
+    if environment.was_clean and not damaged:
         found = {}
         for key, value in environment.rows("queues"):
             recovered = read_state(value)
@@ -85,6 +87,8 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     else:
         found, references = _walk(environment)
         _repair_bodies(environment, references)
+        if damaged:
+            environment.forget_bitmaps(damaged)
     unknown = [qid for qid in found if queue_qid(qid) not in qids]
     if unknown:
         log.warning("storage: messages of %d queues that are not there any more are removed", len(unknown))

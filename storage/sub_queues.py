@@ -70,6 +70,7 @@ class SubQueues:
         "delta_paged",
         "delta_start",
         "delta_stop",
+        "delta_twice",
         "durable",
         "expiring",
         "fetched",
@@ -115,6 +116,8 @@ class SubQueues:
         self.delta_start = self.delta_count = self.delta_stop = 0
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         """Octets of all bodies in the delta; how many of its messages are transient, and octets of their bodies."""
+        self.delta_twice = 0
+        """How many messages of the delta may be counted twice, because a bitmap was damaged."""
         self.q2: deque[Entry] = NO_ENTRIES
         self.q1: deque[Item] = NOTHING
         self._q4_first = self._q1_first = self.next_seq = next_seq

@@ -25,6 +25,7 @@ from storage.blocks import (
     Plan,
     bits_of,
     encode_block,
+    is_damaged,
     last_of,
     pack_bits,
     pack_key,
@@ -33,7 +34,7 @@ from storage.blocks import (
     returns_of,
     unpack_key,
 )
-from storage.damage import BLOCK, Damages
+from storage.damage import BITMAP, BLOCK, Damages
 from storage.errors import DamagedError, StorageError
 from storage.loading import Range, RawBlock
 from storage.permissions import DIRECTORY, FILE
@@ -234,7 +235,10 @@ class Table:
         except DamagedError:
             self._damages.note(unpack_key(key), BLOCK)  # its messages cannot be read, whatever their bits say
             return
-        dead = bits_of(bitmap, count) | bits_of(txn.get(key, db=acks), count)
+        before = txn.get(key, db=acks)
+        if before and is_damaged(before):
+            self._damages.note(unpack_key(key), BITMAP)
+        dead = bits_of(bitmap, count) | bits_of(before, count)
         if dead.bit_count() < count:
             txn.put(key, pack_bits(count, dead, returns_of(bitmap, count)), db=acks)
         else:

@@ -476,7 +476,7 @@ class VariableQueue(Reading):
         self.q4 = self.q1 = NOTHING
         self.q3 = self.q2 = NO_ENTRIES
         self.blocks = {}
-        self.delta_start = self.delta_count = self.delta_stop = 0
+        self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         self.stored_returns = NO_RETURNS
         self._q4_counted = self._asked = self._starved = False

@@ -6,6 +6,7 @@ import pytest
 
 from storage.damage import BITMAP, BLOCK
 from storage.environment import Environment
+from storage.invariants import check
 from storage.journal import Journal
 from storage.loading import LoadRequest
 from storage.pager import Pager
@@ -26,7 +27,7 @@ class Restarted:
         self.environment = environment
         self.requests: list[LoadRequest] = []
         self.journal = Journal(environment.boot << 40)
-        pager = Pager(self.journal, self.requests.append, segment=SEGMENT)
+        pager = Pager(self.journal, self.requests.append, segment=SEGMENT, damages=environment.damages)
         self.queue = VariableQueue(pager, qid, durable=True, next_seq=environment.boot << 40)
         self.found = recover(environment, {qid})[qid]
         found = self.found
@@ -50,19 +51,20 @@ class Restarted:
             while self.requests:
                 request = self.requests.pop(0)
                 self.queue.loaded(request, self.environment.read(request.ranges, request.limit))
+                check(self.queue)
         self.environment.commit(self.journal.cut())
         self.journal.settled()
         return taken
 
 
-def flip(environment: Environment, table: str, at: int) -> None:
-    """Change one bit of the first row of a table."""
+def flip(environment: Environment, table: str, at: int, rows: int = 1) -> None:
+    """Change one bit of each of the first rows of a table."""
     db = environment.store.db[table]
     with environment.store.env.begin(write=True) as txn:
-        key, value = next(iter(txn.cursor(db)))
-        octets = bytearray(value)
-        octets[at] ^= 1
-        txn.put(key, bytes(octets), db=db)
+        for key, value in list(txn.cursor(db))[:rows]:
+            octets = bytearray(value)
+            octets[at] ^= 1
+            txn.put(key, bytes(octets), db=db)
 
 
 @pytest.fixture
@@ -94,6 +96,82 @@ def test_a_clean_start_counts_what_a_damaged_bitmap_brings_back(stopped):
     assert (FULL + LATER, 100 * FULL + LATER) == counted
     assert FULL + LATER == taken
     assert [(qid, BITMAP)] == [(each.qid, each.kind) for each in environment.damages.take()]
+    environment.close()
+
+
+def test_a_damaged_bitmap_is_looked_at_by_one_start(stopped, caplog):
+    """The start that finds it counts anew and removes it, even if it is killed at once; the next one takes what is saved."""
+    environment, qid = stopped
+    flip(environment, "acks", -1)
+    found = []
+    for is_stopped in (False, True, True):
+        restarted = Restarted(environment, qid)
+        found.append((environment.was_clean, restarted.found.messages))
+        if is_stopped:
+            environment.save(saved_rows([restarted.queue]))
+        environment.close()
+        environment = Environment(environment.data_dir, sync=False)
+
+    assert [(True, FULL + LATER), (False, FULL + LATER), (True, FULL + LATER)] == found
+    assert not list(environment.rows("acks"))
+    environment.close()
+
+
+def test_a_bitmap_that_is_damaged_after_a_clean_start_hides_nothing(tmp_path):
+    """What it brings back takes no other message's place in the count, and it is told as what it is."""
+    stored = Stored(tmp_path, "one")
+    for _ in range(3):
+        for number in range(FULL):
+            stored.publish(f"{number:02}", "one")
+        stored.commit()
+    for number in range(LATER):
+        stored.publish(f"{number:03}", "one")
+    stored.commit()
+    stored.take("one", 3 * FULL, 0, FULL, 2 * FULL)
+    stored.commit()
+    qid = stored.queues["one"].qid
+    stored.close(clean=True)
+    environment = Environment(tmp_path, sync=False)
+    restarted = Restarted(environment, qid)
+    queue = restarted.queue
+    counted = queue.ready_count, queue.ready_octets()
+    flip(environment, "acks", -1, rows=3)
+
+    taken = restarted.take(1000)
+
+    assert (3 + LATER, 3 * 2 + 3 * LATER) == counted
+    assert 3 * FULL + LATER == taken
+    assert (0, 0, 0) == (queue.ready_count, queue.delta_count, queue.delta_twice)
+    assert -2 * 3 * (FULL - 1) == queue.lost_octets
+    assert {BITMAP: 3} == {each.kind: 1 + each.others for each in environment.damages.take()}
+    environment.close()
+
+
+def test_a_bitmap_that_memory_knows_brings_nothing_back(tmp_path):
+    """Of a block that was read before, what is settled stays settled though its bitmap on disk is damaged."""
+    stored = Stored(tmp_path, "one")
+    for _ in range(SEGMENT):
+        stored.publish("x", "one")
+    stored.commit()
+    qid = stored.queues["one"].qid
+    stored.close(clean=True)
+    environment = Environment(tmp_path, sync=False)
+    restarted = Restarted(environment, qid)
+    first = restarted.take(SEGMENT // 4)
+    queue = restarted.queue
+    entries = list(queue.q3)
+    queue.q3.clear()
+    queue._to_delta(entries)
+    queue.delta_start, queue.delta_stop = entries[0].seq_id, entries[-1].seq_id + 1
+    queue.delta_count, queue._ahead, queue._asked = len(entries), 0, False
+    check(queue)
+    flip(environment, "acks", -1)
+
+    rest = restarted.take(1000)
+
+    assert (SEGMENT // 4, SEGMENT - SEGMENT // 4) == (first, rest)
+    assert not list(environment.rows("blocks"))
+    assert {BITMAP} == {each.kind for each in environment.damages.take()}
     environment.close()
 
 
