@@ -562,3 +562,150 @@ def _transactions(s: Scene) -> None:
     opened.publish("", s.q, b"1", delivery_mode=2)
     opened.call("tx.commit")
     opened.call("tx.rollback")
+
+
+# --- the order of answers: a method's `-ok` beside what is told asynchronously of its effect -------------------------
+
+
+def _missing(opened: Channel, queue: str) -> None:
+    """Show that a queue is gone, and go on with the channel."""
+    opened.send("queue.declare", queue=queue, passive=True)
+    opened.client.receive(1, "channel.close")
+    opened.send("channel.close-ok")
+    opened.call("channel.open")
+
+
+@script("order-delete")
+def _order_delete(s: Scene) -> None:
+    """A queue is deleted by its own consumer: delete-ok, then cancel, and nothing for what is said of it later."""
+    opened = s.channel()
+    for options in ({}, {"durable": True}, {"exclusive": True}, {"auto_delete": True}):
+        opened.queue(s.q, **options)
+        opened.put(s.q, b"1", b"2")
+        opened.call("basic.qos", prefetch_count=1)
+        opened.consume(s.q)
+        opened.deliver()
+        opened.send("queue.delete", queue=s.q)
+        opened.receive("queue.delete-ok")
+        opened.receive("basic.cancel")
+        opened.call("basic.cancel", consumer_tag="ct")
+        opened.send("basic.recover", requeue=True)  # the delivery's queue is gone
+        opened.receive("basic.recover-ok")
+        opened.sync()
+    opened.queue(s.q)
+    opened.consume(s.q)
+    opened.send("queue.delete", queue=s.q, if_unused=True)
+    opened.receive("channel.close")
+    opened.send("channel.close-ok")
+    opened.call("channel.open")
+    opened.consume(s.q)
+    opened.send("queue.delete", queue=s.q, nowait=True)
+    opened.receive("basic.cancel")
+    opened.sync()
+
+
+@script("order-delete-others")
+def _order_delete_others(s: Scene) -> None:
+    """Consumers of other connections and of the owner's other channel hear of a deletion by cancel alone."""
+    owner, other = s.channel(), s.channel()
+    owner.queue(s.q)
+    other.consume(s.q)
+    owner.call("queue.delete", queue=s.q)
+    other.receive("basic.cancel")
+    other.sync()
+    owner.queue(s.q, exclusive=True)
+    beside = owner.client.channel(2)
+    beside.consume(s.q)
+    owner.send("queue.delete", queue=s.q, nowait=True)
+    beside.receive("basic.cancel")
+    beside.sync()
+
+
+@script("order-exclusive-end")
+def _order_exclusive_end(s: Scene) -> None:
+    """An exclusive queue is gone before its owner's close-ok, and the owner's consumer hears nothing of it."""
+    owner, other = s.channel(), s.channel()
+    owner.queue(s.q, exclusive=True)
+    owner.consume(s.q)
+    owner.publish("", s.q, b"1")
+    owner.deliver()
+    other.send("queue.declare", queue=s.q, passive=True)
+    other.receive("channel.close")
+    other.send("channel.close-ok")
+    other.call("channel.open")
+    owner.call("channel.close", reply_code=200)  # it outlives its channels
+    owner.call("channel.open")
+    owner.consume(s.q)
+    owner.deliver()
+    owner.client.call(0, "connection.close", reply_code=200, reply_text="")
+    _missing(other, s.q)
+
+
+@script("order-auto-delete")
+def _order_auto_delete(s: Scene) -> None:
+    """An auto-delete queue goes with its last consumer: cancel-ok or close-ok, and no cancel."""
+    opened, other = s.channel(), s.channel()
+    opened.queue(s.q, auto_delete=True)
+    opened.put(s.q, b"1")
+    opened.consume(s.q, "a")
+    opened.deliver()
+    opened.consume(s.q, "b")
+    opened.call("basic.cancel", consumer_tag="a")
+    opened.call("queue.declare", queue=s.q, passive=True, auto_delete=True)
+    opened.call("basic.cancel", consumer_tag="b")
+    _missing(opened, s.q)
+    opened.queue(s.q, auto_delete=True)
+    opened.consume(s.q)
+    opened.call("channel.close", reply_code=200)
+    _missing(other, s.q)
+    opened.call("channel.open")
+    opened.queue(s.q, auto_delete=True)
+    opened.consume(s.q)
+    opened.client.call(0, "connection.close", reply_code=200, reply_text="")
+    _missing(other, s.q)
+
+
+@script("order-purge")
+def _order_purge(s: Scene) -> None:
+    """purge-ok counts what the limit has left and nobody holds; what is held comes back under the limit."""
+    opened = s.channel()
+    for arguments in (
+        {"x-max-length": 2},
+        {"x-max-length": 2, "x-overflow": "reject-publish"},
+        {"x-max-length-bytes": 2},
+    ):
+        opened.queue(s.q, arguments=arguments)
+        opened.put(s.q, b"1", b"2", b"3", b"4")
+        tag = opened.call("basic.get", queue=s.q).delivery_tag
+        opened.put(s.q, b"5", b"6")
+        opened.call("queue.purge", queue=s.q)
+        opened.call("queue.purge", queue=s.q)
+        opened.call("basic.get", queue=s.q)
+        opened.put(s.q, b"7", b"8")
+        opened.send("basic.nack", delivery_tag=tag, requeue=True)
+        opened.call("basic.get", queue=s.q, no_ack=True)
+        opened.call("queue.purge", queue=s.q)
+        opened.call("queue.delete", queue=s.q)
+
+
+@script("order-commit")
+def _order_commit(s: Scene) -> None:
+    """A commit returns what has no queue, in order, before commit-ok; a rollback returns nothing."""
+    opened = s.channel()
+    opened.queue(s.q)
+    opened.put(s.q, b"held")
+    opened.call("tx.select")
+    opened.call("basic.get", queue=s.q)
+    for body in (b"1", b"2"):
+        opened.publish("", s.q, body, mandatory=True)
+        opened.publish("amq.direct", "nowhere", body, mandatory=True)
+    opened.send("basic.nack", delivery_tag=1, multiple=True, requeue=True)
+    opened.call("tx.rollback")
+    opened.publish("amq.direct", "nowhere", b"3", mandatory=True)
+    opened.publish("", s.q, b"4", mandatory=True)
+    opened.publish("", "nowhere", b"5", mandatory=True)
+    opened.publish("", "nowhere", b"6")
+    opened.send("basic.ack", delivery_tag=1)
+    opened.call("tx.commit")
+    for _ in range(2):
+        opened.call("basic.get", queue=s.q, no_ack=True)
