@@ -9,7 +9,7 @@ policy, the outermost level of a global parameter), which it cannot read itself.
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -182,8 +182,8 @@ SECTIONS: Final[Mapping[str, type[Entry]]] = {
 _EntryType = TypeVar("_EntryType", bound=Entry)
 
 
-def read_document(octets: bytes) -> tuple[Document, list[str]]:
-    """Read a definitions file.
+def read_document(octets: bytes) -> Generator[None, None, tuple[Document, list[str]]]:
+    """Read a definitions file, an entry for each step.
 
     Returns:
         What is in it, and the names of top-level keys that mean nothing here.
@@ -205,7 +205,10 @@ def read_document(octets: bytes) -> tuple[Document, list[str]]:
         entries = content.pop(section, [])
         if not isinstance(entries, list):
             raise DefinitionsError(f"{section} is not an array but {_kind(entries)}")
-        setattr(document, section, [_read_entry(section, at, each, form) for at, each in enumerate(entries)])
+        read = getattr(document, section)
+        for at, each in enumerate(entries):
+            read.append(_read_entry(section, at, each, form))
+            yield
     return document, sorted(content.keys() - PASSED_OVER)
 
 

@@ -14,7 +14,7 @@ it is not moved when the head goes, but never late.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -80,6 +80,7 @@ class Rules:
     """
 
     __slots__ = (
+        "_census",
         "_clock",
         "_ended",
         "_has_expired",
@@ -110,6 +111,8 @@ class Rules:
         """When the queue was deleted (epoch ms): what expires later does so without it."""
         self._octets = 0
         """Octets of the bodies of ready messages, where they are limited."""
+        self._census: Iterator[int] | None = None
+        """What is still to be counted of the messages that were there before the limit."""
         self._lost = 0
         """Octets that the backing queue had given up as damaged when `_octets` was last corrected."""
         self._sizes: dict[int, int] = {}
@@ -131,6 +134,7 @@ class Rules:
         self.settings = settings
         if settings.max_octets is None:
             self._sizes.clear()
+            self._census = None
         self._queue.backing.count_returns(counted=settings.delivery_limit is not None)
         if settings.delivery_limit is None:
             self._returns.clear()
@@ -141,8 +145,20 @@ class Rules:
     def recount(self) -> None:
         """Find out what is in the queue: it has had messages before these rules."""
         if self.settings.max_octets is not None:
-            self._octets = self._queue.backing.ready_octets()
+            self._octets = 0
             self._lost = self._queue.backing.lost_octets
+            self._census = summands = self._queue.backing.ready_octets()
+            self._queue.turn.slices.add(self._count_octets(summands), f"octets of {self._queue}")
+
+    def _count_octets(self, summands: Iterator[int]) -> Iterator[None]:
+        """A job that adds what was ready when it began; `_octets` has what came and went since then."""
+        for octets in summands:
+            if self._census is not summands:
+                return
+            self._octets += octets
+            yield
+        self._census = None
+        self._queue.touch()
 
     def _forget_lost(self) -> None:
         """Messages that turned out to be damaged take no room any more."""
@@ -153,6 +169,7 @@ class Rules:
 
     def close(self) -> None:
         """There are no rules any more, or no queue."""
+        self._census = None
         if self._timer is not None:
             self._queue.turn.timers.cancel(self._timer)
             self._timer = None
@@ -328,6 +345,7 @@ class Rules:
         self._discard_expired()
         if not self._queue.backing.ready_count:
             self._octets = 0  # whatever was not known exactly is forgotten
+            self._census = None
         if self._ended is None:
             self._set_timer()
         elif self._is_finished:
@@ -448,6 +466,7 @@ class Rules:
         """No message is ready any more."""
         self._has_expired = False
         self._octets = 0
+        self._census = None
         self._returned.clear()
 
     # -- time -------------------------------------------------------------------------------------------------------

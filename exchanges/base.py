@@ -352,20 +352,17 @@ class Exchange:
         return self._by_destination.keys()
 
     def bindings(self) -> Iterator[Binding]:
-        """Yield every binding. The exchange must not change meanwhile."""
-        for destination in self._by_destination:
+        """Yield every binding. The exchange may change meanwhile: what comes and goes may be among them or not."""
+        for destination in tuple(self._by_destination):
             yield from self.bindings_to(destination)
 
     def bindings_to(self, destination: object) -> Iterator[Binding]:
-        """Yield the bindings to one destination, oldest first."""
+        """Yield the bindings to one destination, oldest first. The exchange may change meanwhile."""
         bound = self._by_destination.get(destination)
         if bound is None:
             return
-        for identity in bound if isinstance(bound, dict) else (bound,):
-            if isinstance(identity, str):
-                yield Binding(self.name, destination, identity, _NO_ARGUMENTS)
-            else:
-                yield Binding(self.name, destination, identity.binding_key, identity.arguments)
+        for identity in tuple(bound) if isinstance(bound, dict) else (bound,):
+            yield Binding(self.name, destination, binding_key_of(identity), arguments_of(identity))
 
     def binding_keys_to(self, destination: object) -> list[str]:
         """Return the keys of the bindings to one destination, also if there are none."""

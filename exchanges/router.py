@@ -271,13 +271,13 @@ class Router:
         return gone
 
     def bindings(self) -> Iterator[Binding]:
-        """Yield all explicit bindings. The router must not change meanwhile."""
-        for exchange in self.exchanges.values():
+        """Yield all explicit bindings. The router may change meanwhile: what comes and goes may be among them."""
+        for exchange in tuple(self.exchanges.values()):
             yield from exchange.bindings()
 
     def bindings_of(self, destination: object) -> Iterator[Binding]:
-        """Yield the explicit bindings to one destination. The router must not change meanwhile."""
-        for source in self._sources_of(destination):
+        """Yield the explicit bindings to one destination. The router may change meanwhile."""
+        for source in tuple(self._sources_of(destination)):
             if self.exchanges.get(source.name) is source:
                 yield from source.bindings_to(destination)
 

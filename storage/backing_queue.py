@@ -6,7 +6,7 @@ RabbitMQ's `rabbit_backing_queue` behaviour; those that the hot path uses take a
 costs one call per queue and not one per message.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from storage.message import Message
@@ -124,8 +124,11 @@ class BackingQueue(Protocol):
         `on_loaded` is called for the latter. Those in neither were damaged, and are gone.
         """
 
-    def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages; looks at each of which more than the place is in memory."""
+    def ready_octets(self) -> Iterator[int]:
+        """Octets of the bodies of all messages that are ready now, in summands, whatever becomes of them meanwhile.
+
+        Each message of which more than the place is in memory is looked at, a thousand for each summand.
+        """
 
     def count_returns(self, *, counted: bool) -> None:
         """Have it known how often messages had come back that are read from disk (`take_returns`), or no longer."""

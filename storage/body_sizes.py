@@ -1,6 +1,6 @@
 """How large the bodies of messages are, in memory and on disk, without reading them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -10,6 +10,15 @@ from storage.message import HEAD_OCTETS, Message, body_octets
 
 _MSG_ID = Struct(">Q").pack
 _CHECKSUM_OCTETS = 4
+
+
+_PIECE = 1024
+
+
+def octets_in_pieces(items: Sequence[Message | Entry]) -> Iterator[int]:
+    """Octets of the bodies of so many messages at a time; the sequence must not change meanwhile."""
+    for at in range(0, len(items), _PIECE):
+        yield octets_of(items[at : at + _PIECE])
 
 
 def octets_of(items: Iterable[Message | Entry]) -> int:

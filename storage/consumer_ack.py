@@ -382,8 +382,8 @@ class ConsumerAckQueue:
         """How many messages from the head on have all expired by `now` or all not; and which."""
         return self.inner.head_run(now, limit)
 
-    def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages."""
+    def ready_octets(self) -> Iterator[int]:
+        """Octets of the bodies of all messages that are ready now, in summands."""
         return self.inner.ready_octets()
 
     def count_returns(self, *, counted: bool) -> None:

@@ -8,12 +8,13 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
-from itertools import chain, islice
+from itertools import islice
 
 from storage.backing_queue import Batch
-from storage.message import Message, body_octets, dated, leading
+from storage.body_sizes import octets_in_pieces
+from storage.message import Message, dated, leading
 
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
 _NOTHING: deque[Message] = deque()
@@ -154,10 +155,9 @@ class MemoryQueue:
         """Unacked messages; none has to be read."""
         return [(seq_id, self._unacked[seq_id]) for seq_id in seq_ids], []
 
-    def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages."""
-        messages = chain(self._ready, (message for _, message in self._requeued))
-        return sum([body_octets(message.content) for message in messages])
+    def ready_octets(self) -> Iterator[int]:
+        """Octets of the bodies of all messages that are ready now, in summands."""
+        return octets_in_pieces([*self._ready, *(message for _, message in self._requeued)])
 
     def count_returns(self, *, counted: bool) -> None:
         """Nothing is read from disk."""

@@ -15,6 +15,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Generic, TypeVar
 
 from storage.backing_queue import BackingQueue, Batch
@@ -292,9 +293,9 @@ class PriorityQueue(Generic[Level]):
             missing += _numbered(away, level)
         return [(seq_id, found[seq_id]) for seq_id in asked if seq_id in found], missing
 
-    def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages."""
-        return sum([queue.ready_octets() for queue in self.levels.values()])
+    def ready_octets(self) -> Iterator[int]:
+        """Octets of the bodies of all messages that are ready now, in summands."""
+        return chain.from_iterable([queue.ready_octets() for queue in self.levels.values()])
 
     def count_returns(self, *, counted: bool) -> None:
         """Have it known how often messages had come back that are read from disk, or no longer."""

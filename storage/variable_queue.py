@@ -33,13 +33,13 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import itemgetter
 
 from storage.backing_queue import Batch
 from storage.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
-from storage.body_sizes import octets_of
+from storage.body_sizes import octets_in_pieces
 from storage.loading import UNACKED
 from storage.message import Dated, Message, dated, leading
 from storage.pager import LARGE
@@ -401,9 +401,10 @@ class VariableQueue(Reading):
             return leading(islice(self.returned.items, limit), now)
         return leading(islice(self.q4 or self.q3, limit), now)
 
-    def ready_octets(self) -> int:
-        """Octets of the bodies of all ready messages; looks at each of which more than the place is in memory."""
-        return self.delta_octets + octets_of(chain(self.returned.items, self.q4, self.q3, self.q2, self.q1))
+    def ready_octets(self) -> Iterator[int]:
+        """Octets of the bodies of all messages that are ready now, in summands; see `BackingQueue`."""
+        items = [*self.returned.items, *self.q4, *self.q3, *self.q2, *self.q1]
+        return chain((self.delta_octets,), octets_in_pieces(items))
 
     def count_returns(self, *, counted: bool) -> None:
         """Have it known how often messages had come back that are read from disk, or no longer."""

@@ -55,7 +55,7 @@ class DefinitionsAdministration:
         """
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
         try:
-            document, unknown = read_document(octets)
+            document, unknown = yield from read_document(octets)
         except DefinitionsError as error:
             raise BadRequestError(str(error)) from None
         for name in unknown:

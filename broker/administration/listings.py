@@ -1,5 +1,11 @@
-"""Who is connected, what they do, and how queues are: looked at when somebody asks, never counted for it."""
+"""Who is connected, what they do, and how queues are: looked at when somebody asks, never counted for it.
 
+A listing is an iterator, which checks the right at once and looks at the next row when that is asked for. So whoever
+lists very many can serve others in between (`broker.slices`); what comes and goes meanwhile may be listed or not.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from broker.administration.access import ForbiddenError, Right, Site, authorize, visible_vhosts
@@ -33,30 +39,31 @@ class Listings:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._seen: dict[str, dict[str, _Seen]] = {}
+        """By vhost and queue."""
 
     # -- clients ----------------------------------------------------------------------------------------------------
 
-    def connections(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+    def connections(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
         """The open connections: the actor's own, or those of all for who monitors."""
-        return [self._shown_connection(each) for each in self._connections(actor, vhost)]
+        return map(self._shown_connection, self._connections(actor, vhost))
 
-    def channels(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+    def channels(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
         """The channels of these connections."""
-        return [
+        return (
             self._shown_channel(connection, channel)
             for connection in self._connections(actor, vhost)
-            for channel in connection.channels.values()
-        ]
+            for channel in tuple(connection.channels.values())
+        )
 
-    def consumers(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+    def consumers(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
         """The consumers of the queues that the actor may see, with what they were sent."""
-        return [
+        return (
             shown_consumer(place, consumer)
             for place in visible_vhosts(self._site, actor, vhost)
-            for queue in place.queues.values()
-            for consumer in queue.consumers
-        ]
+            for queue in tuple(place.queues.values())
+            for consumer in tuple(queue.consumers)
+        )
 
     def close_connection(self, actor: User | None, name: str, reason: str) -> bool:
         """Close a connection with 320 and this reason; false if there is none of that name.
@@ -125,27 +132,27 @@ class Listings:
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
-    def queues(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+    def queues(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
         """The queues of one vhost or of all that the actor may see, with their counts and state."""
-        now = self._site.now()
-        places = visible_vhosts(self._site, actor, vhost)
-        seen: dict[tuple[str, str], _Seen] = {}
-        shown = [
-            self._shown_queue(place, queue, now, seen) for place in places for queue in place.queues.values()
-        ]
-        names = {place.name for place in places}
-        kept = {key: value for key, value in self._seen.items() if key[0] not in names}
-        self._seen = kept | seen
-        return shown
+        return chain.from_iterable(map(self._queues, visible_vhosts(self._site, actor, vhost)))
+
+    def _queues(self, vhost: VHost) -> Iterator[dict[str, Any]]:
+        before, seen = self._seen.get(vhost.name, {}), dict[str, _Seen]()
+        for queue in tuple(vhost.queues.values()):
+            if not queue.deleted:
+                yield self._shown_queue(vhost, queue, before, seen)
+        self._seen[vhost.name] = seen
+        for name in self._seen.keys() - self._site.vhosts.keys():
+            del self._seen[name]
 
     def _shown_queue(
-        self, vhost: VHost, queue: Queue, now: float, seen: dict[tuple[str, str], _Seen]
+        self, vhost: VHost, queue: Queue, before: dict[str, _Seen], seen: dict[str, _Seen]
     ) -> dict[str, Any]:
+        now = self._site.now()
         unacked = queue.backing.unacked_count
-        key = vhost.name, queue.name
         counts = (queue.published, queue.delivered, queue.acked, queue.ready_count, unacked)
-        before, since = self._seen.get(key, ((), now))
-        seen[key] = counts, since if before == counts else now
+        was, since = before.get(queue.name, ((), now))
+        seen[queue.name] = counts, since if was == counts else now
         return {
             "name": queue.name,
             "vhost": vhost.name,
@@ -155,7 +162,7 @@ class Listings:
             "exclusive": queue.exclusive_owner is not None,
             "arguments": plain_arguments(queue.arguments),
             "confirm_mode": queue.settings.confirm_mode,
-            "state": queue_state(queue, now - seen[key][1], now),
+            "state": queue_state(queue, now - seen[queue.name][1], now),
             "messages": queue.ready_count + unacked,
             "messages_ready": queue.ready_count,
             "messages_unacknowledged": unacked,

@@ -1,6 +1,7 @@
 """Exchanges, queues and bindings: what there is, and changing it."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from broker.administration.access import (
@@ -45,13 +46,13 @@ class TopologyAdministration:
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 
-    def exchanges(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
-        """The exchanges of one vhost or of all that the actor may see."""
-        return [
+    def exchanges(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
+        """The exchanges of one vhost or of all that the actor may see, row by row (see `Listings`)."""
+        return (
             shown_exchange(place, exchange)
             for place in visible_vhosts(self._site, actor, vhost)
-            for exchange in place.router.exchanges.values()
-        ]
+            for exchange in tuple(place.router.exchanges.values())
+        )
 
     def declare_exchange(
         self,
@@ -131,10 +132,12 @@ class TopologyAdministration:
 
     # -- bindings ---------------------------------------------------------------------------------------------------
 
-    def bindings(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
-        """The bindings of one vhost or of all that the actor may see, those to the default exchange included."""
-        places = visible_vhosts(self._site, actor, vhost)
-        return [shown for place in places for shown in shown_bindings(place)]
+    def bindings(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
+        """The bindings of one vhost or of all that the actor may see, those to the default exchange included.
+
+        Row by row (see `Listings`).
+        """
+        return chain.from_iterable(map(shown_bindings, visible_vhosts(self._site, actor, vhost)))
 
     def bind(
         self,
@@ -197,8 +200,8 @@ def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
 
 def shown_bindings(vhost: VHost) -> Iterator[dict[str, Any]]:
     """The bindings of a vhost under RabbitMQ's names: those of the default exchange first."""
-    for name in vhost.queues:
-        yield shown_binding(vhost, Binding("", vhost.queues[name], name, {}))
+    for queue in tuple(vhost.queues.values()):
+        yield shown_binding(vhost, Binding("", queue, queue.name, {}))
     yield from explicit_bindings(vhost, vhost.router.bindings())
 
 

@@ -6,7 +6,7 @@ import pytest
 from fakes import Client, Node, StoringNode, hurry
 
 from broker.administration import BadRequestError
-from broker.amqp.commands import Exchange, Queue, make
+from broker.amqp.commands import Basic, Exchange, Queue, make
 from broker.vhost import VHost
 from storage.definitions import BindingRow
 
@@ -148,3 +148,52 @@ def test_a_deletion_is_on_disk_before_all_bindings_are_gone(what: str):
     node.clock.run()
     node.commit()
     assert 1 == sum(key.startswith(BindingRow.kind) for key in node.store.rows)
+
+
+def test_octets_are_counted_in_slices():
+    """A byte limit that comes to a queue with messages counts them in slices, and what comes and goes meanwhile."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    queue = node.vhosts["/"].queues["q"]
+    count = 20_000
+    for _ in range(count):
+        client.publish("q", b"12345")
+    hurry(node, looks=5)
+    node.turn.slices.begin()
+    limit = (count - 2000) * 5
+    node.administration.policies.set(
+        None, "/", "p", {"pattern": "^q", "definition": {"max-length-bytes": limit}}
+    )
+    node.turn.slices.begin()
+    node.turn.run()
+    at_once = queue.ready_count
+    for _ in range(100):
+        client.publish("q", b"123456789")
+    for _ in range(50):
+        client.ask(make(Basic.Get, 0, "q", True))
+    node.clock.run()
+
+    assert count == at_once
+    assert limit - 9 < 5 * (queue.ready_count - 100) + 9 * 100 <= limit
+
+
+def test_a_purge_ends_the_count_of_octets():
+    """What was counted of messages that have been purged does not shorten the queue."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    for _ in range(20_000):
+        client.publish("q", b"12345")
+    hurry(node, looks=5)
+    node.turn.slices.begin()
+    node.administration.policies.set(
+        None, "/", "p", {"pattern": "^q", "definition": {"max-length-bytes": 50}}
+    )
+    jobs = len(node.turn.slices)
+    node.vhosts["/"].queues["q"].purge()
+    for _ in range(20):
+        client.publish("q", b"12345")
+    node.clock.run()
+
+    assert (2, 10) == (jobs, node.vhosts["/"].queues["q"].ready_count)

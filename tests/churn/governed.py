@@ -9,7 +9,7 @@ import asyncio
 import gc
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ def main() -> None:
                 return Counter(type(each).__qualname__ for each in gc.get_objects())
             if area == "policies":
                 return getattr(server.vhosts["/"].policies, operation)(*arguments, **options)
-            return getattr(getattr(administration, area), operation)(None, *arguments, **options)
+            done = getattr(getattr(administration, area), operation)(None, *arguments, **options)
+            return list(done) if isinstance(done, Iterator) else done
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while line := await reader.readline():

@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
             check(queue)
             assert len(model.having(READY)) == queue.ready_count
             assert len(model.having(UNACKED)) == queue.unacked_count
-            assert sum(copy.body for copy in model.having(READY)) == queue.ready_octets()
+            assert sum(copy.body for copy in model.having(READY)) == sum(queue.ready_octets())
             assert not queue.lost_octets
             if queue.delta_count:
                 self.note("delta")
