@@ -112,7 +112,7 @@ class Discards:
         published = 0
         self.wants_time = False
         while line:
-            if turn.slices.is_over():
+            if turn.is_late or turn.slices.is_over():
                 self.wants_time = True
                 break
             if turn.wait_for_disk(self._queue):

@@ -10,6 +10,7 @@ Hot path: see docs/performance.md.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from broker.meters import Events, Happening, Latencies
@@ -72,6 +73,7 @@ class Turn:
 
     __slots__ = (
         "_is_catching_up",
+        "_late",
         "_put_off",
         "channels",
         "clock",
@@ -107,8 +109,10 @@ class Turn:
         """Whether more waits for the disk than should; the driver sets it, and owes `disk_caught_up` afterwards."""
         self.waiting_for_disk: dict[Touchable, None] = {}
         """Queues that discard nothing more until then."""
+        self._late: deque[Runnable] = deque()
+        """Touched queues with acks or arrivals for which a step had no time left; a job runs them."""
         self._put_off: deque[Runnable] = deque()
-        """Touched queues for which a step had no time left; a job runs them."""
+        """Other such queues, which run behind these."""
         self._is_catching_up = False
 
     def run(self) -> bool:
@@ -150,25 +154,30 @@ class Turn:
 
         Queues that only have messages to deliver change nothing of what was promised, and may be many for long.
         """
-        return any(queue.has_input for queue in self._put_off)
+        return any(queue.has_input for queue in chain(self._late, self._put_off))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether queues with acks or arrivals were put off, which are to run before anybody discards more."""
+        return bool(self._late)
 
     def when_caught_up(self, callback: Callable[[], object]) -> None:
         """Call back in a later step, when the queues that are put off now have run."""
-        if self._put_off:
+        if self._late or self._put_off:
             self._put_off.append(_Call(callback))
         else:
             self.slices.later(callback)
 
     def _leave(self, queues: list[Runnable]) -> None:
-        self._put_off += queues
+        for queue in queues:
+            (self._late if queue.has_input else self._put_off).append(queue)
         if not self._is_catching_up and queues:
             self._is_catching_up = True
             self.slices.add(self._catch_up(), "queues that were put off")
 
     def _catch_up(self) -> Iterator[None]:
         """Run what was put off, one queue after the other."""
-        left = self._put_off
-        while left:
+        while left := self._late or self._put_off:
             queue = left.popleft()
             queue.touched = False
             self.slices.latest = queue

@@ -269,6 +269,24 @@ def test_an_error_in_a_queue_that_was_put_off_is_its_own(caplog):
     assert ["internal error in"] == [record.message[:17] for record in caplog.records]
 
 
+def test_queues_with_arrivals_run_before_others_that_were_put_off():
+    """Commits wait for those that have something to take in, so they wait for no other that is put off as well."""
+    hurried = Hurried()
+    hurried.queue()
+    others = [hurried.queue() for _ in range(3)]
+    taker = hurried.queue()
+    taker.has_input = True
+    hurried.turn.run()
+    was_late = hurried.turn.is_late
+    hurried.step()
+
+    assert (True, False) == (was_late, hurried.turn.is_late)
+    assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in others])
+    for _ in others:
+        hurried.step()
+    assert [1, 1, 1] == [each.ran for each in others]
+
+
 def test_queues_that_only_deliver_keep_no_commit_waiting():
     """A turn is split while a queue is put off that has acks or arrivals, not for one that only has more to deliver."""
     clock = iter(range(0, 1000 * SLICE, SLICE))
