@@ -5,7 +5,7 @@ from typing import Any
 
 from loop.canary import Song, Times
 from loop.harness import Run, Step
-from loop.steps import BEGIN, END, cases, is_good, table, write
+from loop.steps import BEGIN, END, best, cases, is_good, table, write
 
 
 def song(p99: float) -> Song:
@@ -73,6 +73,19 @@ def test_the_table_tells_what_is_over_a_bar():
     assert ["ok", "over: read of connection x", "over: p99", "failed"] == verdicts
     assert "| rejection | 1 | 12 | 4.0 | 1, 10 | 1, 90, 180 |" in text
     assert "1 of 4 cases are below the bars; 2026-11-22 to 2026-11-23, revision `abc`" in text
+
+
+def test_the_best_of_runs_counts():
+    """The shortest longest step and the fastest confirms may be of different runs; a run without figures tells nothing."""
+    slow = kept(milliseconds=60.0, exit=1, what="long", beside=song(20.0)._asdict())
+    late = kept(milliseconds=30.0, what="short", is_prompt=False, beside=song(500.0)._asdict())
+    failed = {"case": "rejection", "exit": 1}
+
+    found = best(slow, late)
+
+    assert (30.0, "short", 0, 2) == (found["milliseconds"], found["what"], found["exit"], found["runs"])
+    assert (True, 20.0) == (found["is_prompt"], found["beside"]["since_sent"].p99)
+    assert late == best(failed, late) == best(late, failed)
 
 
 def test_the_table_is_written_between_its_marks(tmp_path: Path):
