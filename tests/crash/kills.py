@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crash import moves
+from crash import moves, punching
 from crash.journeys import Journeys
 from crash.ledger import MANY, Ledger, Violation
 from crash.link import Link
 from crash.load import QUEUES, STALL_SECONDS, Load, declare, drain
 from crash.loopdisk import LoopDisk
 from crash.site import Site, depths, until
+from running import BROKER
 
 LEAST_OWED = 100
 """A kill counts if so many confirmed messages are unacked,"""
@@ -37,6 +38,8 @@ VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("stored", ("--set", "queue_index_embed_msgs_below=0")),
 )
 """Settings that take turns: large bodies in files of their own; nearly nothing in memory; all bodies apart."""
+HOLES = "holes"
+"""Of a variant that also makes holes of all free pages, all the time (`crash.punching`)."""
 
 
 @dataclass
@@ -207,7 +210,7 @@ async def kills(
     *,
     say: Callable[[str], object] = print,
     settings: Sequence[str] = (),
-    variants: Sequence[tuple[str, Sequence[str]]] = VARIANTS,
+    variants: Sequence[tuple[str, Sequence[str]]] = (*VARIANTS, (HOLES, ())),
     disk: LoopDisk | None = None,
     enough: int = MANY,
     stall: float = STALL_SECONDS,
@@ -232,6 +235,7 @@ async def kills(
     """
     rng = random.Random(seed)
     site = Site(home, *settings, **options)
+    shipped = site.program
     cycles = Cycles(site, rng, stall, moving)
     totals = Totals("crash" if disk is None else "powercut")
     began = time.monotonic()
@@ -239,6 +243,7 @@ async def kills(
         while totals.counted < count and totals.cycles < count + count // 10 + 5:
             before = Counter(site.ledger.counts)
             name, variant = variants[totals.cycles % len(variants)]
+            site.program = punching.PROGRAM if name == HOLES and shipped is BROKER else shipped
             ready = await cycles.begin(*variant, drain_now=totals.cycles % DRAIN_EVERY == 0)
             load, counts = await cycles.load_until()
             owed, outstanding = site.ledger.owed() + cycles.journeys.owed(), load.outstanding
@@ -271,6 +276,7 @@ async def kills(
     finally:
         site.close()
     totals.add(site.ledger)
+    totals.notes["given back"] = site.given_back
     totals.notes.update({name: cycles.journeys.counts[name] for name in NOTED if moving})
     totals.seconds = time.monotonic() - began
     return totals

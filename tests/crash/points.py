@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from crash import punching
 from crash.kills import Totals, check_store
 from crash.ledger import Copy, Id, make_body, read_body
 from crash.link import Link, LostError, publish_frames
@@ -27,6 +28,7 @@ from crash.loopdisk import LoopDisk
 from crash.site import Site, depths
 from crash.tracer import KILL, inject
 from pamqp import commands
+from running import BROKER
 
 QUEUES = ("p0", "p1", "p2", "p3")
 EXCHANGE = "points"
@@ -353,15 +355,19 @@ async def one_point(
     steps: int = STEPS,
     disk: LoopDisk | None = None,
     kind: Callable[[Site, int, int], Steps] = Workload,
+    has_holes: bool = False,
 ) -> tuple[Site, bool]:
-    """Kill workload `number` at its `when`-th `call`; False if it ended before it came to that."""
+    """Kill workload `number` at its `when`-th `call`; False if it ended before it came to that.
+
+    With `has_holes` the broker makes holes of all free pages, all the time.
+    """
     place = home / "point"
     place.mkdir()
     if disk is not None:
         os.sync()  # the folder is ours, not the broker's to keep
     log = home.parent / f"{home.name}.strace" if disk is not None else home / "strace.out"
     log.unlink(missing_ok=True)
-    site = Site(place, *FILES)
+    site = Site(place, *FILES, program=punching.PROGRAM if has_holes else BROKER)
     workload = kind(site, number, steps)
     before = inject(call, KILL, str(when), log=log)
     try:
@@ -404,15 +410,21 @@ async def points(
     disk: LoopDisk | None = None,
     kind: Callable[[Site, int, int], Steps] = Workload,
 ) -> Totals:
-    """All points (or every `stride`-th, `most` at most for each system call) of some workloads."""
+    """All points (or every `stride`-th, `most` at most for each system call) of some workloads.
+
+    Every other workload has a broker that makes holes of all free pages.
+    """
     totals = Totals("crash points" if disk is None else "crash points with power cuts")
     began = time.monotonic()
     for number in numbers:
         for call in calls:
             counted = totals.counted
             for when in range(1, 1 + most * stride, stride):
-                site, struck = await one_point(home, number, call, when, steps=steps, disk=disk, kind=kind)
+                site, struck = await one_point(
+                    home, number, call, when, steps=steps, disk=disk, kind=kind, has_holes=number % 2 == 0
+                )
                 totals.cycles += 1
+                totals.notes["given back"] += site.given_back
                 totals.counted += struck
                 totals.add(site.ledger)
                 for violation in site.ledger.violations:

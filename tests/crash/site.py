@@ -18,6 +18,7 @@ BAD_LINE = re.compile(
     r"^(?!.*\[critical\]).*(?:Traceback|unexpected error|internal error|never retrieved)", re.MULTILINE
 )
 """In the log; a broken disk is critical, and has a traceback."""
+GIVEN_BACK = "were given back to the disk"
 STOP_SECONDS = 30.0
 CHECK_SECONDS = 300.0
 STORE_CHECK = ("store", "check", "--data-dir")
@@ -48,6 +49,8 @@ class Site:
         self.ready_after = 0.0
         self.errors = ""
         """What the last broker wrote to stderr."""
+        self.given_back = 0
+        """How often a broker gave unused parts of its data file back to the disk."""
 
     @property
     def data_dir(self) -> Path:
@@ -114,6 +117,7 @@ class Site:
         self.running.look_for_slow_steps(out)
         for line in self.running.slow:
             self.ledger.broke("O8", f"the broker says: {line}")
+        self.given_back += out.count(GIVEN_BACK)
         self.exit_code = self.running.process.returncode
         self.running = None
         for text in (out, self.errors):

@@ -4,7 +4,7 @@ import pytest
 import uvloop
 from crash.acceptance import accept
 from crash.judged import SEED, needs_power_cuts, passed
-from crash.kills import kills
+from crash.kills import HOLES, kills
 from crash.powercuts import control, powercuts
 
 pytestmark = pytest.mark.timeout(240)
@@ -29,6 +29,16 @@ def test_three_power_cuts_lose_nothing(tmp_path):
     counts = passed(totals)
     assert 3 == totals.counted
     assert counts["recovered"] > 300
+
+
+@needs_power_cuts
+def test_two_power_cuts_among_holes_lose_nothing(tmp_path):
+    """The same while all free pages become holes at once: none of them was needed."""
+    variants = [(HOLES, ())]
+    totals = uvloop.run(powercuts(tmp_path, 2, SEED, say=str, variants=variants, allowance=ALLOWANCE))
+    passed(totals)
+    assert 2 == totals.counted
+    assert totals.notes["given back"] > 0
 
 
 @needs_power_cuts

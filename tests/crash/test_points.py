@@ -23,6 +23,16 @@ def test_crash_points_of_one_workload(tmp_path):
 
 
 @needs_strace
+def test_crash_points_among_holes(tmp_path):
+    """Killed at every fourth of the calls that make holes, and some flushes between them, the broker keeps what it has promised."""
+    calls = ("fallocate", "fdatasync")
+    totals = uvloop.run(points(tmp_path, [2], say=str, calls=calls, steps=STEPS, stride=4, most=4))
+    passed(totals)
+    assert totals.counted >= 2
+    assert totals.notes["fallocate"] >= 1
+
+
+@needs_strace
 def test_crash_points_of_messages_that_move(tmp_path):
     """Killed at every third flush, each message is where it was or where it went."""
     totals = uvloop.run(
