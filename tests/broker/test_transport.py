@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conformance.codec import encode_header, encode_method, frame
-from conformance.wire import Channel, Client
+from conformance.wire import Channel, Client, ClosedError
 from fakes import Client as FakeClient, DiskNode, Node, hurry
 from running import Running
 
@@ -209,6 +209,32 @@ def test_a_client_that_has_ended_its_half_gets_all_replies(tmp_path, says_so):
 
         assert "end" == ended(client.socket)
         client.socket.close()
+
+
+def test_the_end_of_a_client_is_not_put_off_for_its_confirms(tmp_path, opened):
+    """What a client sends before its end is carried out; what it held goes back at once, and no confirm is waited for."""
+    with serving(tmp_path) as running:
+        channel, other = opened(running), opened(running)
+        for queue in ("held", "kept"):
+            channel.queue(queue, durable=True)
+        other.put("held", b"1")
+        channel.consume("held")
+        channel.deliver()
+        channel.call("confirm.select")
+        header = frame(2, 1, encode_header(1, delivery_mode=2))
+        method = frame(1, 1, encode_method("basic.publish", exchange="", routing_key="kept"))
+        channel.client.raw((method + header + frame(3, 1, b"x")) * 20)
+        channel.client.socket.shutdown(socket.SHUT_WR)
+
+        told = set()
+        with contextlib.suppress(ClosedError):
+            while True:
+                told.add(channel.receive().name)
+        assert {"basic.ack"} >= told
+        assert "end" == ended(channel.client.socket)
+        other.consume("held", "next")
+        assert other.deliver().redelivered
+        assert 20 == other.ready("kept", 20)
 
 
 class Read:
