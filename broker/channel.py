@@ -8,7 +8,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from itertools import groupby, islice
 from typing import Protocol
 
@@ -28,7 +28,7 @@ from broker.amqp.tables import Table
 from broker.auth import Permissions, TopicPermissions, User
 from broker.confirm_ages import ConfirmAges
 from broker.confirm_times import ConfirmTimes
-from broker.consumer import ConsumedQueue, Consumer, Getter
+from broker.consumer import Consumer, Getter
 from broker.delay_line import DelayLine
 from broker.delivery_ages import DeliveryAges
 from broker.errors import (
@@ -42,12 +42,14 @@ from broker.errors import (
 )
 from broker.queue import Queue
 from broker.route import AwaitedRoute, Route, Special, spread
+from broker.suspension import Suspension
 from broker.totals import ChannelCounts
 from broker.turn import Outbox
 from broker.vhost import REPLY_PREFIX, VHost
 from confirm.standard import StandardConfirms
 from exchanges.base import Exchange
 from exchanges.errors import TooManyHopsError
+from storage.large_table import MANY, fitting, large
 from storage.message import Message
 
 
@@ -167,7 +169,7 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.got = 0
         """Unacked messages that came by `basic.get`."""
-        self.unacked: dict[int, Record] = {}
+        self.unacked: MutableMapping[int, Record] = {}
         self.delivery_tag = 0
         self.first_tag = 1
         """No lower tag is unacked."""
@@ -558,22 +560,14 @@ class Channel:
     def _settle_until(
         self, last: int, taken: list[tuple[int, Record]], outcome: bool | None
     ) -> Iterator[None]:
-        """Settle what is taken and all other deliveries up to a tag, a piece at a time.
-
-        A queue to which messages come back delivers nothing before all of them are there, or what is younger would
-        come first.
-        """
-        suspended: dict[Queue, None] = {}
-        try:
+        """Settle what is taken and all other deliveries up to a tag, a piece at a time."""
+        with Suspension() as suspension:
             while taken or self._has_until(last):
                 if outcome and self.tx is None:
-                    _suspend([consumer.queue for _, (consumer, _) in taken], suspended)
+                    suspension.add(consumer.queue for _, (consumer, _) in taken)
                 self._settle_taken(taken, outcome)
                 yield
                 taken = self._take_oldest(last)
-        finally:
-            for queue in suspended:
-                queue.resume()
 
     def _settle_taken(self, taken: list[tuple[int, Record]], outcome: bool | None) -> None:
         if self.tx is not None:
@@ -593,18 +587,14 @@ class Channel:
 
     def _requeue_all(self) -> Iterator[None]:
         last = self.delivery_tag
-        suspended: dict[Queue, None] = {}
-        try:
+        with Suspension() as suspension:
             while self._has_until(last):
                 taken = self._take_oldest(last)
                 if self._has_until(last):
-                    _suspend([consumer.queue for _, (consumer, _) in taken], suspended)
+                    suspension.add(consumer.queue for _, (consumer, _) in taken)
                 self.requeue([record for _, record in taken])
-                if suspended:
+                if suspension:
                     yield
-        finally:
-            for queue in suspended:
-                queue.resume()
 
     def settle(self, records: Sequence[Record], *, rejected: bool = False) -> None:
         """Tell the queues that messages are done with, or not wanted, and give the consumers their credit."""
@@ -710,15 +700,27 @@ class Channel:
     def _settle_rejected(self, records: Sequence[Record]) -> None:
         self.settle(records, rejected=True)
 
-    def rollback(self) -> None:
-        """`tx.rollback`: drop the publishes; what was settled is unacked again."""
-        tx = self._transaction()
-        self.tx = Transaction()
-        if tx.settled:
-            restored = {tag: record for tag, record, _ in tx.settled} | self.unacked
-            self.unacked.clear()
-            self.unacked.update(sorted(restored.items()))
-            self.first_tag = 1
+    def rollback(self, reply: bytes) -> None:
+        """`tx.rollback`: drop the publishes; what was settled is unacked again. Then the reply is sent."""
+        self.settling = self._roll_back(self._transaction())
+        self.host.work_off(self.number, self.settling, reply)
+
+    def _roll_back(self, tx: Transaction) -> Iterator[None]:
+        """Empty a transaction, a piece at a time."""
+        while tx.publishes:
+            del tx.publishes[-PIECE:]
+            yield
+        tx.octets = 0
+        if not tx.settled:
+            return
+        self.first_tag = 1
+        self.unacked = restored = large(self.unacked)
+        while tx.settled:
+            restored.update([(tag, record) for tag, record, _ in tx.settled[-PIECE:]])
+            del tx.settled[-PIECE:]
+            yield
+        yield from restored.sort()
+        self.unacked = fitting(restored)
 
     def _transaction(self) -> Transaction:
         if self.tx is None:
@@ -747,6 +749,8 @@ class Channel:
             self.got_ack += 1
             queue.tally.got_ack += 1
             self.unacked[tag] = Getter(queue, self), batch.seq_ids[0]
+            if len(self.unacked) > MANY:
+                self.unacked = fitting(self.unacked)
         self.delivered += 1
         queue.delivered += 1
         if batch.redelivered:
@@ -770,6 +774,7 @@ class Channel:
         if not self.unacked:
             self.ages = None
             return None
+        self.unacked = fitting(self.unacked)
         if self.ages is None:
             self.ages = DeliveryAges()
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
@@ -829,12 +834,11 @@ class Channel:
             self._told = _told(self.confirms)
             self.confirms.close()
             self.confirms = None
-        suspended: dict[Queue, None] = {}
-        held = len(self.unacked) + (0 if self.tx is None else len(self.tx.settled))
-        if held > PIECE or len(self.consumers) > _FEW_CONSUMERS:
-            _suspend([consumer.queue for consumer in self.consumers.values()], suspended)
         left = []
-        try:
+        with Suspension() as suspension:
+            held = len(self.unacked) + (0 if self.tx is None else len(self.tx.settled))
+            if held > PIECE or len(self.consumers) > _FEW_CONSUMERS:
+                suspension.add(consumer.queue for consumer in self.consumers.values())
             while self.consumers:
                 consumer = self.consumers.pop(next(iter(self.consumers)))
                 self._count_of(consumer)
@@ -845,7 +849,7 @@ class Channel:
                 else:
                     queue.remove_consumer(consumer)
                     left.append(queue)
-                if suspended:
+                if suspension:
                     yield
             if self.settling is not None:  # what the client has settled before counts
                 yield from self.settling
@@ -854,22 +858,11 @@ class Channel:
                 yield from self.committing.steps
                 self.committing = None
             if self.tx is not None:
-                self.rollback()  # what it settled is unacked again
+                yield from self._roll_back(self.tx)  # what it settled is unacked again
             yield from self._requeue_all()
-        finally:
-            for queue in suspended:
-                queue.resume()
         unused = [queue for queue in left if queue.auto_delete and not queue.consumers]
         if unused:
             yield from self.vhost.delete_queues(unused, unused=True)
-
-
-def _suspend(queues: Iterable[ConsumedQueue], suspended: dict[Queue, None]) -> None:
-    """Suspend queues that are not among the suspended yet."""
-    for queue in dict.fromkeys(queues):
-        if queue not in suspended:
-            suspended[queue] = None  # type: ignore[index]
-            queue.suspend()  # type: ignore[attr-defined]
 
 
 def _told(confirms: StandardConfirms) -> tuple[int, int, int]:

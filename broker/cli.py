@@ -28,10 +28,10 @@ from broker.store_command import store
 DISTRIBUTION: Final = "leveret"
 TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm", "analytics")
 # Young objects are mostly messages on their way through; looking for cycles among them is wasted work. A collection
-# stops the loop for 0.1 to 0.25 us per object: the second kind looks at 60,000 of them at most (with 220,000 it took up
-# to 62 ms, no less in all), and a full one, which stops everybody for as long as a backlog is large, comes after 200
-# million more objects, as nothing that is made often has cycles.
-GC_THRESHOLDS: Final = (20_000, 2, 4_000)
+# stops the loop for 0.1 to 0.25 us per object: one of the second kind looks at 60,000 of them (6 to 10 ms), or at what
+# is new after a tick of a server with much in memory, and a full one, which stops everybody for as long as a backlog is
+# large, comes after 50,000 of those, as nothing that is made often has cycles.
+GC_THRESHOLDS: Final = (20_000, 1, 50_000)
 # How long the writer's thread waits for the interpreter, a few dozen times a commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
 # Logs and exports are for the owner and the group, which ships or analyses them; the data are for the owner alone.

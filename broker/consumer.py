@@ -3,7 +3,7 @@
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, MutableMapping, Sequence
 from itertools import repeat
 from typing import Protocol
 
@@ -11,7 +11,9 @@ from broker.amqp.fastpath import deliver_parts, pack_tag, reframe, reframed
 from broker.amqp.large_body import LARGE
 from broker.amqp.tables import Table
 from broker.settings import QueueSettings
+from broker.suspension import Suspendable
 from broker.turn import Outbox
+from storage.large_table import MANY, fitting
 from storage.message import Message
 
 UNLIMITED = 1 << 60
@@ -27,7 +29,7 @@ class DeliveryChannel(Protocol):
     number: int
     frame_max: int
     delivery_tag: int
-    unacked: "dict[int, tuple[Consumer | Getter, int]]"
+    unacked: "MutableMapping[int, tuple[Consumer | Getter, int]]"
     outbox: Outbox
     global_prefetch: int
     got: int
@@ -41,7 +43,7 @@ class DeliveryChannel(Protocol):
         """The queue is gone: forget the consumer and tell the client."""
 
 
-class ConsumedQueue(Protocol):
+class ConsumedQueue(Suspendable, Protocol):
     """What a consumer needs of its queue."""
 
     name: str
@@ -239,7 +241,10 @@ class Consumer:
         if redelivered:
             self.redelivered += count
         if not self.no_ack:
-            channel.unacked.update(zip(range(first + 1, tag + 1), zip(repeat(self), seq_ids), strict=True))
+            unacked = channel.unacked
+            unacked.update(zip(range(first + 1, tag + 1), zip(repeat(self), seq_ids), strict=True))
+            if len(unacked) > MANY:
+                channel.unacked = fitting(unacked)
             self.unacked += count
         outbox.pending = pending = outbox.pending + size
         if pending > outbox.limit:

@@ -8,12 +8,13 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from heapq import heappop, heappush
 from itertools import islice
 
 from storage.backing_queue import Batch
 from storage.body_sizes import octets_in_pieces
+from storage.large_table import MANY, fitting
 from storage.message import Message, dated, leading
 
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
@@ -45,7 +46,7 @@ class MemoryQueue:
         self._ready = _NOTHING
         self._head = 0  # seq_id of the first message of _ready
         self._requeued: list[tuple[int, Message]] = []
-        self._unacked: dict[int, Message] = {}
+        self._unacked: MutableMapping[int, Message] = {}
 
     @property
     def unacked_count(self) -> int:
@@ -88,6 +89,8 @@ class MemoryQueue:
         seq_ids = range(first, head)
         if ack_required:
             self._unacked.update(zip(seq_ids, messages, strict=True))
+            if len(self._unacked) > MANY:
+                self._unacked = fitting(self._unacked)
         return seq_ids
 
     def fetch(self, count: int, *, ack_required: bool) -> Batch:
@@ -111,6 +114,7 @@ class MemoryQueue:
         self.ready_count -= len(taken)
         if ack_required:
             self._unacked.update(taken)
+            self._unacked = fitting(self._unacked)
         return Batch([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=True)
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
@@ -119,12 +123,15 @@ class MemoryQueue:
         unacked = self._unacked
         for seq_id in seq_ids:
             del unacked[seq_id]
+        if type(unacked) is not dict:
+            self._unacked = fitting(unacked)
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
         unacked, requeued = self._unacked, self._requeued
         for seq_id in seq_ids:
             heappush(requeued, (seq_id, unacked.pop(seq_id)))
+        self._unacked = fitting(unacked)
         self.ready_count += len(seq_ids)
 
     @property

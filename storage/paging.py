@@ -12,6 +12,7 @@ from math import inf
 from operator import attrgetter
 
 from storage.blocks import STORED, Entry
+from storage.large_table import fitting
 from storage.loading import RETURNED, UNACKED
 from storage.message import Message
 from storage.returned import Item
@@ -86,9 +87,9 @@ class Paging(SubQueues):
     def _limit_ram_acks(self, quota: int) -> int:
         """Drop bodies of unacked messages, the youngest first; returns of how many."""
         limited = 0
-        unacked, out = self._unacked, self._unacked_out
+        unacked = self._unacked
         while unacked and limited < quota:
-            if self._unacked_entries < len(unacked) + len(out) and not self._may_page():
+            if self._unacked_entries < len(unacked) + len(self._unacked_out) and not self._may_page():
                 break
             average = self.unacked_octets // len(unacked)
             limited += self._limit_run(min(quota - limited, self._run(average)))
@@ -119,6 +120,7 @@ class Paging(SubQueues):
             self._unacked_entries += len(messages)
             out.update(zip(seq_ids, self._page(seq_ids, messages), strict=True))
         self.unacked_octets = self.unacked_octets * len(unacked) // before
+        self._unacked_out = fitting(out)
         return limited
 
     def _page(self, seq_ids: Sequence[int], messages: list[Message]) -> list[Entry]:

@@ -7,7 +7,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from itertools import chain, islice
 from math import inf
 
@@ -127,8 +127,8 @@ class SubQueues:
         """Entries in q4 and q1, whose items are bare messages otherwise."""
         self.ready_count = 0
         # the unacked
-        self._unacked: dict[int, Item] = {}
-        self._unacked_out: dict[int, Entry] = {}
+        self._unacked: MutableMapping[int, Item] = {}
+        self._unacked_out: MutableMapping[int, Entry] = {}
         """Those of them that need no body in memory; a few still have it, until their commit."""
         self._unacked_entries = 0
         """Entries in both."""

@@ -40,6 +40,7 @@ from operator import itemgetter
 from storage.backing_queue import Batch
 from storage.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
 from storage.body_sizes import octets_in_pieces
+from storage.large_table import MANY, fitting
 from storage.loading import UNACKED
 from storage.message import Dated, Message, dated, leading
 from storage.pager import LARGE
@@ -142,10 +143,10 @@ class VariableQueue(Reading):
         """Messages went straight to the unacked, who may become too many."""
         self.unacked_octets += len(messages[0].content) * len(messages)
         self.pager.active.add(self)
-        if (
-            self.unacked_octets + OVERHEAD * len(self._unacked) > self.ram_limit
-            or len(self._unacked) > self.target_ram_count
-        ):
+        count = len(self._unacked)
+        if count > MANY:
+            self._unacked = fitting(self._unacked)
+        if self.unacked_octets + OVERHEAD * count > self.ram_limit or count > self.target_ram_count:
             self.reduce_memory_use(len(messages))
 
     def _journaled(self, messages: Collection[Message], seq_id: int, expires: int) -> list[Item]:
@@ -221,6 +222,8 @@ class VariableQueue(Reading):
             octets = len(messages[0].content) * count
         if ack_required:
             self.unacked_octets += octets
+            if len(self._unacked) > MANY:
+                self._unacked = fitting(self._unacked)
         return Batch(seq_ids, messages, redelivered=False)
 
     def _fetch_returned(self, count: int, *, ack_required: bool) -> Batch:
@@ -277,6 +280,7 @@ class VariableQueue(Reading):
             self.unacked_octets += octets
             self._unacked.update(taken)
             self._unacked_entries += sum([type(item) is Entry for item in items])
+            self._unacked = fitting(self._unacked)
         else:
             self._forget(items)
         return Batch([seq_id for seq_id, _ in taken], messages, redelivered=redelivered)
@@ -293,6 +297,8 @@ class VariableQueue(Reading):
                 del unacked[seq_id]
             if before:
                 self.unacked_octets = self.unacked_octets * len(unacked) // before
+            if type(unacked) is not dict:
+                self._unacked = fitting(unacked)
             return
         if self._unacked_out:
             items = [self._take_unacked(seq_id) for seq_id in seq_ids]
@@ -301,6 +307,7 @@ class VariableQueue(Reading):
             items = [pop(seq_id) for seq_id in seq_ids]
         if before:
             self.unacked_octets = self.unacked_octets * len(unacked) // before
+        self._fit_unacked()
         entries = [item for item in items if type(item) is Entry]
         self._unacked_entries -= len(entries)
         self._forget(entries, moved=moved)
@@ -311,6 +318,10 @@ class VariableQueue(Reading):
             return self._unacked.pop(seq_id)
         entry.evict = False
         return entry
+
+    def _fit_unacked(self) -> None:
+        self._unacked = fitting(self._unacked)
+        self._unacked_out = fitting(self._unacked_out)
 
     def requeue(self, seq_ids: Collection[int]) -> None:
         """Put fetched messages back to their original positions, marked redelivered."""
@@ -326,6 +337,7 @@ class VariableQueue(Reading):
                 self.ram_octets += len(item.content)  # type: ignore[union-attr]
         if before:
             self.unacked_octets = self.unacked_octets * len(self._unacked) // before
+        self._fit_unacked()
         if self.returned is NONE_RETURNED:
             self.returned = Returned()
         self.returned.add(seq_ids, items)

@@ -29,6 +29,7 @@ STOREYS = (
         "broker.exit_codes",
         "broker.credentials",
         "broker.slices",
+        "broker.suspension",
         "broker.turn",
         "broker.ticks",
         "broker.rounds",

@@ -1,5 +1,6 @@
 """Confirm and transactional mode, flow, and the access class."""
 
+from broker.amqp.codec import encode_method
 from broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
 from broker.channel import Channel, Transaction
 from broker.errors import not_implemented, precondition_failed
@@ -51,5 +52,4 @@ def tx_commit(channel: Channel, method: Tx.Commit) -> None:
 def tx_rollback(channel: Channel, method: Tx.Rollback) -> None:
     """`tx.rollback`."""
     del method
-    channel.rollback()
-    channel.send(Tx.RollbackOk())
+    channel.rollback(encode_method(channel.number, Tx.RollbackOk()))

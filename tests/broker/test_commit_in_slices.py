@@ -64,3 +64,32 @@ def test_a_channel_that_ends_amid_its_commit_leaves_nothing_unacked():
 
     assert (True, 0) == (held, queue.unacked_count)
     assert 20 == queue.ready_count + queue.acked
+
+
+def test_a_rollback_in_pieces_gives_back_what_was_settled(monkeypatch):
+    """However short steps are, what a transaction settled is unacked again, in order, and rollback-ok comes once."""
+    monkeypatch.setattr("broker.channel.PIECE", 3)
+    for looks in (0, 1, 2, 7):
+        client = transaction(looks)
+        client.send(Tx.Rollback())
+        client.node.clock.run()
+        channel = client.connection.channels[1]
+
+        assert ["1 tx.rollback-ok"] == client.sent()
+        assert list(range(1, 21)) == list(channel.unacked)
+        assert channel.tx is not None
+        assert (0, [], []) == (channel.unfinished, channel.tx.publishes, channel.tx.settled)
+
+
+def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
+    """A connection that is lost while its rollback is under way gives back each of its deliveries."""
+    monkeypatch.setattr("broker.channel.PIECE", 3)
+    client = transaction(1)
+    client.node.turn.slices.begin()
+    client.connection.receive(encode_method(1, Tx.Rollback()))
+    held = client.connection.held is not None
+    client.connection.lost()
+    client.node.clock.run()
+    queue = client.node.vhosts["/"].queues["in"]
+
+    assert (True, 20, 0) == (held, queue.ready_count, queue.unacked_count)

@@ -25,6 +25,11 @@ def ready(site: Site) -> int:
     return found
 
 
+def deliver(site: Site) -> None:
+    """Nothing is settled before the broker stops."""
+    delivered(site)
+
+
 def ack_all(site: Site) -> None:
     """Acks for all deliveries in one method."""
     channel = delivered(site)
@@ -40,6 +45,14 @@ def nack_all(site: Site) -> None:
     channel.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
     sync(channel)
     assert size(1_000_000, 100_000) == ready(site)
+
+
+def reject_all(site: Site) -> None:
+    """All deliveries are rejected by one method, and have no dead letter exchange to go to."""
+    channel = delivered(site)
+    channel.send("basic.nack", delivery_tag=0, multiple=True, requeue=False)
+    sync(channel)
+    assert channel.call("queue.delete", queue="q").message_count == 0
 
 
 def recover(site: Site) -> None:
@@ -72,12 +85,21 @@ def lose_connection(site: Site) -> None:
 
 def commit_acks(site: Site) -> None:
     """Acks for all deliveries in a transaction."""
-    channel = site.channel()
-    queues(channel, ("q",))
-    fill(channel, "q", size(1_000_000, 100_000))
+    channel = delivered(site)
     channel.call("tx.select")
-    consume_all(channel, "q")
     channel.send("basic.ack", delivery_tag=0, multiple=True)
+    channel.call("tx.commit")
+    assert channel.call("queue.delete", queue="q").message_count == 0
+
+
+def roll_back_acks(site: Site) -> None:
+    """Acks for all deliveries in a transaction that is rolled back: they can be acked again."""
+    channel = delivered(site)
+    channel.call("tx.select")
+    channel.send("basic.ack", delivery_tag=0, multiple=True)
+    channel.call("tx.rollback")
+    channel.send("basic.ack", delivery_tag=1)
+    channel.send("basic.ack", delivery_tag=size(1_000_000, 100_000))
     channel.call("tx.commit")
 
 
@@ -95,7 +117,18 @@ def many_channels(site: Site) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "case",
-    [ack_all, nack_all, recover, close_channel, close_connection, lose_connection, commit_acks],
+    [
+        deliver,
+        ack_all,
+        nack_all,
+        reject_all,
+        recover,
+        close_channel,
+        close_connection,
+        lose_connection,
+        commit_acks,
+        roll_back_acks,
+    ],
     ids=lambda case: case.__name__,
 )
 def test_settling_holds_nobody(case, tmp_path: Path):
