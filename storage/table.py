@@ -115,7 +115,7 @@ class Table:
         self._work_left = work or SWEEP_WORK
         number = 0
         try:
-            if self._unsure_page >= 0:
+            if self.is_unsure:
                 self._rewrite_root_page()
             with self.env.begin(write=True) as txn:
                 number = txn.id()
@@ -126,6 +126,11 @@ class Table:
             if number and isinstance(error, lmdb.Error) and self._is_given_up():
                 self._open_again(number)
             raise
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the disk may have another root page than that which is read, and need pages that are free by it."""
+        return self._unsure_page >= 0
 
     def _is_given_up(self) -> bool:
         """Whether LMDB could not write the root page, and refuses everything now."""

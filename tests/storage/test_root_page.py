@@ -17,6 +17,7 @@ from writer import ADDRESS, QID, Writer, seq_ids
 from storage.batch import Batch
 from storage.environment import Environment
 from storage.errors import DiskFullError, Done, StorageError
+from storage.holes import give_back
 from storage.loading import Loaded, Range
 from storage.message import Persistent
 from storage.resident import Mapping
@@ -175,6 +176,23 @@ def test_nothing_is_written_until_the_disk_has_the_old_root_page(environment: En
     environment.commit(batch)
 
     assert [1, 2] == seq_ids(environment.read(ALL, 1 << 20))
+
+
+def test_no_holes_are_made_until_the_disk_has_the_old_root_page(environment: Environment) -> None:
+    """Pages that are free by what is read stay on the disk as long as its root page might need them."""
+    writer = Writer(environment)
+    for seq_id in range(40):
+        writer.kill(*writer.write(seq_id, size=100_000))
+    batch = cut(writer, 50)
+    fill(environment.store)
+    no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with patch("storage.holes.RESERVE", 0):
+        with patch("storage.table.os.fdatasync", side_effect=no_room):
+            refused(environment, batch)
+            before = give_back(environment.store)
+        after = give_back(environment.store)
+
+    assert 0 == before.octets < after.octets
 
 
 def test_a_transaction_that_is_in_after_all_is_the_end(environment: Environment) -> None:
