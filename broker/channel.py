@@ -119,6 +119,7 @@ class Channel:
     """One open channel of one connection."""
 
     __slots__ = (
+        "_preparing",
         "_told",
         "acked",
         "ages",
@@ -193,6 +194,8 @@ class Channel:
         self.route: Route | None = None
         self.special: Special | None = None
         self.parts: list[bytes] = []
+        self._preparing: tuple[bytes, Iterator[None]] | None = None
+        """The address whose route takes long to find, and the steps that are left of that."""
         self.packed = 0
         """Parts that are not worth joining any more."""
         self.missing = 0
@@ -316,6 +319,26 @@ class Channel:
             )
 
     # -- publishing -------------------------------------------------------------------------------------------------
+
+    def is_prepared(self, address: bytes) -> bool:
+        """Whether `find_route` is quick now; if not, this goes on to make it so while the step has time."""
+        at = 1 + address[0]
+        if at == 1:
+            return True  # the default exchange
+        if self._preparing is None or self._preparing[0] != address:
+            exchange = self.vhost.router.get(address[1:at].decode("utf-8", "surrogateescape"))
+            if exchange is None:
+                return True
+            steps = exchange.prepare(address[at + 1 :].decode("utf-8", "surrogateescape"))
+            if steps is None:
+                return True
+            self._preparing = address, steps
+        is_over = self.outbox.turn.slices.is_over
+        for _ in self._preparing[1]:
+            if is_over():
+                return False
+        self._preparing = None
+        return True
 
     def find_route(self, address: bytes, bits: int) -> Route:
         """Work out where a publish goes. Errors are kept in the route: they are due when the content is complete."""

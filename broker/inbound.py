@@ -319,6 +319,8 @@ class Inbound:
                             break
                         found = self._find_route(number, data, at, end)
                         if found is None:
+                            if self.stalled:
+                                break
                             at = end
                             continue
                     publishing, way = found
@@ -511,7 +513,10 @@ class Inbound:
         self._repeat = _NO_REPEAT
 
     def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
-        """Work out the route for a publish frame met for the first time; None if the frame is to be ignored."""
+        """Work out the route for a publish frame met for the first time.
+
+        None if the frame is to be ignored or, `stalled`, looked at again.
+        """
         self._current = (60, 40)
         channel = self.channels.get(number)
         if channel is None:
@@ -525,6 +530,9 @@ class Inbound:
                 decode_method(data, at + 7, end - 1)
             except MalformedMethod as error:
                 raise malformed(error) from None
+        if not channel.is_prepared(address):
+            self.stalled = True
+            return None
         route = channel.find_route(address, data[end - 2])
         found = channel, route
         if route.error is None:

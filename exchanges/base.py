@@ -379,6 +379,13 @@ class Exchange:
         """
         raise NotImplementedError
 
+    def prepare(self, routing_key: str) -> Iterator[None] | None:  # noqa: ARG002
+        """Return steps that make `match` quick for a key where it may take long, None where it is quick anyway.
+
+        They help as long as no binding comes or goes behind the last.
+        """
+        return None
+
     def _bound(self, destination: object, identity: Identity) -> None:
         """Index a new binding; the index by destination has it already."""
 

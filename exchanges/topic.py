@@ -3,6 +3,7 @@
 Hot path: see docs/performance.md.
 """
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from exchanges.base import Exchange, Headers, Identity, binding_key_of
@@ -24,6 +25,10 @@ class TopicExchange(Exchange):
         """Return the destinations of all patterns that match, each destination once."""
         trie = self._trie
         return () if trie is None else trie.match(routing_key)
+
+    def prepare(self, routing_key: str) -> Iterator[None] | None:
+        """Return steps where hostile patterns make a match long."""
+        return None if self._trie is None else self._trie.steps_to(routing_key)
 
     def _bound(self, destination: object, identity: Identity) -> None:
         if self._trie is None:

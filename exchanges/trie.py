@@ -12,12 +12,16 @@ than words x nodes.
 A word that is no child of any node of a set leads where every such word leads (`other`); only a limited
 number of them is remembered by name, so that keys with unique words (identifiers) do not fill the memory.
 All that is remembered is dropped whenever a pattern comes or goes; there is a limit to it, in
-proportion to the trie.
+proportion to the trie, and one to the nodes of all states together.
+
+Hostile patterns (`*.a.*.a`, `#.a.#.b`) make sets of as many nodes as the trie has. Such large sets are not
+remembered, and whoever must not be held long has the key matched in steps before it asks (`steps_to`): the
+result waits for that.
 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from exchanges.destinations import Destinations, with_destination, without_destination
 
@@ -27,6 +31,11 @@ _TRANSITIONS_AT_LEAST = 1024
 _TRANSITIONS_PER_NODE = 8
 _TRANSITIONS_AT_MOST = 32768
 _REFUSALS_PER_TRANSITION = 16  # when full: after so many times the limit start anew, for the keys of today
+_LARGE = 1024  # nodes of a state from which it is neither remembered nor followed in one go
+_MEMBERS_AT_MOST = 1 << 20  # nodes in all states that are remembered, at eight bytes
+_PIECE = 1024  # nodes between two steps
+_TRIES = 3  # times that a key is matched in steps anew because patterns have come or gone meanwhile
+_FOUND_AT_MOST = 64  # results that wait for whoever had them worked out
 _OTHER_WORDS_LIMIT = 64  # words without a pattern of their own that one state remembers by name
 
 
@@ -99,7 +108,18 @@ class _State(dict[str, "_State"]):
 class TopicTrie:
     """The patterns of one topic exchange. `add` and `remove` are idempotent per (pattern, destination)."""
 
-    __slots__ = ("_limit", "_nodes", "_refused", "_remembered", "_root", "_start", "_states")
+    __slots__ = (
+        "_changes",
+        "_found",
+        "_limit",
+        "_members",
+        "_nodes",
+        "_refused",
+        "_remembered",
+        "_root",
+        "_start",
+        "_states",
+    )
 
     def __init__(self) -> None:
         self._root = _Node()
@@ -107,8 +127,12 @@ class TopicTrie:
         self._states: dict[tuple[_Node, ...], _State] = {}
         self._start: _State | None = None
         self._remembered = 0
+        self._members = 0
         self._refused = 0
         self._limit = _TRANSITIONS_AT_LEAST
+        self._changes = 0
+        self._found: dict[str, tuple[object, ...]] = {}
+        """By key, what was worked out in steps since the last change."""
 
     def add(self, pattern: str, destination: object) -> bool:
         """Add a pattern for a destination; return False if it was there."""
@@ -122,7 +146,7 @@ class TopicTrie:
         if destination in node.destinations:
             return False
         node.destinations = with_destination(node.destinations, destination)
-        self.forget()
+        self._changed()
         return True
 
     def remove(self, pattern: str, destination: object) -> None:
@@ -140,7 +164,7 @@ class TopicTrie:
             node, word = path.pop()
             node.prune(word)
             self._nodes -= 1
-        self.forget()
+        self._changed()
 
     def is_empty(self) -> bool:
         """Whether there is no pattern; an empty trie has no node but its root."""
@@ -156,6 +180,8 @@ class TopicTrie:
 
     def match(self, key: str) -> tuple[object, ...]:
         """Return the destinations of all patterns that match a routing key, each once."""
+        if self._found and key in self._found:
+            return self._found[key]
         state: _State | None = self._start
         if state is None:
             state = self._begin()
@@ -176,6 +202,43 @@ class TopicTrie:
                 return ()
         return _accepted(nodes)
 
+    def steps_to(self, key: str) -> Iterator[None] | None:
+        """Steps that make `match` quick for a key, if nothing changes behind the last; None where it is anyway."""
+        if key in self._found or self._nodes < _LARGE:
+            return None
+        state = self._start or self._begin()
+        for word in _words(key):
+            if len(state.nodes) >= _LARGE:
+                return self._find(key)
+            state = state[word]
+        return self._find(key) if state.accepted is None and len(state.nodes) >= _LARGE else None
+
+    def _find(self, key: str) -> Iterator[None]:
+        for _ in range(_TRIES):
+            changes = self._changes
+            nodes = _closure((self._root,))
+            for word in _words(key):
+                reached: set[_Node] = set()
+                for some in _pieces(nodes):
+                    _step(some, word, reached)
+                    yield
+                nodes = reached
+            union: dict[object, None] = {}
+            for some in _pieces(nodes):
+                for node in some:
+                    union.update(dict.fromkeys(node.destinations))
+                yield
+            if changes == self._changes:
+                if len(self._found) >= _FOUND_AT_MOST:
+                    self._found.clear()
+                self._found[key] = tuple(union)
+                return
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._found.clear()
+        self.forget()
+
     def forget(self) -> None:
         """Drop what matching remembered."""
         if not self._states:
@@ -187,12 +250,15 @@ class TopicTrie:
         self._states.clear()
         self._start = None
         self._remembered = 0
+        self._members = 0
         self._refused = 0
 
     def follow(self, state: _State, word: str) -> _State:
         """Return where `word` leads from `state`, which does not remember it."""
+        if len(state.nodes) >= _LARGE:
+            return _State(self, tuple(_step(state.nodes, word)))
         limit = self._limit
-        if self._remembered >= limit:
+        if self._remembered >= limit or self._members >= _MEMBERS_AT_MOST:
             self._refused += 1
             if self._refused <= limit * _REFUSALS_PER_TRANSITION:
                 # Full of what came first, which is mostly the beginnings of keys: go on without remembering.
@@ -224,6 +290,7 @@ class TopicTrie:
         state = self._states.get(members)
         if state is None:
             state = self._states[members] = _State(self, members)
+            self._members += len(members)
         return state
 
 
@@ -243,9 +310,17 @@ def _closure(nodes: Iterable[_Node]) -> set[_Node]:
     return reached
 
 
-def _step(nodes: Iterable[_Node], word: str) -> set[_Node]:
-    """Return the nodes that a word leads to."""
-    reached: set[_Node] = set()
+def _pieces(nodes: Collection[_Node]) -> Iterator[Sequence[_Node]]:
+    """Cut a set of nodes into pieces for a step each."""
+    listed = tuple(nodes)
+    for at in range(0, len(listed), _PIECE):
+        yield listed[at : at + _PIECE]
+
+
+def _step(nodes: Iterable[_Node], word: str, reached: set[_Node] | None = None) -> set[_Node]:
+    """Return the nodes that a word leads to, with those that were `reached` from others."""
+    if reached is None:
+        reached = set()
     for node in nodes:
         # With a node all that is reached from it without a word is added, so a known node ends the walk.
         following = node if node.loops else None

@@ -1,9 +1,10 @@
 """Policies and imports that concern very many objects are carried out in slices."""
 
+import itertools
 import json
 
 import pytest
-from fakes import Client, Node, StoringNode, hurry
+from fakes import Client, Node, StoringNode, hurry, publish_frames
 
 from broker.administration import BadRequestError
 from broker.amqp.commands import Basic, Exchange, Queue, make
@@ -197,3 +198,30 @@ def test_a_purge_ends_the_count_of_octets():
     node.clock.run()
 
     assert (2, 10) == (jobs, node.vhosts["/"].queues["q"].ready_count)
+
+
+def test_a_match_of_hostile_patterns_is_made_in_slices():
+    """A key that very many patterns match in many ways is routed in several steps, and nothing behind it overtakes."""
+    node = Node()
+    client = Client(node)
+    router = node.vhosts["/"].router
+    client.declare("q")
+    client.declare("other")
+    for pattern in itertools.product("*a", repeat=13):
+        router.bind("amq.topic", router.queues["q"], ".".join(pattern))
+    hurry(node, looks=3)
+    node.turn.slices.begin()
+    key = ".".join("a" * 13)
+    octets = publish_frames(key, b"first", exchange="amq.topic") + publish_frames("other", b"second")
+    client.connection.receive(octets)
+    client.driver.pause_reading()
+    client.driver.wait()
+    queues = node.vhosts["/"].queues
+    at_once = [queues[name].ready_count for name in ("q", "other")]
+    Client(node).publish("other", b"from another connection")
+    between = [queues[name].ready_count for name in ("q", "other")]
+    node.clock.run()
+
+    assert [0, 0] == at_once
+    assert [0, 1] == between
+    assert [1, 2] == [queues[name].ready_count for name in ("q", "other")]

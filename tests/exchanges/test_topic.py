@@ -1,5 +1,7 @@
+import itertools
 import random
 import time
+from collections import deque
 
 import pytest
 from hypothesis import given, strategies as st
@@ -139,14 +141,17 @@ TEXT = st.lists(WORD, max_size=6).map(".".join)
     changes=st.lists(st.tuples(st.booleans(), TEXT, st.integers(0, 3)), max_size=25),
     keys=st.lists(TEXT, min_size=1, max_size=8),
     limit=st.sampled_from([0, 3, 1000]),
+    large=st.sampled_from([1, 2, 1000]),
 )
-def test_trie_matches_like_the_naive_matcher(changes, keys, limit):
+def test_trie_matches_like_the_naive_matcher(changes, keys, limit, large):
     """After any adding and removing the trie agrees with trying everything, and nothing is left of an empty one."""
     trie = TopicTrie()
     model = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trie_module, "_TRANSITIONS_AT_MOST", limit)
         patch.setattr(trie_module, "_OTHER_WORDS_LIMIT", 1)
+        patch.setattr(trie_module, "_LARGE", large)
+        patch.setattr(trie_module, "_PIECE", large)
         for adding, pattern, destination in changes:
             if adding:
                 trie.add(pattern, destination)
@@ -158,6 +163,8 @@ def test_trie_matches_like_the_naive_matcher(changes, keys, limit):
                 expected = {to for known, to in model if naive_match(words(known), words(key))}
                 for found in (trie.match(key), trie.match(key), trie.match_afresh(key)):
                     assert sorted(expected) == sorted(found)
+                deque(trie.steps_to(key) or (), maxlen=0)
+                assert sorted(expected) == sorted(trie.match(key))
     for pattern, destination in model:
         assert not trie.is_empty()
         trie.remove(pattern, destination)
@@ -189,6 +196,45 @@ def test_what_is_remembered_is_bounded():
         assert trie.match(f"{number}.{number}") == ()
     assert trie.state_count() < 20
     assert trie._remembered < 1100
+
+
+def hostile(depth: int) -> TopicTrie:
+    """A trie in which a key of so many times `a` matches as many patterns as there are."""
+    trie = TopicTrie()
+    for pattern in itertools.product("*a", repeat=depth):
+        trie.add(".".join(pattern), "q")
+    return trie
+
+
+def test_large_sets_are_not_remembered():
+    """The nodes of all states that are remembered are bounded, however many patterns match the same beginnings."""
+    trie = hostile(11)
+    assert ("q",) == trie.match(".".join("a" * 11))
+    assert 4096 > max(len(state.nodes) for state in trie._states.values())
+    assert sum(len(state.nodes) for state in trie._states.values()) == trie._members
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trie_module, "_MEMBERS_AT_MOST", 100)
+        trie.forget()
+        for number in range(2000):
+            trie.match(".".join("a" * (number % 9)) + f".{number}")
+            assert 100 + 1024 > trie._members
+
+
+def test_a_long_match_can_be_made_in_steps():
+    """Each step looks at a bounded number of nodes, the result waits, and a change in between means another try."""
+    trie = hostile(12)
+    key = ".".join("a" * 12)
+    steps = trie.steps_to(key)
+    assert steps is not None
+    for _ in range(3):
+        next(steps)
+    trie.add(key, "r")
+    assert 12 < sum(1 for _ in steps) < 40
+    assert trie.steps_to(key) is None
+    assert {"q", "r"} == set(trie.match(key))
+    trie.remove(key, "r")
+    assert ("q",) == trie.match(key)
+    assert hostile(9).steps_to("a.a.a.a.a.a.a.a.a") is None
 
 
 def test_forgetting_starts_anew_when_the_keys_change():

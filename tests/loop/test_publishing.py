@@ -1,5 +1,6 @@
 """No publish holds the event loop, however many queues, keys, exchanges or headers it concerns."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,26 @@ def topic_churn(site: Site) -> None:
     sync(channel)
 
 
+def hostile_patterns(site: Site) -> None:
+    """Patterns of which very many match any beginning of a key in many ways, and keys that were not met before."""
+    channel = site.channel()
+    queues(channel, ("q",))
+    depth = size(16, 13)
+    words = ["".join(each) for each in itertools.product("*a", repeat=depth)]
+    for at in range(0, len(words), 4096):
+        channel.client.raw(
+            b"".join(
+                method("queue.bind", queue="q", exchange="amq.topic", routing_key=".".join(word), nowait=True)
+                for word in words[at : at + 4096]
+            )
+        )
+    sync(channel)
+    keys = [".".join("a" * (depth - 1) + chr(98 + number)) for number in range(size(8, 4))]
+    keys.append(".".join("a" * depth))
+    channel.client.raw(b"".join(publish("amq.topic", key) for key in keys))
+    assert len(keys) == settled(channel, ("q",))
+
+
 def everything(site: Site) -> None:
     """CC keys through exchanges bound all to all, with headers, to queues with dead letters, in distinct sizes."""
     channel = site.channel()
@@ -138,7 +159,16 @@ def everything(site: Site) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "case",
-    [mesh, fan_out_distinct, fan_out_equal, many_keys, many_headers, topic_churn, everything],
+    [
+        mesh,
+        fan_out_distinct,
+        fan_out_equal,
+        many_keys,
+        many_headers,
+        topic_churn,
+        hostile_patterns,
+        everything,
+    ],
     ids=lambda case: case.__name__,
 )
 def test_publishing_holds_nobody(case, tmp_path: Path):
