@@ -7,6 +7,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+LEAST = 2
+"""Tests that a worker must have to run one."""
 _TELL_TO = pytest.StashKey[int]()
 
 
@@ -33,22 +35,33 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
 class OnceScheduling(LoadFileScheduling):
     """Gives a worker whole files, and runs no test again that has ended a worker.
 
-    The scheduling it is made of runs such a test in each worker that follows: nine times its deadline.
+    What it is made of runs such a test in each worker that follows, up to nine times. It also gives away again what the
+    dead worker had done: who is given a file without tests to run waits for ever, as a worker keeps its last test
+    until it has another or is told to end.
     """
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Take the test that a dead worker was running for done, and give away the rest."""
-        for unit in self.assigned_work[node].values():
-            for test, is_done in unit.items():
-                if not is_done:
-                    unit[test] = True
-                    super().remove_node(node)
-                    return test
-        return super().remove_node(node)
+        """Take the test that a dead worker was running for done, and give away what is not."""
+        workload = self.assigned_work[node]
+        ended = next(
+            ((unit, test) for unit in workload.values() for test, done in unit.items() if not done), None
+        )
+        if ended is not None:
+            unit, test = ended
+            unit[test] = True
+        for scope in [scope for scope, unit in workload.items() if all(unit.values())]:
+            del workload[scope]
+        super().remove_node(node)
+        return None if ended is None else ended[1]
 
     def _reschedule(self, node: WorkerController) -> None:
-        if node in self.registered_collections:  # a worker that has just been started asks by itself
-            super()._reschedule(node)
+        if node not in self.registered_collections:
+            return  # it has just been started, and asks by itself
+        super()._reschedule(node)
+        while (
+            self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < LEAST
+        ):
+            self._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)

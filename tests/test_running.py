@@ -33,6 +33,8 @@ def test_hangs():
 def test_goes_on():
     pass
 """
+OTHERS, BEFORE = 6, 4
+"""Files that are run before and behind the one that hangs, of this many tests and of one."""
 PLUGIN = 'pytest_plugins = ("deadlines",)'
 
 
@@ -68,6 +70,10 @@ def test_a_test_that_hangs_in_uvloop_is_ended_once(tmp_path, hang):
     """A test that hangs inside of uvloop's run is ended, tells where, and is not run again; the others run."""
     (tmp_path / "conftest.py").write_text(PLUGIN)
     (tmp_path / "test_hanging.py").write_text(HANGING.format(hang=hang))
+    before, after = ("".join(f"def test_{n}(): pass\n" for n in range(count)) for count in (BEFORE, 1))
+    for number in range(OTHERS):  # large files come first
+        (tmp_path / f"test_before{number}.py").write_text(before)
+        (tmp_path / f"test_after{number}.py").write_text(after)
     settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
 
     done = subprocess.run(
@@ -81,7 +87,7 @@ def test_a_test_that_hangs_in_uvloop_is_ended_once(tmp_path, hang):
     )
 
     assert pytest.ExitCode.TESTS_FAILED == done.returncode
-    assert "1 failed, 1 passed" in done.stdout
+    assert f"1 failed, {1 + OTHERS * (BEFORE + 1)} passed" in done.stdout
     assert "in test_hangs" in done.stderr
 
 
