@@ -328,8 +328,12 @@ def join_block(
     return b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
 
 
-def read_header(value: bytes | memoryview) -> Header:
-    """A block's header; raises DamagedError if header and directory are not what was written."""
+def read_header(key: bytes | memoryview, value: bytes | memoryview) -> Header:
+    """The header of the block under a key; raises DamagedError if header and directory are not what was written there.
+
+    A large block has pages of its own, apart from its key: where one such page stands in place of another, all of it
+    is whole, and belongs to another queue.
+    """
     try:
         crc, qid, first, last, count, octets, flags = _HEADER.unpack_from(value)
     except StructError:
@@ -337,6 +341,8 @@ def read_header(value: bytes | memoryview) -> Header:
     end = _HEADER_OCTETS + (12 if flags & _BODIES else 4) * count
     if crc32(value[4:end]) != crc or len(value) < end:
         raise DamagedError(f"the header of a block of queue {qid} is damaged")
+    if pack_key(qid, first) != key:
+        raise DamagedError(f"it is block {qid}/{first}")
     return Header(
         qid,
         first,

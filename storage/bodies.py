@@ -46,7 +46,7 @@ class Bodies:
     ) -> None:
         """Read what the records of a block refer to that are in the ranges and before `stop`."""
         with contextlib.suppress(DamagedError):
-            header = read_header(block.value)
+            header = read_header(block.key, block.value)
             if not header.has_references:
                 return
             for record in read_records(block.value, header, bits_of(block.dead, header.records)):

@@ -32,7 +32,6 @@ from storage.blocks import (
     bodies_of,
     is_damaged,
     offsets_of,
-    pack_key,
     read_header,
     read_records,
     returns_of,
@@ -291,12 +290,9 @@ class Check:
             qid, first = _PAIR.unpack(key)
             where = f"blocks {qid}/{first}"
             try:
-                header = read_header(value)
+                header = read_header(key, value)
             except (DamagedError, StructError) as error:
                 self._found(Finding(where, str(error)))
-                continue
-            if key != pack_key(header.qid, header.first):
-                self._found(Finding(where, f"it is block {header.qid}/{header.first}"))
                 continue
             bitmap = None if acks is None else self._txn.get(key, db=acks)
             self._check_block(where, header, value, bits_of(bitmap, header.records))
@@ -391,7 +387,7 @@ class Check:
                 self._found(Finding(where, "a bitmap without a block"))
                 continue
             try:
-                records = read_header(block).records
+                records = read_header(key, block).records
             except (DamagedError, StructError):
                 continue  # told already
             dead = bits_of(value, records)

@@ -87,7 +87,7 @@ def measure(data_dir: Path) -> Garbage:
             block = txn.get(key, db=tables["blocks"])
             if block is not None:
                 with contextlib.suppress(DamagedError):
-                    header = read_header(block)
+                    header = read_header(key, block)
                     dead += sum(
                         stop - start
                         for start, stop in _extents(block, header, bits_of(value, header.records), dead=True)
@@ -199,11 +199,11 @@ class _Copy:
         for key, value in self._txn.cursor(table):
             bitmap = None if acks is None else self._txn.get(key, db=acks)
             try:
-                header = read_header(value)
+                header = read_header(key, value)
                 if bitmap is None and header.has_bodies:
                     yield key, value
                     continue
-                new = rewritten(value, bitmap, self._body_octets)
+                new = rewritten(key, value, bitmap, self._body_octets)
             except DamagedError:
                 if bitmap is not None:
                     self._marks[key] = bitmap
@@ -245,7 +245,7 @@ def _put(env: Any, table: Any, rows: list[tuple[bytes, bytes]]) -> None:
 
 
 def rewritten(
-    value: bytes, bitmap: bytes | None, body_of: Callable[[int], int]
+    key: bytes, value: bytes, bitmap: bytes | None, body_of: Callable[[int], int]
 ) -> tuple[bytes, bytes, bytes | None] | None:
     """A block without the records that its bitmap says are dead: key, block, bitmap; None if nothing is left of it.
 
@@ -254,7 +254,7 @@ def rewritten(
 
     Raises DamagedError if it cannot be taken apart.
     """
-    header = read_header(value)
+    header = read_header(key, value)
     dead, returns = bits_of(bitmap, header.records), returns_of(bitmap, header.records)
     extents = _extents(value, header, dead, dead=False)
     if not extents:

@@ -22,6 +22,7 @@ class RawBlock(NamedTuple):
     """One block as it lies on disk."""
 
     paged: bool
+    key: bytes
     value: bytes
     dead: bytes | None
     """The bitmap of its dead records, if there is one."""

@@ -208,7 +208,7 @@ class Reading(Paging):
         """The blocks of a load with their headers; those whose header is damaged are counted and left out."""
         for raw in found.blocks:
             try:
-                header = read_header(raw.value)
+                header = read_header(raw.key, raw.value)
             except DamagedError:
                 self._note_damage(request.ranges[0].first, BLOCK)
             else:

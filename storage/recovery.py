@@ -114,7 +114,7 @@ def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None
             while more and cursor.key()[:8] == _QID.pack(qid):
                 key, value = cursor.item()
                 with suppress(DamagedError):  # told when it is read
-                    header = read_header(value)
+                    header = read_header(key, value)
                     dead = bits_of(txn.get(key, db=store.db["acks"]), header.records)
                     uncounted[qid] += live_octets(value, header, dead, partial(environment.body_octets, txn))
                     progress.counted(header)
@@ -163,9 +163,7 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
             while ahead and ahead < key:
                 ahead, bits = next(bitmaps, (b"", b""))
             try:
-                header = read_header(value)
-                if key != pack_key(header.qid, header.first):
-                    raise DamagedError(f"a block of queue {header.qid} is not where it belongs")
+                header = read_header(key, value)
             except DamagedError:
                 damaged += 1
                 environment.damages.note(unpack_key(key), BLOCK)

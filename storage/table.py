@@ -236,7 +236,7 @@ class Table:
         if value is None:  # swept meanwhile
             return
         try:
-            count = read_header(value).records
+            count = read_header(key, value).records
         except DamagedError:
             self._damages.note(unpack_key(key), BLOCK)  # its messages cannot be read, whatever their bits say
             return
@@ -329,7 +329,7 @@ class Table:
         acks = self.db["acks"]
         self._work_left -= 1
         try:
-            header = read_header(value)
+            header = read_header(key, value)
         except DamagedError:
             self._damages.note(unpack_key(key), BLOCK)  # it is deleted with what is around it
             txn.delete(key, db=acks)
@@ -386,9 +386,9 @@ class Table:
                 value = cursor.value()
                 last = last_of(value)
                 if last >= first and key not in found:
-                    octets += max(len(value), _octets_of(value))
+                    octets += max(len(value), _octets_of(key, value))
                     dead = txn.get(key, db=acks)
-                    found[key] = RawBlock(paged, bytes(value), dead and bytes(dead))
+                    found[key] = RawBlock(paged, key, bytes(value), dead and bytes(dead))
                 crossing = crossing or last >= end
                 more = cursor.next()
             if crossing:
@@ -426,10 +426,10 @@ def _reserve_lock(path: Path) -> None:
         os.close(descriptor)
 
 
-def _octets_of(value: bytes | memoryview) -> int:
+def _octets_of(key: bytes, value: bytes | memoryview) -> int:
     """Octets of content of a block, if its header is right; those that lie elsewhere are read with it."""
     try:
-        return read_header(value).octets
+        return read_header(key, value).octets
     except DamagedError:
         return 0
 

@@ -14,9 +14,9 @@ _STATE = Struct(">QQQQQ?")
 HAS_BODIES = 4
 
 
-def old_block(value: bytes) -> bytes:
+def old_block(key: bytes, value: bytes) -> bytes:
     """A block as format 1 has it: its directory does not say how large bodies are."""
-    header = read_header(value)
+    header = read_header(key, value)
     if not header.has_bodies:
         return value
     count = header.records
@@ -51,8 +51,8 @@ def make_old(data_dir: Path) -> None:
                 txn.put(key, old_state(value), db=queues)
             for key, value in list(txn.cursor(blocks)):
                 bitmap = txn.get(key, db=acks)
-                if bitmap is not None and not bits_of(bitmap, read_header(value).records):
+                if bitmap is not None and not bits_of(bitmap, read_header(key, value).records):
                     txn.delete(key, db=acks)
                 elif bitmap is not None:
-                    txn.put(key, old_bitmap(bitmap, read_header(value).records), db=acks)
-                txn.put(key, old_block(value), db=blocks)
+                    txn.put(key, old_bitmap(bitmap, read_header(key, value).records), db=acks)
+                txn.put(key, old_block(key, value), db=blocks)

@@ -63,7 +63,7 @@ def seq_ids(found: Loaded) -> list[int]:
     """What was read, in the order of seq_ids."""
     ids = []
     for raw in found.blocks:
-        header = read_header(raw.value)
+        header = read_header(raw.key, raw.value)
         records = read_records(raw.value, header, bits_of(raw.dead, header.records))
         ids += [each.seq_id for each in records if isinstance(each, Record)]
     return sorted(ids)

@@ -16,7 +16,7 @@ def damage(node, *places):
         ((key, value),) = list(txn.cursor(store.db["blocks"]))
         octets = bytearray(value)
         for place in places:
-            octets[offsets_of(value, read_header(value))[place] + 20] ^= 1
+            octets[offsets_of(value, read_header(key, value))[place] + 20] ^= 1
         txn.put(key, bytes(octets), db=store.db["blocks"])
 
 

@@ -183,7 +183,7 @@ def references(table: Table) -> Counter[int]:
     found: Counter[int] = Counter()
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
-            header = read_header(value)
+            header = read_header(key, value)
             dead = bits_of(txn.get(key, db=table.db["acks"]), header.records)
             for record in read_records(value, header, dead):
                 assert not isinstance(record, int)
@@ -197,7 +197,7 @@ def records(table: Table) -> int:
     found = 0
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
-            count = read_header(value).records
+            count = read_header(key, value).records
             found += count - bits_of(txn.get(key, db=table.db["acks"]), count).bit_count()
     return found
 

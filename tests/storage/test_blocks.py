@@ -48,7 +48,7 @@ def test_what_is_written_is_read(
     found = []
     for plan in plan_blocks(QID, entries, SEGMENT, paged=False, limit=limit):
         value = encode_block(plan)
-        header = read_header(value)
+        header = read_header(plan.block.key, value)
         first, last = plan.entries[0].seq_id, plan.entries[-1].seq_id
 
         assert (QID, first, last, len(plan.entries)) == header[:4]
@@ -98,7 +98,7 @@ def test_dead_records_are_left_out() -> None:
     """Records whose bit is set are not read."""
     (plan,) = plan_blocks(QID, [entry(seq_id) for seq_id in range(10)], SEGMENT, paged=False)
     value = encode_block(plan)
-    left = read_records(value, read_header(value), 0b1111011110)
+    left = read_records(value, read_header(plan.block.key, value), 0b1111011110)
 
     assert [0, 5] == [each.place for each in left if isinstance(each, Record)]
 
@@ -108,11 +108,11 @@ def test_every_damaged_octet_is_found(flip: int) -> None:
     """An altered octet of a block makes its header damaged or just the record it belongs to, never a wrong message."""
     (plan,) = plan_blocks(QID, [entry(seq_id, content=b"abc") for seq_id in range(3)], SEGMENT, paged=False)
     value = encode_block(plan)
-    whole = list(read_records(value, read_header(value)))
+    whole = list(read_records(value, read_header(plan.block.key, value)))
     for at in range(len(value)):
         damaged = value[:at] + bytes([value[at] ^ flip]) + value[at + 1 :]
         try:
-            header = read_header(damaged)
+            header = read_header(plan.block.key, damaged)
         except DamagedError:
             continue
         found = list(read_records(damaged, header))
@@ -127,7 +127,7 @@ def test_every_torn_block_is_found() -> None:
     value = encode_block(plan)
     for length in range(len(value)):
         try:
-            header = read_header(value[:length])
+            header = read_header(plan.block.key, value[:length])
         except DamagedError:
             continue
 
@@ -139,7 +139,7 @@ def test_a_record_of_another_queue_is_damaged() -> None:
     (plan,) = plan_blocks(QID, [entry(1)], SEGMENT, paged=False)
     value = encode_block(plan)
 
-    assert [0] == list(read_records(value, read_header(value)._replace(qid=QID + 1)))
+    assert [0] == list(read_records(value, read_header(plan.block.key, value)._replace(qid=QID + 1)))
 
 
 @given(st.sets(st.integers(0, 99)))

@@ -184,7 +184,7 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
         case "a block twice":
             from storage.compact import rewritten
 
-            key, value, _ = rewritten(blocks[0][1], pack_bits(read_header(blocks[0][1]).records, 1), len)
+            key, value, _ = rewritten(*blocks[0], pack_bits(read_header(*blocks[0]).records, 1), len)
             surgery.put("blocks", key, value)
         case "an id of tomorrow":
             surgery.delete("meta", b"boot")

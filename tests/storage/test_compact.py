@@ -44,7 +44,7 @@ def messages_of(rows: dict[str, dict[bytes, bytes]]) -> list[tuple[Any, ...]]:
     """What is not settled, in order: queue, seq_id and all else."""
     found = []
     for key, value in rows["blocks"].items():
-        header = read_header(value)
+        header = read_header(key, value)
         for record in read_records(value, header, bits_of(rows["acks"].get(key), header.records)):
             found.append((header.qid, *record[1:]))  # noqa: PERF401 - reads better
     return sorted(found)
@@ -86,7 +86,8 @@ def test_what_is_needed_stays(tmp_path, clean):
     assert (garbage.file, (tmp_path / "store" / "data.mdb").stat().st_size) == (done.before, done.after)
     assert done.after < done.before / 2
     dead = [
-        bits_of(value, read_header(before["blocks"][key]).records) for key, value in before["acks"].items()
+        bits_of(value, read_header(key, before["blocks"][key]).records)
+        for key, value in before["acks"].items()
     ]
     assert sum(bits.bit_count() for bits in dead) == done.records
     assert (True, True) == (measure(tmp_path).fraction < 0.1, garbage.fraction > 0.5)
@@ -257,12 +258,12 @@ def block_of(tmp_path: Path, count: int) -> bytes:
         stored.publish(f"{number}" * (number + 1), "q")
     stored.commit()
     stored.close()
-    (value,) = rows_of(tmp_path)["blocks"].values()
-    return value
+    (row,) = rows_of(tmp_path)["blocks"].items()
+    return row
 
 
 @pytest.fixture(scope="module")
-def block(tmp_path_factory) -> bytes:
+def block(tmp_path_factory) -> tuple[bytes, bytes]:
     return block_of(tmp_path_factory.mktemp("block"), 10)
 
 
@@ -270,22 +271,22 @@ def no_body(msg_id: int) -> int:
     raise AssertionError(msg_id)
 
 
-def records_at(value: bytes, *places: int) -> list[Record]:
-    found = read_records(value, read_header(value))
+def records_at(row: tuple[bytes, bytes], *places: int) -> list[Record]:
+    found = read_records(row[1], read_header(*row))
     return [record for record in found if isinstance(record, Record) and record.place in places]
 
 
 @given(dead=st.integers(0, 2**10 - 1))
 def test_a_block_without_its_dead_records(block, dead):
     """What is left of a block is a block with the same records, in order, and its header agrees."""
-    left = [record[1:] for record in read_records(block, read_header(block), dead)]
-    new = rewritten(block, pack_bits(10, dead, {3: 7, 5: 1}), no_body)
+    left = [record[1:] for record in read_records(block[1], read_header(*block), dead)]
+    new = rewritten(*block, pack_bits(10, dead, {3: 7, 5: 1}), no_body)
     if new is None:
         assert [] == left
         return
     key, value, marks = new
     counts = returns_of(marks, len(left))
-    header = read_header(value)
+    header = read_header(key, value)
 
     assert left == [record[1:] for record in read_records(value, header)]
     assert (left[0][0], left[-1][0], len(left)) == (header.first, header.last, header.records)
@@ -301,7 +302,7 @@ def test_a_block_without_its_dead_records(block, dead):
 def test_a_torn_block_is_refused(block):
     """A block whose directory is wrong cannot be taken apart."""
     with pytest.raises(DamagedError):
-        rewritten(block[:100], pack_bits(10, 1), no_body)
+        rewritten(block[0], block[1][:100], pack_bits(10, 1), no_body)
 
 
 def test_it_can_be_opened_and_used_afterwards(tmp_path):

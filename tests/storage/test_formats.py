@@ -32,7 +32,7 @@ def findings(data_dir: Path) -> list[Finding]:
 def recovered(data_dir: Path) -> list[Recovered]:
     """What a start finds of each queue that has messages."""
     environment = Environment(data_dir, sync=False)
-    qids = {read_header(value).qid for _, value in environment.rows("blocks")}
+    qids = {read_header(key, value).qid for key, value in environment.rows("blocks")}
     found = recover(environment, qids)
     environment.close()
     return [each for _, each in sorted(found.items())]
@@ -53,7 +53,7 @@ def octets_on_disk(data_dir: Path) -> list[int]:
     bitmaps = dict(environment.rows("acks"))
     found: dict[int, int] = {}
     for key, value in environment.rows("blocks"):
-        header = read_header(value)
+        header = read_header(key, value)
         for record in read_records(value, header, bits_of(bitmaps.get(key), header.records)):
             assert not isinstance(record, int)
             content = record.content or environment.bodies.read(record.msg_id)
@@ -124,7 +124,7 @@ def test_a_compaction_writes_the_new_format(tmp_path):
     before = octets_on_disk(tmp_path)
     make_old(tmp_path)
     compact(tmp_path)
-    headers = [read_header(value) for _, value in rows_of(tmp_path, "blocks")]
+    headers = [read_header(key, value) for key, value in rows_of(tmp_path, "blocks")]
 
     assert FORMAT_ROW == dict(rows_of(tmp_path, "meta"))[b"format"]
     assert all(header.has_bodies for header in headers)
@@ -151,7 +151,7 @@ def counts_on_disk(data_dir: Path) -> dict[str, int]:
     blocks = dict(rows_of(data_dir, "blocks"))
     found = {}
     for key, bitmap in rows_of(data_dir, "acks"):
-        header = read_header(blocks[key])
+        header = read_header(key, blocks[key])
         records = list(read_records(blocks[key], header))
         for place, count in returns_of(bitmap, header.records).items():
             content = records[place].content
@@ -227,12 +227,13 @@ def test_blocks_of_format_1_have_their_bodies_counted(tmp_path):
     """Where the directory does not say how large bodies are, the records do, and what lies apart is asked for."""
     example(tmp_path)
     sizes = {
-        key: list(bodies_of(value, read_header(value), len)) for key, value in rows_of(tmp_path, "blocks")
+        key: list(bodies_of(value, read_header(key, value), len))
+        for key, value in rows_of(tmp_path, "blocks")
     }
     make_old(tmp_path)
     counted = {}
     for key, value in rows_of(tmp_path, "blocks"):
-        header = read_header(value)
+        header = read_header(key, value)
         apart = {
             record.msg_id: sizes[key][record.place]
             for record in read_records(value, header)

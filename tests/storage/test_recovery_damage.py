@@ -134,7 +134,7 @@ def test_a_bitmap_that_is_damaged_after_a_clean_start_hides_nothing(tmp_path):
     environment = Environment(tmp_path, sync=False)
     restarted = Restarted(environment, qid)
     queue = restarted.queue
-    counted = queue.ready_count, queue.ready_octets()
+    counted = queue.ready_count, sum(queue.ready_octets())
     flip(environment, "acks", -1, rows=3)
 
     taken = restarted.take(1000)
