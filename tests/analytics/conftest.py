@@ -1,6 +1,8 @@
 """One Spark for all tests of a process, and directories of tables written by hand."""
 
 import json
+import os
+import sys
 
 import pytest
 
@@ -24,6 +26,8 @@ def pytest_collection_modifyitems(items):
 def spark(tmp_path_factory):
     """A session on two cores that leaves nothing behind."""
     folder = tmp_path_factory.mktemp("spark")
+    # Rows made by hand come through a process of its own, of the first Python in the PATH otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
