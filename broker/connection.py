@@ -548,8 +548,9 @@ class Connection(Inbound):
             self._chunks.clear()
             self.forget_routes()
             self._specials.clear()
-            # no cycle is left for the garbage collector, whose pauses everybody would feel
+            # no cycle is left: the garbage collector would come to it late, as its pauses are felt by everybody
             self._scan = _swallow
+            self.published_to = ()  # among them queues that have this as their owner
             self.driver = _NOWHERE
             self.outbox.detach(_NOWHERE)
 

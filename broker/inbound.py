@@ -201,7 +201,8 @@ class Inbound:
                     break
                 continue
             except AMQPError as error:
-                self._fail(error)
+                # that of a route stays in it, and would keep this frame, which has the route
+                self._fail(error.with_traceback(None))
             except Exception:  # a bug of ours: RabbitMQ would answer a crash so, too
                 log.exception("internal error on connection %s", self.name)
                 self._fail(AMQPError(ReplyCode.INTERNAL_ERROR))
