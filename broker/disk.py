@@ -32,6 +32,7 @@ from storage.memory_monitor import MemoryMonitor
 from storage.pager import Pager
 from storage.priorities import PriorityQueue, level_qid, parts, queue_qid
 from storage.recovery import recover, saved_rows
+from storage.table import first_msg_id
 from storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
@@ -89,7 +90,7 @@ class Disk:
         self.environment = environment = Environment(data_dir, sync=config.sync)
         self.config = config
         boot = environment.boot
-        self.journal = Journal(boot << 40, config.embed_below)
+        self.journal = Journal(first_msg_id(boot), config.embed_below)
         self.pager = Pager(
             self.journal,
             self._load,

@@ -14,14 +14,18 @@ Layout (big-endian)::
 
     block    crc32 of the rest of the header and the directory (4), qid (8), first and last seq_id (8 each),
              records (4), octets of content (8), flags (1: some record is a reference; 2: some record expires;
-             4: the directory has octets of bodies),
+             4: the directory has octets of bodies; 8: checksums of records cover their place),
              directory: offset of each record from the start (4 each), octets of each body (8 each), records
-    record   crc32 of the rest, started with the qid (4), octets of the rest (4), seq_id (8), expiry in ms since the
-             epoch or 0 (8), kind (1), priority (1), octets of the address (2), address, content or reference
+    record   crc32 of the rest, started with the crc32 of the block's key xor the record's number (4),
+             octets of the rest (4), seq_id (8), expiry in ms since the epoch or 0 (8), kind (1), priority (1),
+             octets of the address (2), address, content or reference
     reference  msg_id (8), octets of the content (8)
     bitmap   crc32 of the rest (4), bit n of octet n/8 for record n, delivery counts: place of the record (2), count (4)
 
-Blocks of format 1 (`storage.formats`) have no octets of bodies: `bodies_of` counts them from the records.
+So a page that is whole but belongs elsewhere, in another block or in the same one, is not believed.
+
+Blocks of format 1 (`storage.formats`) have no octets of bodies: `bodies_of` counts them from the records. Checksums of
+their records are started with the crc32 of the qid alone.
 
 Hot path: see docs/performance.md.
 """
@@ -51,8 +55,9 @@ _HEADER_REST = Struct(">QQQIQB").pack
 _HEADER_OCTETS = _HEADER.size
 _LAST = Struct(">Q").unpack_from
 _LAST_AT = 20  # behind checksum, qid and first seq_id
-_REFERENCES, _EXPIRIES, _BODIES = 1, 2, 4
+_REFERENCES, _EXPIRIES, _BODIES, _PLACES = 1, 2, 4, 8
 _RECORD_HEAD = Struct(">II").pack
+_RECORD_START = Struct(">II").unpack_from
 _RECORD_REST = Struct(">QQBBH")
 _pack_rest = _RECORD_REST.pack
 RECORD = Struct(">IIQQBBH")
@@ -193,6 +198,8 @@ class Header(NamedTuple):
     has_expiries: bool
     has_bodies: bool
     """The directory has the octets of each body: not in blocks of format 1."""
+    has_places: bool
+    """The checksum of a record covers the block it is in, and where: not in blocks of format 1."""
 
 
 class Record(NamedTuple):
@@ -263,13 +270,13 @@ def encode_block(plan: Plan) -> bytes:
     """The octets of a block; may be called in another thread, since what is being written does not change."""
     block, entries, _ = plan
     qid = block.qid
-    seed = crc32(qid.to_bytes(8, "big"))
+    seed = crc32(block.key)
     parts: list[bytes] = []
     lengths: list[int] = []
     bodies: list[int] = []
     octets = 0
     references = expiries = False
-    for entry in entries:
+    for place, entry in enumerate(entries):
         message = entry.message
         assert message is not None
         address = message.address
@@ -286,7 +293,7 @@ def encode_block(plan: Plan) -> bytes:
             expiries = True
         rest = _pack_rest(entry.seq_id, expires, kind, 0, len(address)) + address + content
         length = len(rest)
-        parts.append(_RECORD_HEAD(crc32(rest, seed), length))
+        parts.append(_RECORD_HEAD(crc32(rest, seed ^ place), length))
         parts.append(rest)
         lengths.append(length + 8)
         bodies.append(entry.body)
@@ -323,7 +330,7 @@ def join_block(
     count = len(lengths)
     offsets = accumulate(lengths[:-1], initial=_HEADER_OCTETS + 12 * count)
     directory = Struct(f">{count}I{count}Q").pack(*offsets, *bodies)
-    flags = _REFERENCES * references | _EXPIRIES * expiries | _BODIES
+    flags = _REFERENCES * references | _EXPIRIES * expiries | _BODIES | _PLACES
     head = _HEADER_REST(qid, first, last, count, octets, flags)
     return b"".join((_CRC(crc32(directory, crc32(head))), head, directory, *parts))
 
@@ -352,7 +359,24 @@ def read_header(key: bytes | memoryview, value: bytes | memoryview) -> Header:
         bool(flags & _REFERENCES),
         bool(flags & _EXPIRIES),
         bool(flags & _BODIES),
+        bool(flags & _PLACES),
     )
+
+
+def _seed_of(header: Header) -> tuple[int, int]:
+    """What the checksums of a block's records start with, and a mask of the record's number that is in it as well."""
+    if header.has_places:
+        return crc32(pack_key(header.qid, header.first)), -1
+    return crc32(header.qid.to_bytes(8, "big")), 0
+
+
+def moved_record(record: bytes, header: Header, place: int, new_key: bytes, new_place: int) -> bytes:
+    """A record of a block as it is at another place, or in another block; one that is damaged stays so."""
+    seed, mask = _seed_of(header)
+    crc, length = _RECORD_START(record)
+    rest = record[8:]
+    is_whole = length == len(rest) and crc == crc32(rest, seed ^ (place & mask))
+    return _RECORD_HEAD(crc32(rest, crc32(new_key) ^ new_place) ^ (not is_whole), len(rest)) + rest
 
 
 def last_of(value: bytes | memoryview) -> int:
@@ -399,7 +423,7 @@ def live_octets(value: bytes | memoryview, header: Header, dead: int, body_of: C
 
 def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record | int]:
     """The records of a block but those whose bit is set in `dead`; the index alone of one that is damaged."""
-    seed = crc32(header.qid.to_bytes(8, "big"))
+    seed, mask = _seed_of(header)
     unpack = RECORD.unpack_from
     for index, offset in enumerate(offsets_of(value, header)):
         if dead and dead >> index & 1:
@@ -410,7 +434,7 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
             yield index
             continue
         stop = offset + 8 + length
-        if stop > len(value) or crc32(value[offset + 8 : stop], seed) != crc:
+        if stop > len(value) or crc32(value[offset + 8 : stop], seed ^ (index & mask)) != crc:
             yield index
             continue
         at = offset + _RECORD_OCTETS
@@ -433,7 +457,7 @@ def plain_entries(
     """
     if header.has_references:
         return None
-    seed = crc32(header.qid.to_bytes(8, "big"))
+    seed, mask = _seed_of(header)
     bodies = bodies_of(value, header, _nothing_apart) if header.has_bodies else ()
     unpack = RECORD.unpack_from
     first, end = wanted.start, wanted.stop
@@ -446,7 +470,7 @@ def plain_entries(
                 continue
             crc, length, seq_id, expires, _, _, octets = unpack(value, offset)
             stop = offset + 8 + length
-            if crc32(value[offset + 8 : stop], seed) != crc:
+            if crc32(value[offset + 8 : stop], seed ^ (index & mask)) != crc:
                 return None
             if not first <= seq_id < end:
                 continue

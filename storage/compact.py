@@ -29,6 +29,7 @@ from storage.blocks import (
     bits_of,
     bodies_of,
     join_block,
+    moved_record,
     offsets_of,
     pack_bits,
     pack_key,
@@ -200,7 +201,7 @@ class _Copy:
             bitmap = None if acks is None else self._txn.get(key, db=acks)
             try:
                 header = read_header(key, value)
-                if bitmap is None and header.has_bodies:
+                if bitmap is None and header.has_places:
                     yield key, value
                     continue
                 new = rewritten(key, value, bitmap, self._body_octets)
@@ -280,6 +281,11 @@ def rewritten(
             octets += length - (RECORD.size - 8) - address
     if seq_ids != sorted(set(seq_ids)) or not header.first <= seq_ids[0] <= seq_ids[-1] <= header.last:
         raise DamagedError(f"the records of a block of queue {header.qid} are out of order")
+    new_key = pack_key(header.qid, seq_ids[0])
+    records = [
+        moved_record(record, header, place, new_key, new_place)
+        for new_place, (place, record) in enumerate(zip(places, records, strict=True))
+    ]
     lengths = [len(record) for record in records]
     block = join_block(
         header.qid,
@@ -294,7 +300,7 @@ def rewritten(
     )
     left = {new: returns[old] for new, old in enumerate(places) if old in returns} or NO_RETURNS
     marks = pack_bits(len(places), 0, left) if left else None
-    return pack_key(header.qid, seq_ids[0]), block, marks
+    return new_key, block, marks
 
 
 def _extents(value: bytes, header: Header, bits: int, *, dead: bool) -> list[tuple[int, int]]:

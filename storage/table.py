@@ -57,6 +57,8 @@ _GIVEN_UP_SECONDS = 10.0
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
+_WHOLE_ID = 1 << 39
+"""Set in ids of bodies that their checksums cover as a whole: format 1 never counted that far."""
 
 
 class Table:
@@ -442,9 +444,18 @@ def unused_octets(env: Any, txn: Any, tables: Iterable[Any]) -> int:
     return max(0, int(env.info()["last_pgno"]) + 1 - used) * int(env.stat()["psize"])
 
 
+def first_msg_id(boot: int) -> int:
+    """The first id of a body that the start with this number gives."""
+    return boot << 40 | _WHOLE_ID
+
+
 def pack_blob(msg_id: int, content: bytes) -> bytes:
-    """The checksum in front of a content that lies apart from its records, in a row or in a file."""
-    return _COUNT.pack(crc32(content, msg_id & 0xFFFFFFFF))
+    """The checksum in front of a content that lies apart from its records, in a row or in a file.
+
+    It covers the id; of ids that were given by format 1 the lower half only, which recurs with each start.
+    """
+    seed = crc32(_U64.pack(msg_id)) if msg_id & _WHOLE_ID else msg_id & 0xFFFFFFFF
+    return _COUNT.pack(crc32(content, seed))
 
 
 def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:

@@ -1,5 +1,6 @@
 """Writes data as version 0.1.0 did (format 1): what is in a directory is turned back into that."""
 
+from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
@@ -11,11 +12,12 @@ from storage.table import MAP_SIZE
 
 _HEADER = Struct(">IQQQIQB")
 _STATE = Struct(">QQQQQ?")
-HAS_BODIES = 4
+_RECORD_START = Struct(">II")
+HAS_BODIES, HAS_PLACES = 4, 8
 
 
 def old_block(key: bytes, value: bytes) -> bytes:
-    """A block as format 1 has it: its directory does not say how large bodies are."""
+    """A block as format 1 has it: without the octets of bodies, and records are bound to their queue only."""
     header = read_header(key, value)
     if not header.has_bodies:
         return value
@@ -23,9 +25,15 @@ def old_block(key: bytes, value: bytes) -> bytes:
     offsets = offsets_of(value, header)
     directory = Struct(f">{count}I").pack(*[offset - 8 * count for offset in offsets])
     _, *fields, flags = _HEADER.unpack_from(value)
-    head = _HEADER.pack(0, *fields, flags & ~HAS_BODIES)[4:]
+    head = _HEADER.pack(0, *fields, flags & ~HAS_BODIES & ~HAS_PLACES)[4:]
     crc = crc32(directory, crc32(head)).to_bytes(4, "big")
-    return crc + head + directory + value[_HEADER.size + 12 * count :]
+    records = [value[start:stop] for start, stop in pairwise((*offsets, len(value)))]
+    return crc + head + directory + b"".join([_old_record(header.qid, record) for record in records])
+
+
+def _old_record(qid: int, record: bytes) -> bytes:
+    rest = record[_RECORD_START.size :]
+    return _RECORD_START.pack(crc32(rest, crc32(qid.to_bytes(8, "big"))), len(rest)) + rest
 
 
 def old_bitmap(value: bytes, records: int) -> bytes:

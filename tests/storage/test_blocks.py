@@ -11,7 +11,9 @@ from storage.blocks import (
     bits_of,
     encode_block,
     is_damaged,
+    offsets_of,
     pack_bits,
+    plain_entries,
     plan_blocks,
     read_header,
     read_records,
@@ -134,12 +136,20 @@ def test_every_torn_block_is_found() -> None:
         assert any(isinstance(each, int) for each in read_records(value[:length], header))
 
 
-def test_a_record_of_another_queue_is_damaged() -> None:
-    """Records are bound to their queue: a block in the wrong place is not believed."""
-    (plan,) = plan_blocks(QID, [entry(1)], SEGMENT, paged=False)
+def test_a_record_of_another_block_or_place_is_damaged() -> None:
+    """Records are bound to their block and to their place in it: a whole one in the wrong place is not believed."""
+    (plan,) = plan_blocks(QID, [entry(seq_id) for seq_id in (1, 2, 3)], SEGMENT, paged=False)
     value = encode_block(plan)
+    header = read_header(plan.block.key, value)
+    first, second, third = offsets_of(value, header)
+    assert second - first == third - second
+    twice = value[:second] + value[first:second] + value[third:]
 
-    assert [0] == list(read_records(value, read_header(plan.block.key, value)._replace(qid=QID + 1)))
+    assert [0, 1, 2] == list(read_records(value, header._replace(qid=QID + 1)))
+    assert [0, 1, 2] == list(read_records(value, header._replace(first=2)))
+    assert [1, 2, 3] == [record.seq_id for record in read_records(value, header)]
+    assert [False, True, False] == [isinstance(record, int) for record in read_records(twice, header)]
+    assert plain_entries(twice, header, 0, plan.block, range(9), durable=True) is None
 
 
 @given(st.sets(st.integers(0, 99)))

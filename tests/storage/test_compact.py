@@ -16,6 +16,7 @@ from storage.blocks import (
     Record,
     bits_of,
     bodies_of,
+    offsets_of,
     pack_bits,
     read_header,
     read_records,
@@ -297,6 +298,18 @@ def test_a_block_without_its_dead_records(block, dead):
     )
     assert [count for place, count in ((3, 7), (5, 1)) if not dead >> place & 1] == list(counts.values())
     assert all(left[place][0] in {record[1] for record in records_at(block, 3, 5)} for place in counts)
+
+
+def test_a_damaged_record_stays_damaged(block):
+    """A compaction does not make a record right that is not."""
+    key, value = block
+    at = offsets_of(value, read_header(key, value))[5]
+    torn = value[: at + 25] + bytes([value[at + 25] ^ 1]) + value[at + 26 :]
+    new_key, new, _ = rewritten(key, torn, pack_bits(10, 0b11), no_body)
+    found = list(read_records(new, read_header(new_key, new)))
+
+    assert [3] == [record for record in found if isinstance(record, int)]
+    assert 8 == len(found)
 
 
 def test_a_torn_block_is_refused(block):

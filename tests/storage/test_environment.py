@@ -20,7 +20,7 @@ from storage.journal import Journal
 from storage.loading import Range
 from storage.message import Persistent
 from storage.recovery import Recovered, recover
-from storage.table import pack_blob
+from storage.table import first_msg_id, pack_blob
 
 
 @pytest.fixture
@@ -542,3 +542,15 @@ def test_a_failed_transaction_is_forgotten(environment: Environment) -> None:
         fail()
 
     assert known == (store.unfinished, store.unlink, store.span)
+
+
+def test_a_body_of_an_earlier_start_is_damage(environment: Environment) -> None:
+    """The row of one body in place of another is not served, whichever starts have given their ids."""
+    ids = [first_msg_id(boot) + 7 for boot in (1, 2, 3)]
+    db = environment.store.db["bodies"]
+    with environment.store.env.begin(write=True) as txn:
+        for msg_id in ids:
+            txn.put(msg_id.to_bytes(8, "big"), pack_blob(ids[2], b"content") + b"content", db=db)
+    found = [environment.bodies.read(msg_id) for msg_id in ids]
+
+    assert [BODY, BODY, b"content"] == found
