@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from broker.turn import Turn
+from broker.turn import Runnable, Turn
 from storage.backing_queue import BackingQueue
 from storage.message import Message
 
@@ -27,7 +27,7 @@ ENOUGH = 256
 """Messages in the line from which a queue adds no more that it discards by itself, so that few are in memory."""
 
 
-class DiscardingQueue(Protocol):
+class DiscardingQueue(Runnable, Protocol):
     """What the line needs of its queue."""
 
     backing: BackingQueue

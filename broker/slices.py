@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 log = logging.getLogger("leveret")
 
 _UNWATCHED = 1 << 62
-SLICE = 10_000_000
+SLICE = 5_000_000
 """Nanoseconds that one step may take. Several kinds of steps can come between two of the same connection."""
 
 

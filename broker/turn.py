@@ -8,9 +8,8 @@ Hot path: see docs/performance.md.
 """
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Protocol
 
 from broker.meters import Events, Happening, Latencies
@@ -35,13 +34,6 @@ class Runnable(Protocol):
 
     def give_up(self) -> None:
         """Forget the work that piled up: it cannot be done."""
-
-
-class Touchable(Protocol):
-    """A queue that waits for something."""
-
-    def touch(self) -> None:
-        """Have it run in this turn."""
 
 
 class Confirming(Protocol):
@@ -107,12 +99,12 @@ class Turn:
         """Queues that used up their budget: the driver owes them another turn soon."""
         self.is_backlogged: Callable[[], bool] = _never
         """Whether more waits for the disk than should; the driver sets it, and owes `disk_caught_up` afterwards."""
-        self.waiting_for_disk: dict[Touchable, None] = {}
+        self.waiting_for_disk: dict[Runnable, None] = {}
         """Queues that discard nothing more until then."""
         self._late: deque[Runnable] = deque()
         """Touched queues with acks or arrivals for which a step had no time left; a job runs them."""
-        self._put_off: deque[Runnable] = deque()
-        """Other such queues, which run behind these."""
+        self._put_off: OrderedDict[Runnable, None] = OrderedDict()
+        """Other such queues, which run behind these. They do not count as touched: one with arrivals has to be late."""
         self._is_catching_up = False
 
     def run(self) -> bool:
@@ -154,7 +146,7 @@ class Turn:
 
         Queues that only have messages to deliver change nothing of what was promised, and may be many for long.
         """
-        return any(queue.has_input for queue in chain(self._late, self._put_off))
+        return any(queue.has_input for queue in self._late)
 
     @property
     def is_late(self) -> bool:
@@ -162,23 +154,31 @@ class Turn:
         return bool(self._late)
 
     def when_caught_up(self, callback: Callable[[], object]) -> None:
-        """Call back in a later step, when the queues that are put off now have run."""
-        if self._late or self._put_off:
-            self._put_off.append(_Call(callback))
+        """Call back in a later step, when the queues have run that are put off now and have acks or arrivals.
+
+        Not all the others: who sends little would wait for all that somebody else's queues have to do.
+        """
+        if self._late:
+            self._late.append(_Call(callback))
         else:
             self.slices.later(callback)
 
     def _leave(self, queues: list[Runnable]) -> None:
         for queue in queues:
-            (self._late if queue.has_input else self._put_off).append(queue)
+            if queue.has_input:
+                self._late.append(queue)
+            else:
+                queue.touched = False
+                self._put_off[queue] = None
         if not self._is_catching_up and queues:
             self._is_catching_up = True
             self.slices.add(self._catch_up(), "queues that were put off")
 
     def _catch_up(self) -> Iterator[None]:
         """Run what was put off, one queue after the other."""
-        while left := self._late or self._put_off:
-            queue = left.popleft()
+        late, put_off = self._late, self._put_off
+        while late or put_off:
+            queue = late.popleft() if late else put_off.popitem(last=False)[0]
             queue.touched = False
             self.slices.latest = queue
             try:
@@ -195,7 +195,7 @@ class Turn:
         if self.events is not None:
             self.events.add(Happening(self.clock(), self.now, kind, vhost, name, detail))
 
-    def wait_for_disk(self, queue: "Touchable") -> bool:
+    def wait_for_disk(self, queue: Runnable) -> bool:
         """Whether a queue must not give the disk more to write now; it runs again when it may."""
         if not self.is_backlogged():
             return False
@@ -203,10 +203,9 @@ class Turn:
         return True
 
     def disk_caught_up(self) -> None:
-        """What waited for the disk is written: the queues that waited run in the next turn."""
+        """What waited for the disk is written: queues that waited go on, behind those with acks or arrivals."""
         waiting, self.waiting_for_disk = self.waiting_for_disk, {}
-        for queue in waiting:
-            queue.touch()
+        self._leave([queue for queue in waiting if not queue.touched])
 
     def resume_unfinished(self) -> None:
         """Touch again the queues whose budget ran out in an earlier turn."""

@@ -17,7 +17,7 @@ from broker.slices import SLICE, Slices
 from broker.store_command import read
 from broker.turn import Turn
 from storage.errors import Done
-from storage.message import Persistent
+from storage.message import Message, Persistent
 
 
 class Host:
@@ -181,6 +181,39 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
     assert [1, 1, 1] == tries
     assert 1 == caplog.text.count("no room to page transient messages")
     assert 1 == caplog.text.count("there is room to page transient messages again")
+
+
+def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch):
+    """A commit pages a part of what waits, the next ones at once the rest, and none of it is put off."""
+    monkeypatch.setattr(commit_task, "PAGE_OCTETS", 10_000)
+    monkeypatch.setattr(commit_task, "LAZY_OCTETS", 5_000)
+    monkeypatch.setattr(commit_task, "LAZY_SECONDS", 1000.0)
+    commit, batches = disk.environment.commit, []
+
+    def record(batch):
+        batches.append((len(batch.rows), sum(len(entries) for _, entries in batch.entries)))
+        return commit(batch)
+
+    async def run():
+        _, queue = started(disk)
+        disk.environment.commit = record
+        queue.publish([Message(b"\0\0", bytes(744), 0) for _ in range(50)])
+        queue.set_ram_target(0, 0)
+        queue.reduce_memory_use()
+        disk.journal.put("meta", b"k", b"v")
+        safe = asyncio.Event()
+        disk.journal.when_safe(lambda _: safe.set())
+        disk.commits.wake()
+        await asyncio.wait_for(safe.wait(), 10)
+        before = list(batches)
+        async with asyncio.timeout(10):
+            while sum(paged for _, paged in batches) < 50:
+                await asyncio.sleep(0.001)
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return before
+
+    assert [(1, 10)] == asyncio.run(run())
+    assert [10] * 5 == [paged for _, paged in batches if paged]
 
 
 def test_a_commit_that_only_pages_does_not_end_a_full_disk(disk, monkeypatch):
@@ -515,12 +548,12 @@ def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
         second = disk.make_backing(disk.next_id(), {})
         large = Persistent(b"\0\0", b"x" * 1000, 1, None, 0, 2)
         first.publish([large], persistent=True)
-        host.turn._put_off.append(SimpleNamespace(has_input=True))  # the second queue has not run yet
+        host.turn._late.append(SimpleNamespace(has_input=True))  # the second queue has not run yet
         disk.commits.wake()
         begun = dict(disk.commits._files)
         first.drop(1)
         second.publish([large], persistent=True)
-        host.turn._put_off.clear()
+        host.turn._late.clear()
         disk.commits.wake()
         stored = asyncio.get_running_loop().create_future()
         disk.journal.when_all_safe(stored.set_result)

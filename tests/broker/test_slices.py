@@ -176,7 +176,7 @@ def test_a_slow_step_is_logged_with_what_it_was(driven: Driven, caplog: pytest.L
     worked(driven, SLOW + 1_000_000)
 
     assert [
-        "slow step of the event loop: 51.0 ms of processor time for read of connection c"
+        "slow step of the event loop: 26.0 ms of processor time for read of connection c"
     ] == caplog.messages
 
 

@@ -212,11 +212,12 @@ def test_a_step_that_is_over_with_its_last_queue_is_not_late():
     assert (False, 0) == (hurried.turn.run(), len(hurried.slices))
 
 
-def test_a_queue_that_is_put_off_is_touched_once():
+def test_a_queue_with_arrivals_that_is_put_off_is_touched_once():
     """What comes for a queue that waits does not make it run twice."""
     hurried = Hurried()
     hurried.queue()
     second = hurried.queue()
+    second.has_input = True
     hurried.turn.run()
     second.touch()
     for _ in range(3):
@@ -226,20 +227,59 @@ def test_a_queue_that_is_put_off_is_touched_once():
     assert 1 == second.ran
 
 
-def test_whoever_waits_goes_on_behind_what_was_put_off():
-    """`when_caught_up` calls back when the queues that were put off before have run, and not for later ones."""
+def test_whoever_waits_goes_on_behind_arrivals_that_were_put_off():
+    """`when_caught_up` calls back when queues with arrivals that were put off have run, before others and later ones."""
     hurried = Hurried()
-    queues = [hurried.queue() for _ in range(3)]
+    queues = [hurried.queue() for _ in range(4)]
+    for queue in queues[:3]:
+        queue.has_input = True
     hurried.turn.run()
     seen: list[list[int]] = []
     hurried.turn.when_caught_up(lambda: seen.append([queue.ran for queue in queues]))
     queues += [hurried.queue(), hurried.queue()]
     hurried.turn.run()
-    for _ in range(5):
+    for _ in range(6):
         hurried.step()
 
-    assert [[1, 1, 1, 1, 0]] == seen
-    assert 1 == queues[-1].ran
+    assert [[1, 1, 1, 0, 1, 0]] == seen
+    assert [1, 1] == [queues[3].ran, queues[-1].ran]
+
+
+def test_arrivals_for_a_queue_that_is_put_off_do_not_wait_for_what_others_have_to_do():
+    """A queue that was put off without arrivals, and then has some, runs before all others that were put off."""
+    hurried = Hurried()
+    hurried.queue()
+    others = [hurried.queue() for _ in range(3)]
+    taker = hurried.queue()
+    hurried.turn.run()
+    first = hurried.queue()
+    taker.has_input = True
+    taker.touch()
+    hurried.turn.run()
+    was_split = hurried.turn.is_split
+    hurried.step()
+
+    assert (1, True, False) == (first.ran, was_split, hurried.turn.is_split)
+    assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in others])
+
+
+def test_queues_that_have_waited_for_the_disk_do_not_keep_arrivals_waiting():
+    """What the disk has held up goes on behind the arrivals of others, in later steps."""
+    hurried = Hurried()
+    turn = hurried.turn
+    turn.is_backlogged = lambda: True
+    waiting = [SlowWork(hurried) for _ in range(3)]
+    for queue in waiting:
+        turn.wait_for_disk(queue)
+    hurried.now += SLICE  # the step is over
+    turn.disk_caught_up()
+    taker = hurried.queue()
+    turn.run()
+
+    assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in waiting])
+    for _ in waiting:
+        hurried.step()
+    assert [1, 1, 1] == [each.ran for each in waiting]
 
 
 def test_with_nothing_put_off_whoever_waits_goes_on_in_the_next_step():
@@ -297,5 +337,8 @@ def test_queues_that_only_deliver_keep_no_commit_waiting():
     turn.run()
     before = turn.is_split
     works[-1].has_input = True
+    for work in works:
+        work.touch()
+    turn.run()
 
     assert (False, True) == (before, turn.is_split)

@@ -4,7 +4,19 @@ import itertools
 from pathlib import Path
 
 import pytest
-from loop.harness import BAR_MS, Site, bind, longest_step, method, publish, queues, settled, size, sync
+from loop.harness import (
+    BAR_MS,
+    WAIT_SECONDS,
+    Site,
+    bind,
+    longest_step,
+    method,
+    publish,
+    queues,
+    settled,
+    size,
+    sync,
+)
 
 
 def mesh(site: Site) -> None:
@@ -154,6 +166,8 @@ def everything(site: Site) -> None:
     )
     channel.client.raw(octets)
     sync(channel)
+    died = (size(60, 20) - 1) * count
+    assert died == channel.ready("letters", died, within=WAIT_SECONDS)
 
 
 @pytest.mark.timeout(600)
