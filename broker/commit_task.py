@@ -49,6 +49,8 @@ SWEEP_SECONDS = 0.01
 """How long a commit waits that only carries on the deletion of messages."""
 LAZY_OCTETS = 1024 * 1024
 """Octets that are not put off any more."""
+PAGE_OCTETS = 1024 * 1024
+"""Octets of transient messages that one commit pages: whoever waits for a confirm waits for the whole commit."""
 RETRY_SECONDS = 1.0
 """How long to wait after a commit that found the disk full."""
 PROBE_OCTETS = 1024 * 1024
@@ -249,7 +251,7 @@ class CommitTask:
             due = self._started + RETRY_SECONDS
         elif self.is_held:
             due = now
-        elif journal.urgent or journal.octets > LAZY_OCTETS or journal.records >= self._max_records:
+        elif journal.urgent or self._has_much or journal.records >= self._max_records:
             due = self._urgently(now)
         else:
             lazy = SWEEP_SECONDS if environment.has_unfinished_durable else LAZY_SECONDS
@@ -263,6 +265,14 @@ class CommitTask:
             self._timer = self._loop.call_soon(self._commit)
         else:
             self._timer = self._loop.call_later(due - now, self._commit)
+
+    @property
+    def _has_much(self) -> bool:
+        """Whether more waits than should be put off, what is to be paged and has found no room lately left out."""
+        journal = self._journal
+        if journal.octets > LAZY_OCTETS:
+            return True
+        return journal.octets_to_page > LAZY_OCTETS and self._loop.time() >= self._page_due
 
     def _urgently(self, now: float) -> float:
         """When to commit what somebody waits for, or what is too much to be put off."""
@@ -346,7 +356,7 @@ class CommitTask:
         self._started = self._loop.time()
         self._began = monotonic_ns()
         try:
-            batch = journal.cut(self._page_octets if self._started >= self._page_due else 0)
+            batch = journal.cut(min(self._page_octets, PAGE_OCTETS) if self._started >= self._page_due else 0)
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
             self._host.storage_failed(error)
             return

@@ -12,10 +12,9 @@ turn are put off, and runs the commit.
 Hot path: see docs/performance.md.
 """
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import inf
 from operator import attrgetter
 from struct import Struct
@@ -24,7 +23,6 @@ from storage.batch import Batch, Changes, Journaled
 from storage.blocks import (
     GONE,
     NEW,
-    REFERENCE,
     STORED,
     WRITING,
     Block,
@@ -37,7 +35,7 @@ from storage.delayed import KEY_SIZE, TABLE as DELAYED
 from storage.errors import DiskFullError, Done
 from storage.loading import Range
 from storage.message import Persistent
-from storage.sharing import SharedBodies
+from storage.sharing import OVERHEAD, SharedBodies
 
 EMBED_BELOW = 4096
 ROW_OCTETS = 2048
@@ -256,8 +254,8 @@ class Journal:
     def cut(self, page: float = inf) -> Batch:
         """Take everything noted so far as one batch. The caller owes `settled` before the next cut.
 
-        `page` is how many octets of transient messages go to disk at most, about. With 0 nothing of what is or shall be
-        paged is touched; whatever is left waits for another cut (`has_unpaged`).
+        `page` is how many octets of transient messages go to disk at most, `OVERHEAD` each included. With 0 nothing of
+        what is or shall be paged is touched; whatever is left waits for another cut (`has_unpaged`).
         """
         assert self.in_flight is None
         durable, paged = Changes(), Changes()
@@ -325,21 +323,24 @@ class Journal:
         waiting, self._paging = self._paging, {}
         self.octets_to_page = 0
         paged.unrefs, self._paged_unrefs = self._paged_unrefs, []
+        room = page
         for queue in waiting:
             fresh = [entry for entry in queue.journal_paged if entry.state == NEW]
             count = len(fresh)
-            room = page - paged.octets
             if room <= 0:
                 count = 0
             elif room < inf:
-                count = bisect_right(list(accumulate(_octets_to_page(fresh, paged))), room)
-                if not paged.octets:
-                    count = max(1, count)
+                fitting = list(takewhile(room.__ge__, accumulate(_octets_to_page(fresh, paged))))
+                count = len(fitting)
+                if fitting:
+                    room -= fitting[-1]
+                elif not paged.octets:
+                    count, room = 1, 0
             queue.journal_paged = left = fresh[count:]
             self._cut_entries(queue, fresh[:count], paged, entries, is_paged=True)
             if left:
                 self._paging[queue] = None
-                self.octets_to_page += sum([entry.size for entry in left])
+                self.octets_to_page += sum([entry.size for entry in left]) + OVERHEAD * len(left)
         self._dirty += self._paged_dirty
         self._paged_dirty = []
         paged.sweeps, self._paged_sweeps = self._paged_sweeps, []
@@ -487,7 +488,7 @@ class Journal:
                     entry.state = NEW
                     if is_paged:
                         queue.journal_paged.append(entry)
-                        self.octets_to_page += entry.size
+                        self.octets_to_page += entry.size + OVERHEAD
                     else:
                         entry.msg_id = 0
                         queue.journal_fresh.append(entry)
@@ -605,16 +606,16 @@ class Journal:
 
 
 def _octets_to_page(entries: list[Entry], paged: Changes) -> Iterator[int]:
-    """What each of some entries adds to a commit: a body that several queues have counts once."""
+    """What each of some entries counts in a commit, its work included: a body that several queues have counts once."""
     bodies = set(paged.shared)
     for entry in entries:
         if not entry.msg_id:
-            yield entry.size
+            yield entry.size + OVERHEAD
         elif entry.msg_id in bodies:
-            yield REFERENCE.size
+            yield OVERHEAD
         else:
             bodies.add(entry.msg_id)
-            yield entry.size
+            yield entry.size + OVERHEAD
 
 
 def _without(msg_ids: list[int], gone: Counter[int]) -> list[int]:

@@ -202,8 +202,8 @@ class Table:
             txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
             for key, count in changes.refs:
                 txn.put(key, count, db=db["refs"])
-        for msg_id, (content, records) in changes.shared.items():
-            self._share(txn, msg_id, content, records)
+        if changes.shared:
+            self._share_all(txn, changes.shared)
         if changes.blocks:
             self._widen(txn, changes.blocks)
             txn.cursor(db["blocks"]).putmulti(
@@ -251,6 +251,20 @@ class Table:
         else:
             txn.delete(key, db=acks)
             txn.delete(key, db=self.db["blocks"])
+
+    def _share_all(self, txn: Any, shared: dict[int, tuple[bytes, int]]) -> None:
+        """Write bodies that several queues have, the new ones together, and count what refers to each."""
+        cursor = txn.cursor(self.db["bodies"])
+        last = _U64.unpack(cursor.key())[0] if cursor.last() else 0
+        new = [(msg_id, *shared[msg_id]) for msg_id in sorted(shared) if msg_id > last]
+        for msg_id, (content, records) in shared.items():
+            if msg_id <= last:
+                self._share(txn, msg_id, content, records)
+        if new:
+            cursor.putmulti([_body_row(msg_id, content) for msg_id, content, _ in new])
+        counts = [(_U64.pack(msg_id), _COUNT.pack(records)) for msg_id, _, records in new if records > 1]
+        if counts:
+            txn.cursor(self.db["refs"]).putmulti(counts)
 
     def _share(self, txn: Any, msg_id: int, content: bytes, count: int) -> None:
         """So many records more refer to a body, which is written if it is not there."""

@@ -8,6 +8,7 @@ from storage.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
 from storage.errors import DiskFullError, Done
 from storage.journal import Journal
 from storage.message import Persistent
+from storage.sharing import OVERHEAD
 
 
 class Publisher:
@@ -509,14 +510,16 @@ def test_transient_messages_are_paged_little_by_little(journal: Journal, publish
         return [len(plan.entries) for plan in batch.paged.blocks]
 
     assert [] == page(0)
-    assert ([1], [5]) == (page(500), page(500))
+    five = 5 * (100 + OVERHEAD)
+    assert ([1], [5]) == (page(five), page(five))
+    assert 25 * (100 + OVERHEAD) == journal.octets_to_page
 
     for entry in small[7:]:
         entry.state = GONE
 
     assert [1] == page(1)
     assert [small[6]] == queues[1].journal_paged
-    assert [1] == page(500)
+    assert [1] == page(five)
     assert not journal.has_unpaged
 
 
