@@ -20,6 +20,8 @@ from storage.table import Table, pack_blob
 _U64 = Struct(">Q")
 _CHECKSUM = 4
 _first_of = attrgetter("first")
+_PIECE = 4 * 1024 * 1024
+"""Octets of a body that are flushed together: commits wait for what the file system has to write before their own."""
 _WAIT_SECONDS = 0.1
 """How long to wait for a file descriptor before the next try."""
 
@@ -100,7 +102,9 @@ class Bodies:
                 file.write(pack_blob(msg_id, content))
                 rest = memoryview(content)
                 while rest:
-                    rest = rest[file.write(rest) :]
+                    rest = rest[file.write(rest[:_PIECE]) :]
+                    if rest:
+                        os.fdatasync(file.fileno())
                 os.fsync(file.fileno())
             part.rename(path)
             sync_directory(self._directory)

@@ -302,6 +302,24 @@ def test_a_block_goes_with_its_last_record(environment: Environment) -> None:
     assert 0 == rows(environment, "blocks", "acks")
 
 
+def test_a_large_body_is_flushed_piece_by_piece(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more than 4 MiB of a body are ever to be flushed at once: the flush of a commit waits for all of that."""
+    flushed = [0]
+
+    def note(descriptor: int) -> None:
+        flushed.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    content = os.urandom(1024) * (10 * 1024)
+    environment.bodies.write(7, content)
+    flushed.append(environment.blob_path(7).stat().st_size)
+
+    assert max(after - before for before, after in pairwise(flushed)) <= 4 * 1024 * 1024 + 4
+    assert len(content) + 4 == flushed[-1]
+
+
 def test_a_shared_body_goes_with_its_last_reference(environment: Environment) -> None:
     """The row stays as long as one record refers to it."""
     writers = [Writer(environment)]
