@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import importlib.metadata
 import logging
 import os
@@ -27,11 +26,6 @@ from broker.store_command import store
 
 DISTRIBUTION: Final = "leveret"
 TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm", "analytics")
-# Young objects are mostly messages on their way through; looking for cycles among them is wasted work. A collection
-# stops the loop for 0.1 to 0.25 us per object: one of the second kind looks at 60,000 of them (6 to 10 ms), or at what
-# is new after a tick of a server with much in memory, and a full one, which stops everybody for as long as a backlog is
-# large, comes after 50,000 of those, as nothing that is made often has cycles.
-GC_THRESHOLDS: Final = (20_000, 1, 50_000)
 # How long the writer's thread waits for the interpreter, a few dozen times a commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
 # Logs and exports are for the owner and the group, which ships or analyses them; the data are for the owner alone.
@@ -241,9 +235,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
         return exit_codes.SOFTWARE
     _write_pid_file(config.pid_file)
     try:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        server.collector.start()
         sys.setswitchinterval(SWITCH_SECONDS)
         addresses = [str(Listener(host, port)) for host, port in server.addresses]
         for address in addresses:

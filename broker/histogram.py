@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 LINEAR_BITS = 5
 _LINEAR = 1 << LINEAR_BITS
+_BUCKETS = tuple(range(2048))
+"""Those of any 64 bits. A number of its own for each would keep memory in use around where it was first met."""
 
 
 def index(value: int) -> int:
@@ -62,7 +64,7 @@ class Histogram:
             bits = value.bit_length()
             bucket = ((bits - LINEAR_BITS) << LINEAR_BITS) + (value >> (bits - LINEAR_BITS - 1))
         counts = self.counts
-        counts[bucket] = counts.get(bucket, 0) + weight
+        counts[_BUCKETS[bucket]] = counts.get(bucket, 0) + weight
         if not self.count or value < self.least:
             self.least = value
         self.greatest = max(self.greatest, value)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import logging
 import os
@@ -24,6 +23,7 @@ from broker.amqp.tables import typed
 from broker.arguments import CONFIRM_MODES
 from broker.auth import User, UserLimits, Users, VHostLimits, default_credentials
 from broker.clients import Clients
+from broker.collector import Collector
 from broker.config import Config
 from broker.confirm_ages import TRAP, TRAP_SECONDS, is_trapped
 from broker.connection import Connection
@@ -68,12 +68,6 @@ HALF_OPEN_SHARE = 4
 UNSENT_SHARE = 4
 """What clients do not take may be that part of the memory limit if nothing else is said."""
 UNSENT_LEAST = 16 * 1024 * 1024
-MUCH_MEMORY = 96 * 1024 * 1024
-"""Octets in use from which new objects are looked through for cycles in each tick.
-
-By itself the interpreter does so when there are more of them than were freed since, and with a backlog that is worked
-off as fast as it grows that can be after a million: a step of 0.1 s.
-"""
 UNSENT_SECONDS = 1.0
 HELD_OCTETS = 1024 * 1024
 """What a connection may hold of unfinished publishes while memory is short."""
@@ -169,6 +163,7 @@ class Server:
         properties = typed(server_properties(config.cluster_name))
         offered = mechanisms(config.auth_mechanisms)
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
+        self.collector = Collector()
         relative = config.disk_free_relative
         self.watch = Watch(
             self,
@@ -706,8 +701,7 @@ class Server:
         self._look_again()
         self._ticks.run(now)
         self._looks.run(now)
-        if self.watch.memory.used > MUCH_MEMORY:
-            gc.collect(1)
+        self.collector.look(now, self.watch.memory.used)
         if now >= self._unsent_due:
             self._unsent_due = now + UNSENT_SECONDS
             self._bound_unsent()
@@ -771,6 +765,8 @@ class Server:
 
     def relieve(self, octets: int) -> None:
         """Close connections that hold much of what publishers have begun, the largest first, until that is so much."""
+        if self.collector.collect_all(self.now()):
+            return  # that may be enough
         for held, connection in self.clients.holders(HELD_OCTETS):
             if octets <= 0:
                 break

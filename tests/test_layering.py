@@ -87,6 +87,7 @@ STOREYS = (
     ("broker.config*", "broker.metrics*", "broker.export*"),
     (
         "broker.allocator",
+        "broker.collector",
         "broker.logs",
         "broker.peers",
         "broker.sd_notify",
@@ -119,6 +120,7 @@ DRIVERS = (
     "broker.transport",
     "broker.queue_task",
     "broker.commit_task",
+    "broker.collector",
     "broker.garbage",
     "broker.disk",
     "broker.watch",

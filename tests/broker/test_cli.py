@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from running import Running, command, environment
 
 from broker import __version__
-from broker.cli import GC_THRESHOLDS, StartupError, main, refuse_name_collisions
+from broker.cli import StartupError, main, refuse_name_collisions
+from broker.collector import THRESHOLDS
 
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
@@ -57,7 +58,7 @@ def test_no_collection_looks_at_many_objects_but_a_full_one():
     full: list[bool] = []
     before = gc.get_threshold()
     gc.collect()
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(note)
     try:
         backlog = [[number] for number in range(500_000)]

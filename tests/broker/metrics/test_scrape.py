@@ -13,7 +13,7 @@ from grafana.exposition import Scraped
 from hypothesis import given, settings, strategies as st
 
 from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
-from broker.cli import GC_THRESHOLDS
+from broker.collector import THRESHOLDS
 from broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
 from broker.metrics.families import NODE_GROUPS, SIZE_LABELS
 from broker.metrics.node import Identity, Process
@@ -451,7 +451,7 @@ def collecting_as_the_broker_does() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*THRESHOLDS)
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
