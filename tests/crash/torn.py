@@ -41,7 +41,10 @@ DECIDE_SECONDS = 60.0
 CHECK_EVERY = 10
 """Of the copies whose damage is in the log, `store check` looks at one in so many."""
 REPORTED = re.compile(r"damaged|corrupt|cannot open|missing", re.IGNORECASE)
-KINDS = ("bit", "octet", "sector", "cut", "page", "nulls")
+KINDS = ("bit", "octet", "sector", "cut", "page", "value", "nulls")
+_PAGE = 4096
+_LARGE_VALUE = b"\4\0"
+"""LMDB's flags of a page that begins a value with pages of its own."""
 
 
 class Opener:
@@ -230,12 +233,25 @@ def damage(folder: Path, rng: random.Random) -> str:
     elif kind == "nulls":
         at = len(data) - rng.randrange(min(len(data), 16384))
         data[at:] = bytes(len(data) - at)
+    elif kind == "value" and len(pages := _large_values(data)) > 1:
+        at, other = rng.sample(pages, 2)
+        data[at : at + _PAGE] = data[other : other + _PAGE]
     else:
         at -= at % 4096
         other = rng.randrange(0, max(1, len(data) // 4096)) * 4096
         data[at : at + 4096] = data[other : other + len(data[at : at + 4096])]
     path.write_bytes(bytes(data))
     return f"{kind} at {at} of {path.relative_to(folder)}"
+
+
+def _large_values(data: bytes | bytearray) -> list[int]:
+    """Where pages of an LMDB file lie that begin a large value: that of a block or of a body, apart from its key."""
+    return [
+        at
+        for at in range(0, len(data), _PAGE)
+        if int.from_bytes(data[at : at + 8], "little") == at // _PAGE
+        and data[at + 10 : at + 12] == _LARGE_VALUE
+    ]
 
 
 @dataclass
