@@ -57,12 +57,12 @@ PROBE_OCTETS = 1024 * 1024
 """Octets of transient messages that are tried at once after they found no room; twice as many when they had some."""
 BACKLOG_HIGH = 8 * 1024 * 1024
 """Octets waiting for the disk from which publishers are not read any more."""
-BACKLOG_HIGHEST = 2 * BACKLOG_HIGH
-"""The same for publishers that send little: they are not to wait because others send much."""
+LIGHTLY = 2
+"""How many times as much it is for publishers that send little: they are not to wait because others send much."""
 MAX_RECORDS = 32768
 """Copies of persistent messages that wait for the disk at most, as many as RabbitMQ's journal has."""
 FILES_HIGH = 64 * 1024 * 1024
-"""Octets of bodies on their way into files of their own from which they are not either."""
+"""Octets of bodies on their way into files of their own from which they are not either; twice as many likewise."""
 FILES_AT_ONCE = 16
 """Bodies that are written to files of their own, or removed, at the same time: each takes a file descriptor or two."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -312,23 +312,23 @@ class CommitTask:
     @property
     def backlogged(self) -> bool:
         """Whether more waits for the disk than should, or a commit for queues that are put off."""
-        return self._is_above(BACKLOG_HIGH)
+        return self._is_above(1)
 
     @property
     def overloaded(self) -> bool:
         """Whether even publishers that send little must wait."""
-        return self._is_above(BACKLOG_HIGHEST)
+        return self._is_above(LIGHTLY)
 
-    def _is_above(self, high: int) -> bool:
+    def _is_above(self, times: int) -> bool:
         if self.is_held:
             return True
         journal = self._journal
-        if journal.octets + journal.octets_in_flight > high:
+        if journal.octets + journal.octets_in_flight > times * BACKLOG_HIGH:
             return True
         if journal.records + journal.records_in_flight > self._max_records:
             return True
         # Without room files may take for ever: then the alarm stops publishers, and acks, which make room, are read.
-        return journal.octets_in_files > FILES_HIGH and not self._no_room
+        return journal.octets_in_files > times * FILES_HIGH and not self._no_room
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Have a short job run by the writer between two commits; `done` is called in the loop with its result."""

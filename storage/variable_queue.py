@@ -166,6 +166,7 @@ class VariableQueue(Reading):
                 if size < file_from:
                     fresh.append(entry)
                 else:
+                    octets -= size  # they count in `octets_in_files`
                     journal.write_file(self, entry, message)  # type: ignore[arg-type]
             else:
                 items.append(Dated(message, expires) if expires else message)

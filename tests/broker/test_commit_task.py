@@ -214,6 +214,23 @@ def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch
     assert [10] * 5 == [paged for _, paged in batches if paged]
 
 
+def test_a_body_on_its_way_into_a_file_counts_once(disk, monkeypatch):
+    """It stops those that publish much, as long as there is its file to write; who sends little has twice the room."""
+    monkeypatch.setattr(commit_task, "BACKLOG_HIGH", 2_000)
+    monkeypatch.setattr(commit_task, "FILES_HIGH", 9_000)
+
+    async def run():
+        _, queue = started(disk)
+        queue.publish([message(10_000)], persistent=True)
+        octets = disk.journal.octets
+        found = disk.commits.backlogged, disk.commits.overloaded
+        disk.commits.wake()
+        await asyncio.wait_for(disk.stop([queue]), 10)
+        return octets < 2_000, *found
+
+    assert (True, True, False) == asyncio.run(run())
+
+
 def test_a_commit_that_only_pages_does_not_end_a_full_disk(disk, monkeypatch):
     """What the store has no room for is found out by the store alone."""
     monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
