@@ -37,7 +37,7 @@ from storage.blocks import (
     returns_of,
 )
 from storage.body_sizes import stored_octets
-from storage.data_file import refuse_cut_off
+from storage.data_file import DataFile, refuse_cut_off
 from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from storage.errors import DamagedError, StorageError
 from storage.formats import fault_of
@@ -52,6 +52,7 @@ _ADDED = (delayed.TABLE,)
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
 _COUNT = Struct(">I")
+_ROOT_PAGES = 2
 _OPEN_FAILED = "cannot be opened"
 
 
@@ -174,6 +175,7 @@ class Check:
                 self._open_tables(env)
                 with env.begin() as self._txn:
                     self._check_tables()
+                    self._check_pages()
                     return self._stats(env)
             except lmdb.Error as error:
                 self._found(Finding("store", f"cannot be read: {error}"))
@@ -509,6 +511,30 @@ class Check:
 
     # -- the sum ------------------------------------------------------------------------------------------------------
 
+    def _check_pages(self) -> None:
+        """See that each page is in one table or free, and not both: LMDB writes over what it takes for free."""
+        self._reading("pages")
+        try:
+            with DataFile(self._store / "data.mdb") as file:
+                takers = [bytearray(1 + file.meta.last_page) for _ in ("tables", "free pages")]
+                for taker, found in zip(takers, (file.used_pages(), _free_pages(file)), strict=True):
+                    for first, count in found:
+                        if not 0 <= first <= first + count <= len(taker):
+                            raise DamagedError(f"page {first} is not in the file")
+                        if any(taker[first : first + count]):
+                            raise DamagedError(f"page {first} is there twice")
+                        taker[first : first + count] = b"\1" * count
+        except DamagedError as error:
+            self._found(Finding("pages", str(error)))
+            return
+        used, free = takers
+        for page in range(_ROOT_PAGES, len(used)):
+            if used[page] == free[page]:
+                self._found(
+                    Finding("pages", f"page {page} is {'free and in use' if used[page] else 'nowhere'}")
+                )
+                return
+
     def _stats(self, env: Any) -> Stats:
         vhosts = {row.id: _text(row.name) for row in self._rows if isinstance(row, VHostRow)}
         names = {row.id: row for row in self._rows if isinstance(row, QueueRow)}
@@ -541,6 +567,10 @@ class Check:
             dead,
             round(min(1.0, (unused + dead) / size), 4) if size else 0.0,
         )
+
+
+def _free_pages(file: DataFile) -> Iterator[tuple[int, int]]:
+    return ((page, 1) for _, pages in file.free_pages() for page in pages)
 
 
 def _text(name: bytes) -> str:

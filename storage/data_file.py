@@ -4,13 +4,14 @@ LMDB maps the file and trusts it: a page that its root page counts and that the 
 SIGBUS. And it never tells which pages are free. So both are read here, by `pread`, from the file itself: the two root
 ("meta") pages, of which the one with the higher transaction counts, and the tree of free pages, in which each row has a
 transaction and the pages that it has freed (LMDB 0.9, 64 bits, lmdb.h and mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node).
+Which pages the tables take is read in the same way, from the tree that has the trees of the tables.
 """
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
+from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple, Self
 
 from storage.errors import DamagedError, StorageError
@@ -22,11 +23,12 @@ _DATABASE = "IHHQQQQQ"  # page size, flags, depth, branch, leaf and overflow pag
 _META = Struct(
     f"=IIQQ{_DATABASE}{_DATABASE}QQ"
 )  # magic, version, address, map size, ..., last page, transaction
+_TABLE = Struct("=" + _DATABASE)
 _NODE = Struct("=HHHH")  # size or page (low, high), flags, size of the key
 _NUMBER = Struct("=Q")
 _OVERFLOW = Struct("=QHHI")  # as a page; how many pages follow it, with itself
 _P_BRANCH, _P_LEAF, _P_OVERFLOW, _P_META = 1, 2, 4, 8
-_F_BIGDATA = 1
+_F_BIGDATA, _F_SUBDATA = 1, 2
 _DEPTH = 32
 """The most levels that LMDB's trees have."""
 
@@ -41,6 +43,8 @@ class Meta(NamedTuple):
     overflow_pages: int
     entries: int
     root: int
+    main: int
+    """The root of the tree that has those of the tables."""
     last_page: int
     transaction: int
 
@@ -84,8 +88,9 @@ class DataFile:
 
         The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
         """
-        if self.meta.root != _NO_PAGE:
-            yield from self._walk(self.meta.root, _DEPTH, after)
+        with self._whole():
+            if self.meta.root != _NO_PAGE:
+                yield from self._walk(self.meta.root, _DEPTH, after)
 
     def _meta(self) -> Meta:
         first = self._meta_at(0)
@@ -103,7 +108,7 @@ class DataFile:
         page_size = fields[4]
         if fields[0] != _MAGIC or not flags & _P_META or page_size < 512 or page_size & (page_size - 1):
             return None
-        return Meta(page_size, *fields[7:12], *fields[-2:])
+        return Meta(page_size, *fields[7:12], *fields[-3:])
 
     def _page(self, number: int, count: int = 1) -> bytes:
         """The octets of a page and those that follow it."""
@@ -113,15 +118,51 @@ class DataFile:
             raise DamagedError(f"page {number} of {self._path} is missing")
         return octets
 
-    def _walk(self, number: int, depth: int, after: int) -> Iterator[tuple[int, list[int]]]:
+    def used_pages(self) -> Iterator[tuple[int, int]]:
+        """First pages and numbers of pages that belong together, of all trees; one that is in two comes twice.
+
+        The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
+        """
+        with self._whole():
+            for root in (self.meta.root, self.meta.main):
+                if root != _NO_PAGE:
+                    yield from self._take(root, _DEPTH)
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except StructError as error:  # a node that is not in its page
+            raise DamagedError(f"a page of {self._path} is damaged") from error
+
+    def _take(self, number: int, depth: int) -> Iterator[tuple[int, int]]:
+        page, flags, nodes = self._tree_page(number, depth)
+        yield number, 1
+        for node in nodes:
+            low, high, node_flags, key_size = _NODE.unpack_from(page, node)
+            data = node + _NODE.size + key_size
+            if flags & _P_BRANCH:
+                yield from self._take(low | high << 16 | node_flags << 32, depth - 1)
+            elif node_flags & _F_BIGDATA:
+                first = _NUMBER.unpack_from(page, data)[0]
+                yield first, self._overflow_pages(first, low | high << 16)
+            elif node_flags & _F_SUBDATA:
+                root = _TABLE.unpack_from(page, data)[-1]
+                if root != _NO_PAGE:
+                    yield from self._take(root, _DEPTH)
+
+    def _tree_page(self, number: int, depth: int) -> tuple[bytes, int, list[int]]:
+        """A page of a tree: its octets, its flags, and where its nodes are."""
         page = self._page(number)
         own, _, flags, lower, _ = _PAGE.unpack_from(page)
         if own != number or not flags & (_P_BRANCH | _P_LEAF) or not depth:
-            raise DamagedError(f"page {number} of {self._path} is not part of the tree of free pages")
-        for at in range(_PAGE.size, min(lower, len(page) - 1), 2):
-            node = int.from_bytes(page[at : at + 2], "little")
-            if node + _NODE.size > len(page):
-                raise DamagedError(f"page {number} of {self._path} is damaged")
+            raise DamagedError(f"page {number} of {self._path} is not part of a tree")
+        nodes = list(memoryview(page)[_PAGE.size : min(lower, len(page)) & ~1].cast("H"))
+        return page, flags, nodes
+
+    def _walk(self, number: int, depth: int, after: int) -> Iterator[tuple[int, list[int]]]:
+        page, flags, nodes = self._tree_page(number, depth)
+        for node in nodes:
             low, high, node_flags, key_size = _NODE.unpack_from(page, node)
             if flags & _P_BRANCH:
                 yield from self._walk(low | high << 16 | node_flags << 32, depth - 1, after)
@@ -141,12 +182,15 @@ class DataFile:
 
     def _overflow(self, number: int, octets: int) -> bytes:
         """A value that has pages of its own."""
-        count = (octets + _PAGE.size + self.meta.page_size - 1) // self.meta.page_size
-        page = self._page(number, count)
-        own, _, flags, pages = _OVERFLOW.unpack_from(page)
-        if own != number or not flags & _P_OVERFLOW or pages != count:
-            raise DamagedError(f"page {number} of {self._path} is not part of the tree of free pages")
+        page = self._page(number, self._overflow_pages(number, octets))
         return page[_PAGE.size : _PAGE.size + octets]
+
+    def _overflow_pages(self, number: int, octets: int) -> int:
+        """How many pages a value has; a small one may have been written over a larger one, and have its pages."""
+        own, _, flags, count = _OVERFLOW.unpack_from(self._page(number))
+        if own != number or not flags & _P_OVERFLOW or count * self.meta.page_size < _PAGE.size + octets:
+            raise DamagedError(f"page {number} of {self._path} is not part of a tree")
+        return int(count)
 
 
 def refuse_cut_off(path: Path) -> None:

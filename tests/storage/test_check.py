@@ -14,6 +14,7 @@ from stored import Stored, example
 
 from storage.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack_key
 from storage.check import Check, Finding, Stats
+from storage.data_file import DataFile
 from storage.environment import Environment
 from storage.table import MAP_SIZE
 
@@ -302,3 +303,44 @@ def test_torn_files_never_go_unnoticed_as_a_crash(tmp_path):
 
         assert done.returncode <= 0, done.stderr
     assert told >= 6
+
+
+def test_each_page_is_in_a_table_or_free(tmp_path):
+    """Data whose rows have come, grown and gone have no page that is nowhere, or somewhere twice."""
+    example(tmp_path)
+    rng = random.Random(1)
+    for _ in range(20):
+        with Surgery(tmp_path) as surgery:
+            for _ in range(200):
+                surgery.txn.put(b"%05d" % rng.randrange(3000), bytes(rng.choice((10, 3000, 90_000))))
+            for _ in range(150):
+                surgery.txn.delete(b"%05d" % rng.randrange(3000))
+    file = tmp_path / "store" / "data.mdb"
+    with DataFile(file) as whole:
+        free = sum(len(pages) for _, pages in whole.free_pages())
+        used = sum(count for _, count in whole.used_pages())
+        assert free > 500
+        assert whole.meta.last_page + 1 == 2 + free + used
+
+    assert [] == checked(tmp_path)[0]
+
+
+@pytest.mark.parametrize("other", ["in use", "free twice", "beyond the end"])
+def test_a_free_page_that_is_none_is_found(tmp_path, other):
+    """A page in the list of free ones that is in use, there twice or not in the file is damage: LMDB would write over it."""
+    example(tmp_path)
+    for key in (b"gone", b"last"):
+        with Surgery(tmp_path) as surgery:
+            surgery.txn.put(key, bytes(900_000))
+        with Surgery(tmp_path) as surgery:
+            surgery.txn.delete(key)
+    file = tmp_path / "store" / "data.mdb"
+    with DataFile(file) as whole:
+        lists = [pages for _, pages in whole.free_pages() if len(pages) > 10]
+        used = next(first for first, _ in whole.used_pages())
+        page = {"in use": used, "free twice": lists[0][1], "beyond the end": whole.meta.last_page + 1}[other]
+    octets = file.read_bytes()
+    before = b"".join(number.to_bytes(8, "little") for number in lists[0])
+    file.write_bytes(octets.replace(before, page.to_bytes(8, "little") + before[8:]))
+
+    assert [Finding] == [type(each) for each in checked(tmp_path)[0]]

@@ -102,6 +102,6 @@ def test_damage_in_the_tree_of_free_pages_is_told(tmp_path: Path) -> None:
     path.write_bytes(octets)
     with (
         DataFile(path) as file,
-        pytest.raises(DamagedError, match=f"page {root} of .* is not part of the tree"),
+        pytest.raises(DamagedError, match=f"page {root} of .* is not part of a tree"),
     ):
         list(file.free_pages())
