@@ -100,9 +100,11 @@ Record = tuple[Consumer | Getter, int]
 class Transaction:
     """What a transactional channel has not committed yet, or is committing."""
 
-    __slots__ = ("is_whole", "octets", "publishes", "settled", "steps")
+    __slots__ = ("is_handed_over", "is_whole", "octets", "publishes", "settled", "steps")
 
     def __init__(self) -> None:
+        self.is_handed_over = False
+        """Its queues have all of it; those that are put off have not journaled that yet."""
         self.is_whole = True
         """No queue has refused a message."""
         self.octets = 0
@@ -684,8 +686,10 @@ class Channel:
         for _ in committing.steps:
             if turn.slices.is_over():
                 raise NotYet(turn.slices.later)
-        if turn.run():
-            raise NotYet(turn.when_caught_up)
+        if not committing.is_handed_over:
+            committing.is_handed_over = True
+            if turn.run() or turn.is_late:  # others may have had its queues put off before
+                raise NotYet(turn.when_caught_up)
         self.committing = None
         if not committing.is_whole:
             raise precondition_failed("partial tx completion")

@@ -1,9 +1,12 @@
 """A large transaction is committed piece by piece, and answered when all of it is done."""
 
-from fakes import Client, Node, basic_consume, hurry, publish_frames
+from pathlib import Path
+
+import pytest
+from fakes import Client, DiskNode, Node, basic_consume, hurry, publish_frames
 
 from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Tx, make
+from broker.amqp.commands import Basic, Queue, Tx, make
 
 
 def transaction(looks: int, count: int = 20) -> Client:
@@ -93,3 +96,30 @@ def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
     queue = client.node.vhosts["/"].queues["in"]
 
     assert (True, 20, 0) == (held, queue.ready_count, queue.unacked_count)
+
+
+@pytest.mark.parametrize("looks", [1, 2, 7])
+def test_a_commit_waits_for_queues_that_somebody_else_had_put_off(tmp_path: Path, looks: int) -> None:
+    """Commit-ok comes when all is on disk, also if another client's publishes wait in the queue at the time."""
+    node = DiskNode(tmp_path)
+    busy, client = Client(node), Client(node)
+    for number in range(10):
+        busy.send(make(Queue.Declare, 0, f"q{number}", False, True, False, False, False, {}))
+        node.commit()
+        busy.send(make(Queue.Bind, 0, f"q{number}", "amq.fanout", "", False, {}))
+        node.commit()
+    client.send(Tx.Select())
+    client.take()
+    hurry(node, looks=looks)
+    node.turn.slices.begin()
+    busy.connection.receive(publish_frames(exchange="amq.fanout"))
+    node.finish_turn()
+    was_split = node.turn.is_split
+    node.turn.slices.clock = lambda: 0  # from now on steps have time enough
+    client.receive(publish_frames("q9", b"1", delivery_mode=2) + encode_method(1, Tx.Commit()))
+    node.clock.run()
+    before = client.sent()
+    node.commit()
+
+    assert (True, [], ["1 tx.commit-ok"]) == (was_split, before, client.sent())
+    assert 1 == node.killed().vhosts["/"].queues["q9"].ready_count
