@@ -863,8 +863,8 @@ class Channel:
             self.confirms = None
         left = []
         with Suspension() as suspension:
-            held = len(self.unacked) + (0 if self.tx is None else len(self.tx.settled))
-            if held > PIECE or len(self.consumers) > _FEW_CONSUMERS:
+            is_much = len(self.unacked) > PIECE or len(self.consumers) > _FEW_CONSUMERS
+            if is_much or self.settling is not None or self.tx is not None:
                 suspension.add(consumer.queue for consumer in self.consumers.values())
             while self.consumers:
                 consumer = self.consumers.pop(next(iter(self.consumers)))

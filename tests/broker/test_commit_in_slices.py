@@ -123,3 +123,30 @@ def test_a_commit_waits_for_queues_that_somebody_else_had_put_off(tmp_path: Path
 
     assert (True, [], ["1 tx.commit-ok"]) == (was_split, before, client.sent())
     assert 1 == node.killed().vhosts["/"].queues["q9"].ready_count
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3, 7])
+@pytest.mark.parametrize("is_committing", [False, True])
+def test_who_follows_a_transactional_consumer_gets_the_oldest_first(
+    looks: int, *, is_committing: bool
+) -> None:
+    """What a lost channel gives back comes before what is younger, however long its transaction takes to end."""
+    client, heir = Client(node := Node()), Client(node)
+    client.declare("q", arguments={"x-single-active-consumer": ("bool", True)})
+    for body in (b"1", b"2", b"3", b"4"):
+        client.publish("q", body)
+    client.send(Tx.Select())
+    client.send(make(Basic.Qos, 0, 2, False))
+    client.send(basic_consume("q", "c"))
+    heir.send(basic_consume("q", "d"))
+    client.receive(publish_frames("nowhere") * 10)
+    heir.take()
+    hurry(node, looks=looks)
+    node.turn.slices.begin()
+    if is_committing:
+        client.connection.receive(encode_method(1, Tx.Commit()))
+    client.connection.lost()
+    node.finish_turn()
+    node.clock.run()
+
+    assert ["'1'", "'2'", "'3'", "'4'"] == [each.split()[-1] for each in heir.sent()]
