@@ -322,10 +322,11 @@ class Exchange:
 
     def tear_down(self) -> Iterator[tuple[object, Identity]]:
         """Take all bindings apart, one by one; yields each. The exchange is gone, and nobody routes by it."""
+        self.exchange_destinations = None
+        self.binding_count = 0
         while self._by_destination:
-            destination = next(iter(self._by_destination))
-            bound = self.detach(destination)
-            assert bound is not None
+            # from the end: what was removed from the front of a dict stays in the way of each later look there
+            destination, bound = self._by_destination.popitem()
             for identity in self.sweep(destination, bound):
                 yield destination, identity
 
