@@ -334,7 +334,7 @@ class Journal:
                 count = len(fitting)
                 if fitting:
                     room -= fitting[-1]
-                elif not paged.octets:
+                elif fresh and not paged.octets:
                     count, room = 1, 0
             queue.journal_paged = left = fresh[count:]
             self._cut_entries(queue, fresh[:count], paged, entries, is_paged=True)

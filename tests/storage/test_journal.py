@@ -541,6 +541,22 @@ def test_what_is_too_large_to_be_paged_keeps_no_other_queue_waiting(
     assert [[1], [2], [1]] == [page(), page(), page()]
 
 
+def test_a_queue_that_has_nothing_to_page_any_more_takes_no_room(
+    journal: Journal, publisher: Publisher
+) -> None:
+    """Where all messages of the first queue have ended, what the next one has is paged by the same commit."""
+    ended, needed = [FakeQueue(journal, qid) for qid in (1, 2)]
+    for each in (ended, needed):
+        each.journal_paged.append(Entry(1, message(publisher), 100, durable=False))
+        journal.touch(each)
+    journal.cut(0)
+    journal.settled()
+    ended.journal_paged[0].state = GONE
+    batch = journal.cut(500)
+
+    assert ([2], False) == ([queue.qid for queue, _ in batch.entries], journal.has_unpaged)
+
+
 def test_sweeps_of_queues_that_never_paged(journal: Journal) -> None:
     """They concern the durable environment alone."""
     journal.sweep(9, 0, 1, paged=False)
