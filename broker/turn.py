@@ -127,7 +127,7 @@ class Turn:
                         self.unfinished.append(queue)
                 except Exception:  # a bug of ours in one queue must not stop the others
                     log.exception("internal error in %r", queue)
-                    queue.give_up()
+                    _give_up(queue)
                 if slices.is_over():
                     is_late = count < len(queues)
                     self._leave(queues[count:])
@@ -186,7 +186,7 @@ class Turn:
                     self.unfinished.append(queue)
             except Exception:  # as in `run`
                 log.exception("internal error in %r", queue)
-                queue.give_up()
+                _give_up(queue)
             yield
         self._is_catching_up = False
 
@@ -214,6 +214,14 @@ class Turn:
                 queue.touched = True
                 self.queues.append(queue)
         self.unfinished.clear()
+
+
+def _give_up(queue: Runnable) -> None:
+    """Have a queue forget what it cannot do; whatever the error has left behind, others go on."""
+    try:
+        queue.give_up()
+    except Exception:
+        log.exception("internal error in %r, which it could not recover from", queue)
 
 
 class _Call:

@@ -159,8 +159,9 @@ class MemoryQueue:
         return before - self.ready_count
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
-        """Unacked messages; none has to be read."""
-        return [(seq_id, self._unacked[seq_id]) for seq_id in seq_ids], []
+        """Unacked messages; none has to be read. What is not unacked any more is left out."""
+        unacked = self._unacked
+        return [(seq_id, unacked[seq_id]) for seq_id in seq_ids if seq_id in unacked], []
 
     def ready_octets(self) -> Iterator[int]:
         """Octets of the bodies of all messages that are ready now, in summands."""

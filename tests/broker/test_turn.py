@@ -342,3 +342,33 @@ def test_queues_that_only_deliver_keep_no_commit_waiting():
     turn.run()
 
     assert (False, True) == (before, turn.is_split)
+
+
+class Beyond(SlowWork):
+    """A queue with a bug that has left nothing as it should be."""
+
+    def run(self) -> bool:
+        super().run()
+        raise ZeroDivisionError
+
+    def give_up(self) -> None:
+        raise ZeroDivisionError
+
+
+def test_a_queue_that_cannot_even_give_up_stops_no_other():
+    """However broken a queue is, others that were put off run, before and behind it, and so do those of later turns."""
+    hurried = Hurried()
+    first, second, last = Beyond(hurried), Beyond(hurried), SlowWork(hurried)
+    for queue in (first, second, last):
+        queue.touch()
+    hurried.turn.run()
+    for _ in range(2):
+        hurried.step()
+    later = [hurried.queue(), hurried.queue()]
+    hurried.turn.run()
+    hurried.step()
+
+    assert ([1, 1, 1], [1, 1]) == (
+        [each.ran for each in (first, second, last)],
+        [each.ran for each in later],
+    )

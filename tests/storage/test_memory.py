@@ -100,3 +100,13 @@ class MemoryQueueAgainstAList(RuleBasedStateMachine):
 
 
 TestMemoryQueueAgainstAList = MemoryQueueAgainstAList.TestCase
+
+
+def test_what_is_not_unacked_any_more_is_left_out():
+    """Whoever asks for unacked messages after an error gets those that there are."""
+    queue = MemoryQueue()
+    messages = [Message(b"\0\1q", b"%d" % number, 1) for number in range(3)]
+    queue.publish_delivered(messages, ack_required=True, persistent=False)
+    queue.ack([1])
+
+    assert ([(0, messages[0]), (2, messages[2])], []) == queue.unacked_messages([0, 1, 2])
