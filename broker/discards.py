@@ -4,6 +4,7 @@ Whatever has a dead letter goes through this line, unacked: what consumers rejec
 head of the line is published as long as the step of the loop has time (`broker.slices`). The rest waits for one of
 
 - the next step (`wants_time`),
+- arrivals of other queues that were put off, which go first, but not for long (`broker.turn.PATIENCE`),
 - bodies that are being read from disk: nothing overtakes them, and the queue runs again when they are here,
 - the disk, which has more to write than it should: the queue runs again when it has caught up
   (`broker.turn.Turn.is_backlogged`).
@@ -112,10 +113,10 @@ class Discards:
         published = 0
         self.wants_time = False
         while line:
-            if turn.is_late or turn.slices.is_over():
+            if turn.slices.is_over():
                 self.wants_time = True
                 break
-            if turn.wait_for_disk(self._queue):
+            if turn.wait_for_arrivals(self._queue) or turn.wait_for_disk(self._queue):
                 break
             reason, seq_ids = line[0]
             asked = list(islice(seq_ids, STEP))

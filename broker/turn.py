@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from broker.meters import Events, Happening, Latencies
-from broker.slices import Slices
+from broker.slices import SLICE, Slices
 from broker.timers import Timers
 from broker.totals import Totals
 
 log = logging.getLogger("leveret.queue")
+
+PATIENCE = 50_000_000
+"""Nanoseconds for which arrivals go before whatever else was put off; then that has a step's time."""
 
 
 class Runnable(Protocol):
@@ -65,7 +68,9 @@ class Turn:
 
     __slots__ = (
         "_is_catching_up",
+        "_is_turn_of_others",
         "_late",
+        "_others_due",
         "_put_off",
         "channels",
         "clock",
@@ -105,6 +110,9 @@ class Turn:
         """Touched queues with acks or arrivals for which a step had no time left; a job runs them."""
         self._put_off: OrderedDict[Runnable, None] = OrderedDict()
         """Other such queues, which run behind these. They do not count as touched: one with arrivals has to be late."""
+        self._others_due = 0
+        """When these have their turn all the same, in nanoseconds; in their turn when that ends."""
+        self._is_turn_of_others = False
         self._is_catching_up = False
 
     def run(self) -> bool:
@@ -150,7 +158,7 @@ class Turn:
 
     @property
     def is_late(self) -> bool:
-        """Whether queues with acks or arrivals were put off, which are to run before anybody discards more."""
+        """Whether queues with acks or arrivals were put off."""
         return bool(self._late)
 
     def when_caught_up(self, callback: Callable[[], object]) -> None:
@@ -169,16 +177,25 @@ class Turn:
                 self._late.append(queue)
             else:
                 queue.touched = False
-                self._put_off[queue] = None
+                self._put_off_for_others(queue)
         if not self._is_catching_up and queues:
             self._is_catching_up = True
             self.slices.add(self._catch_up(), "queues that were put off")
 
+    def _put_off_for_others(self, queue: Runnable) -> None:
+        if not self._put_off:
+            self._others_due = self.slices.clock() + PATIENCE
+        self._put_off[queue] = None
+
     def _catch_up(self) -> Iterator[None]:
-        """Run what was put off, one queue after the other."""
-        late, put_off = self._late, self._put_off
+        """Run what was put off, one queue after the other: those with acks or arrivals, and now and then another."""
+        late, put_off, slices = self._late, self._put_off, self.slices
         while late or put_off:
-            queue = late.popleft() if late else put_off.popitem(last=False)[0]
+            if late and not self._is_turn_of_others and put_off and slices.clock() >= self._others_due:
+                self._is_turn_of_others = True
+                self._others_due = slices.renew() + SLICE
+            is_others = not late or (self._is_turn_of_others and bool(put_off))
+            queue = put_off.popitem(last=False)[0] if is_others else late.popleft()
             queue.touched = False
             self.slices.latest = queue
             try:
@@ -187,8 +204,18 @@ class Turn:
             except Exception:  # as in `run`
                 log.exception("internal error in %r", queue)
                 _give_up(queue)
+            if self._is_turn_of_others and (not put_off or slices.clock() >= self._others_due):
+                self._is_turn_of_others = False
+                self._others_due = slices.clock() + PATIENCE
             yield
         self._is_catching_up = False
+
+    def wait_for_arrivals(self, queue: Runnable) -> bool:
+        """Whether a queue must not discard now, as others with acks or arrivals were put off; it runs again soon."""
+        if not self._late or self._is_turn_of_others:
+            return False
+        self._put_off_for_others(queue)
+        return True
 
     def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
         """Tell whoever wants to know that something has happened (`export.schema.EVENTS`)."""

@@ -8,7 +8,10 @@ from broker.slices import Slices
 
 def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():
     """Commits wait until these have run, and a queue with many dead letters would take all the time; it goes on later."""
-    turn = SimpleNamespace(slices=Slices(), is_late=True, wait_for_disk=lambda _: False)
+    waits = [True, False]
+    turn = SimpleNamespace(
+        slices=Slices(), wait_for_arrivals=lambda _: waits.pop(0), wait_for_disk=lambda _: False
+    )
     backing = SimpleNamespace(unacked_messages=lambda ids: ([(seq_id, b"") for seq_id in ids], []))
     taken: list[int] = []
     queue = SimpleNamespace(turn=turn, backing=backing, dead_lettered=lambda _, moved: taken.extend(moved))
@@ -18,6 +21,5 @@ def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():
     discards = Discards(queue, publisher)
     discards.add([1, 2, 3], "expired")
 
-    assert (0, True, []) == (discards.work_off(), discards.wants_time, taken)
-    turn.is_late = False
+    assert (0, False, []) == (discards.work_off(), discards.wants_time, taken)
     assert (3, False, [1, 2, 3]) == (discards.work_off(), discards.wants_time, taken)

@@ -1,7 +1,9 @@
 """The work of one turn: each touched thing once, in order, until nothing is touched."""
 
+from collections.abc import Callable
+
 from broker.slices import SLICE, Slices
-from broker.turn import Outbox, Turn
+from broker.turn import PATIENCE, Outbox, Turn
 
 
 class Work:
@@ -184,8 +186,10 @@ class SlowWork(Work):
     def __init__(self, hurried: Hurried) -> None:
         super().__init__(hurried.turn)
         self.hurried = hurried
+        self.when_run: Callable[[], object] = lambda: None
 
     def run(self) -> bool:
+        self.when_run()
         self.hurried.now += SLICE
         return super().run()
 
@@ -261,6 +265,36 @@ def test_arrivals_for_a_queue_that_is_put_off_do_not_wait_for_what_others_have_t
 
     assert (1, True, False) == (first.ran, was_split, hurried.turn.is_split)
     assert (1, [0, 0, 0]) == (taker.ran, [each.ran for each in others])
+
+
+def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
+    """With arrivals put off all the time, the others that were put off have a step now and then, and may discard in it."""
+    hurried = Hurried()
+    turn = hurried.turn
+    takers = [hurried.queue() for _ in range(3)]
+    for taker in takers:
+        taker.has_input = True
+    turn.run()
+    others = [SlowWork(hurried) for _ in range(2)]
+    waited = [turn.wait_for_arrivals(other) for other in others]
+    may_discard: list[bool] = []
+    others[0].when_run = lambda: may_discard.append(not turn.wait_for_arrivals(others[0]))
+    steps = 4 * PATIENCE // SLICE
+    ran_before = 0
+    for number in range(steps):
+        for taker in takers:
+            if not taker.touched:
+                taker.touch()
+        turn.run()
+        hurried.step()
+        if number < PATIENCE // SLICE // 2 - 1:
+            ran_before += others[0].ran
+
+    assert [True, True] == waited
+    assert 0 == ran_before
+    assert [1, 1] == [each.ran for each in others]
+    assert [True] == may_discard
+    assert min(taker.ran for taker in takers) > steps // 3
 
 
 def test_queues_that_have_waited_for_the_disk_do_not_keep_arrivals_waiting():
