@@ -102,14 +102,14 @@ def test_unknown_vhost(connect):
 
 def test_heartbeat(connect):
     """Heartbeats flow both ways while the client drains."""
-    connection = connect(heartbeat=1)
+    connection = connect(heartbeat=3)
     connection.connect()
     for _ in range(5):
         connection.heartbeat_check(rate=2)
         with pytest.raises(socket.timeout):
-            connection.drain_events(timeout=0.5)
+            connection.drain_events(timeout=1.4)
     assert connection.connected
-    assert 1 == connection.get_heartbeat_interval()
+    assert 3 == connection.get_heartbeat_interval()
     assert connection.connection.bytes_recv > connection.connection.prev_recv - 1
 
 
