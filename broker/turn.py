@@ -197,7 +197,7 @@ class Turn:
             is_others = not late or (self._is_turn_of_others and bool(put_off))
             queue = put_off.popitem(last=False)[0] if is_others else late.popleft()
             queue.touched = False
-            self.slices.latest = queue
+            slices.latest = queue
             try:
                 if queue.run():
                     self.unfinished.append(queue)

@@ -6,15 +6,12 @@ from conformance.cases import Case, Outcome
 from conformance.explained import EXPLAINED, explanation
 from conformance.features import FEATURES
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
-
-BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
+from made_tables import put_between_marks
 
 
 def document(text: str) -> str:
     """`text` with the part between the marks made anew from the data."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{_generated()}\n{END}{after}"
+    return put_between_marks(text, "generated", _generated())
 
 
 def _cell(text: str) -> str:

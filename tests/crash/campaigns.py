@@ -27,11 +27,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
+from made_tables import checked_out, put_between_marks  # noqa: E402
 from running import children, leash  # noqa: E402
 
 KEPT = ROOT / "build" / "campaigns"
 PAGE = ROOT / "docs" / "reliability.md"
-BEGIN, END = "<!-- campaigns: begin -->", "<!-- campaigns: end -->"
 STALL_SECONDS = 900.0
 """A piece that writes nothing for so long is killed."""
 SKIPPED = 2
@@ -232,9 +232,7 @@ def table(folder: Path, campaigns: Sequence[Campaign] = CAMPAIGNS) -> str:
 
 def write(page: Path, text: str) -> None:
     """Put the table between its marks."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+    page.write_text(put_between_marks(page.read_text(encoding="utf-8"), "campaigns", text), encoding="utf-8")
 
 
 def run_all(waiting: Sequence[Piece], folder: Path, revision: str, jobs: int) -> bool:
@@ -289,7 +287,7 @@ def main() -> int:
             if not _is_done(piece, KEPT, again=options.again)
         ]
         print(f"{len(waiting)} pieces, {options.jobs} at a time; what they do is kept in {KEPT}", flush=True)
-        good = run_all(waiting, KEPT, _revision(), options.jobs)
+        good = run_all(waiting, KEPT, checked_out(), options.jobs)
     write(PAGE, table(KEPT))
     return 0 if good and all(each["exit"] in {0, SKIPPED} for each in results(KEPT)) else 1
 
@@ -299,12 +297,6 @@ def _is_done(piece: Piece, folder: Path, *, again: bool) -> bool:
     if not path.exists():
         return False
     return not again or json.loads(path.read_text(encoding="utf-8"))["exit"] == 0
-
-
-def _revision() -> str:
-    words = ("git", "describe", "--always", "--dirty", "--exclude=*")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 import sys
 
 from crash import campaigns
-from crash.campaigns import BEGIN, END, Campaign, Piece, counts_of, pieces, run, table, write
+from crash.campaigns import Campaign, Piece, counts_of, pieces, run, table, write
+from made_tables import marks
+
+BEGIN, END = marks("campaigns")
 
 REPORT = "print('[1/2 3 s] 9 confirmed'); print('small: 2 cycles, 1,234 confirmed, 0 lost')"
 SMALL = Campaign("small", 5, 2, lambda _count, _number: ("-c", REPORT), ("confirmed", "lost"))

@@ -24,11 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from loop.harness import BAR_MS  # noqa: E402
+from made_tables import checked_out, put_between_marks  # noqa: E402
 from running import leash  # noqa: E402
 
 KEPT = ROOT / "build" / "loop-steps"
 PAGE = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- loop-steps: begin -->", "<!-- loop-steps: end -->"
 CASE_SECONDS = 900
 """Within these a case ends; it is killed by pytest otherwise."""
 _NODE = re.compile(r"^(?P<node>\S+?/test_(?P<module>\w+)\.py::(?P<test>\w+)(?:\[(?P<case>[^\]]+)\])?)$")
@@ -204,9 +204,7 @@ def table(kept: Sequence[dict[str, Any]]) -> str:
 
 def write(page: Path, text: str) -> None:
     """Put the table between its marks."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+    page.write_text(put_between_marks(page.read_text(encoding="utf-8"), "loop-steps", text), encoding="utf-8")
 
 
 def kept_of(chosen: Sequence[Case]) -> Iterator[dict[str, Any]]:
@@ -214,12 +212,6 @@ def kept_of(chosen: Sequence[Case]) -> Iterator[dict[str, Any]]:
     for case in chosen:
         if case.result.exists():
             yield json.loads(case.result.read_text(encoding="utf-8"))
-
-
-def _revision() -> str:
-    words = ("git", "describe", "--always", "--dirty", "--exclude=*")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    return done.stdout.strip() or "unknown"
 
 
 def main() -> int:
@@ -243,7 +235,7 @@ def main() -> int:
     if unknown := set(options.case or ()) - {case.name for case in everything}:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     chosen = [case for case in everything if not options.case or case.name in options.case]
-    revision = _revision()
+    revision = checked_out()
     began = time.monotonic()
     found = (
         {}

@@ -1,0 +1,26 @@
+"""Tables that a program writes into a page of the documentation, and the revision they are of."""
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def marks(name: str) -> tuple[str, str]:
+    """The lines before and behind the table of that name."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
+def put_between_marks(text: str, name: str, table: str) -> str:
+    """`text` with a table in place of what is between the marks of that name."""
+    begin, end = marks(name)
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{table}\n{end}{after}"
+
+
+def checked_out() -> str:
+    """The revision that is checked out, with `-dirty` where files differ from it; `unknown` outside of git."""
+    words = ("git", "describe", "--always", "--dirty", "--exclude=*")
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout.strip() or "unknown"
