@@ -20,12 +20,14 @@ Layout (big-endian)::
              octets of the rest (4), seq_id (8), expiry in ms since the epoch or 0 (8), kind (1), priority (1),
              octets of the address (2), address, content or reference
     reference  msg_id (8), octets of the content (8)
-    bitmap   crc32 of the rest (4), bit n of octet n/8 for record n, delivery counts: place of the record (2), count (4)
+    bitmap   crc32 of the rest, started with the crc32 of the block's key (4), bit n of octet n/8 for record n,
+             delivery counts: place of the record (2), count (4)
 
 So a page that is whole but belongs elsewhere, in another block or in the same one, is not believed.
 
 Blocks of format 1 (`storage.formats`) have no octets of bodies: `bodies_of` counts them from the records. Checksums of
-their records are started with the crc32 of the qid alone.
+their records are started with the crc32 of the qid alone, those of their bitmaps with nothing, until they are written
+anew.
 
 Hot path: see docs/performance.md.
 """
@@ -498,34 +500,49 @@ def _nothing_apart(_msg_id: int) -> int:
     return 0
 
 
-def pack_bits(count: int, bits: int, returns: Mapping[int, int] = NO_RETURNS) -> bytes:
-    """A number as a bitmap of `count` bits, behind its checksum; delivery counts of live records behind it."""
+def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO_RETURNS) -> bytes:
+    """The bitmap of a block of `count` records, behind its checksum, and the delivery counts of live records."""
     octets = bits.to_bytes((count + 7) // 8, "little")
     if returns:
         left = [(index, most) for index, most in sorted(returns.items()) if not bits >> index & 1]
         octets += b"".join([_RETURN.pack(index, min(most, _MOST_RETURNS)) for index, most in left])
-    return _CRC(crc32(octets)) + octets
+    return _CRC(crc32(octets, crc32(key))) + octets
 
 
-def bits_of(bitmap: bytes | None, count: int) -> int:
-    """The bitmap of a block of `count` records as a number, bit by index; 0 for none.
+def bits_of(bitmap: bytes | None, header: Header) -> int:
+    """The bitmap of the block with this header as a number, bit by index; 0 for none.
 
     Also 0 for a damaged one: what it said was settled comes back, marked redelivered, and nothing vanishes.
     """
-    if not bitmap or is_damaged(bitmap):
+    if not bitmap or is_damaged(bitmap, header):
         return 0
-    return int.from_bytes(bitmap[4 : 4 + (count + 7) // 8], "little")
+    return int.from_bytes(bitmap[4 : 4 + (header.records + 7) // 8], "little")
 
 
-def returns_of(bitmap: bytes | None, count: int) -> dict[int, int]:
+def returns_of(bitmap: bytes | None, header: Header) -> dict[int, int]:
     """The delivery counts behind a bitmap, by index; none for a damaged one."""
-    start = 4 + (count + 7) // 8
-    if not bitmap or len(bitmap) <= start or is_damaged(bitmap):
+    start = 4 + (header.records + 7) // 8
+    if not bitmap or len(bitmap) <= start or is_damaged(bitmap, header):
         return {}
     whole = (len(bitmap) - start) // _RETURN.size * _RETURN.size
     return dict(_RETURN.iter_unpack(bitmap[start : start + whole]))
 
 
-def is_damaged(bitmap: bytes) -> bool:
-    """Whether a bitmap is not what was written."""
+def is_damaged(bitmap: bytes, header: Header) -> bool:
+    """Whether a bitmap is not what was written for the block with this header.
+
+    A large one has pages of its own, apart from its key, as a large block has: it has to be that of this block.
+    """
+    if is_bound(pack_key(header.qid, header.first), bitmap):
+        return False
+    return header.has_places or is_no_old_bitmap(bitmap)
+
+
+def is_bound(key: bytes, bitmap: bytes) -> bool:
+    """Whether a bitmap was written for the block with this key, by format 2."""
+    return bitmap[:4] == _CRC(crc32(bitmap[4:], crc32(key)))
+
+
+def is_no_old_bitmap(bitmap: bytes) -> bool:
+    """Whether a bitmap is none that format 1 wrote, for whatever block."""
     return bitmap[:4] != _CRC(crc32(bitmap[4:]))

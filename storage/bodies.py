@@ -51,7 +51,7 @@ class Bodies:
             header = read_header(block.key, block.value)
             if not header.has_references:
                 return
-            for record in read_records(block.value, header, bits_of(block.dead, header.records)):
+            for record in read_records(block.value, header, bits_of(block.dead, header)):
                 if isinstance(record, int) or not record.msg_id or record.msg_id in bodies:
                     continue
                 at = bisect_right(ranges, record.seq_id, key=_first_of) - 1

@@ -297,7 +297,7 @@ class Check:
                 self._found(Finding(where, str(error)))
                 continue
             bitmap = None if acks is None else self._txn.get(key, db=acks)
-            self._check_block(where, header, value, bits_of(bitmap, header.records))
+            self._check_block(where, header, value, bits_of(bitmap, header))
             if queue_qid(qid) not in known and not any(
                 swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
             ):
@@ -389,13 +389,14 @@ class Check:
                 self._found(Finding(where, "a bitmap without a block"))
                 continue
             try:
-                records = read_header(key, block).records
+                header = read_header(key, block)
             except (DamagedError, StructError):
                 continue  # told already
-            dead = bits_of(value, records)
+            records = header.records
+            dead = bits_of(value, header)
             octets = 4 + (records + 7) // 8
-            counts = returns_of(value, records)
-            if is_damaged(value):
+            counts = returns_of(value, header)
+            if is_damaged(value, header):
                 self._found(Finding(where, "a bitmap is damaged: wrong checksum"))
             elif len(value) != octets + len(counts) * RETURN_OCTETS or dead.bit_length() > records:
                 self._found(Finding(where, f"a bitmap of {len(value)} octets for {records} records"))

@@ -91,7 +91,7 @@ def measure(data_dir: Path) -> Garbage:
                     header = read_header(key, block)
                     dead += sum(
                         stop - start
-                        for start, stop in _extents(block, header, bits_of(value, header.records), dead=True)
+                        for start, stop in _extents(block, header, bits_of(value, header), dead=True)
                     )
         return Garbage(_size(data_dir), unused_octets(env, txn, tables.values()), dead)
 
@@ -210,7 +210,7 @@ class _Copy:
                     self._marks[key] = bitmap
                 yield key, value
                 continue
-            self._left_out += bits_of(bitmap, header.records).bit_count()
+            self._left_out += bits_of(bitmap, header).bit_count()
             if new is not None:
                 new_key, block, marks = new
                 if marks is not None:
@@ -256,7 +256,7 @@ def rewritten(
     Raises DamagedError if it cannot be taken apart.
     """
     header = read_header(key, value)
-    dead, returns = bits_of(bitmap, header.records), returns_of(bitmap, header.records)
+    dead, returns = bits_of(bitmap, header), returns_of(bitmap, header)
     extents = _extents(value, header, dead, dead=False)
     if not extents:
         return None
@@ -299,7 +299,7 @@ def rewritten(
         expiries=has_expiries,
     )
     left = {new: returns[old] for new, old in enumerate(places) if old in returns} or NO_RETURNS
-    marks = pack_bits(len(places), 0, left) if left else None
+    marks = pack_bits(new_key, len(places), 0, left) if left else None
     return new_key, block, marks
 
 

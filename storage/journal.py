@@ -298,7 +298,7 @@ class Journal:
                 block.marked = True
                 # what moves may come again after a sweep that was carried out without it
                 marks = changes.merges if block.swept or changes is moves else changes.marks
-                marks.append((key, pack_bits(block.count, bits, block.returns)))
+                marks.append((key, pack_bits(key, block.count, bits, block.returns)))
             noted.append((block, block.acked))
             block.acked = []
         if moves:

@@ -133,19 +133,19 @@ class Reading(Paging):
         stop = min(found.stop, request.horizon)
         entries: list[Entry] = []
         for raw, header in self._headed(request, found):
-            dead = bits_of(raw.dead, header.records)
+            dead = bits_of(raw.dead, header)
             slot = header.first * 2 + raw.paged
             block = self.blocks.get(slot)
-            if not dead and raw.dead and is_damaged(raw.dead):
+            if not dead and raw.dead and is_damaged(raw.dead, header):
                 raw = self._without_bitmap(raw, header, block, first)  # noqa: PLW2901 - it has another bitmap now
-                dead = bits_of(raw.dead, header.records)
+                dead = bits_of(raw.dead, header)
             is_new = block is None
             if block is None:
                 block = Block(self.qid, header.first, header.records, paged=raw.paged)
                 block.live = block.away = header.records - dead.bit_count()
                 block.bits = dead
                 block.marked = raw.dead is not None
-                block.returns = returns_of(raw.dead, header.records) or NO_RETURNS
+                block.returns = returns_of(raw.dead, header) or NO_RETURNS
                 block.home = self.blocks
                 self.blocks[slot] = block
             is_wholly_away = is_new and first <= header.first and header.last < stop
@@ -182,7 +182,7 @@ class Reading(Paging):
         """
         self._note_damage(header.first, BITMAP)
         if block is not None:
-            return raw._replace(dead=pack_bits(header.records, block.bits, block.returns))
+            return raw._replace(dead=pack_bits(raw.key, header.records, block.bits, block.returns))
         bodies = bodies_of(raw.value, header, lambda _: 0)
         octets = [
             bodies[record.place]
@@ -197,7 +197,7 @@ class Reading(Paging):
         if raw.paged:
             self.delta_paged += len(octets)
             self.delta_octets_paged += sum(octets)
-        return raw._replace(dead=pack_bits(header.records, 0))
+        return raw._replace(dead=pack_bits(raw.key, header.records, 0))
 
     def _note_damage(self, position: int, kind: str, count: int = 1) -> None:
         """Count what cannot be read, and have it told."""
@@ -218,7 +218,7 @@ class Reading(Paging):
         self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, entries: list[Entry]
     ) -> None:
         """Make entries of those records of a block that belong to a part of the delta."""
-        dead = bits_of(raw.dead, header.records)
+        dead = bits_of(raw.dead, header)
         durable = self.durable and not raw.paged
         taken = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
         if taken is None:
@@ -245,7 +245,7 @@ class Reading(Paging):
         self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, *, durable: bool
     ) -> list[Entry]:
         """Make entries of those records of a block that belong to a part of the delta; give up what is damaged."""
-        dead = bits_of(raw.dead, header.records)
+        dead = bits_of(raw.dead, header)
         bodies = bodies_of(raw.value, header, found.body_octets)
         entries: list[Entry] = []
         address = b""

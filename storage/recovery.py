@@ -19,7 +19,9 @@ from storage.blocks import (
     LAST_SEQ_ID,
     Header,
     bits_of,
+    is_bound,
     is_damaged,
+    is_no_old_bitmap,
     live_octets,
     pack_key,
     read_header,
@@ -76,7 +78,7 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     Call it before the writer's thread is started.
     """
     environment.finish_sweeps()
-    damaged = [key for key, bits in environment.rows("acks") if is_damaged(bits)]
+    damaged = _damaged_bitmaps(environment)
     if environment.was_clean and not damaged:
         found = {}
         for key, value in environment.rows("queues"):
@@ -100,6 +102,27 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     }
 
 
+def _damaged_bitmaps(environment: Environment) -> list[bytes]:
+    """The keys of bitmaps that are not what was written for their blocks."""
+    store = environment.store
+    with store.env.begin() as txn:
+        return [
+            key
+            for key, bits in txn.cursor(store.db["acks"])
+            if not is_bound(key, bits) and _is_damaged(key, bits, txn.get(key, db=store.db["blocks"]))
+        ]
+
+
+def _is_damaged(key: bytes, bits: bytes, block: bytes | None) -> bool:
+    """Whether a bitmap that is not bound to its key is not one of format 1 either, of a block of that format."""
+    if block is None:
+        return is_no_old_bitmap(bits)
+    try:
+        return is_damaged(bits, read_header(key, block))
+    except DamagedError:
+        return is_no_old_bitmap(bits)
+
+
 def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None:
     """Count the octets of bodies of those queues of which an earlier version has not saved them."""
     uncounted = {qid: 0 for qid, recovered in found.items() if recovered.octets < 0}
@@ -115,7 +138,7 @@ def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None
                 key, value = cursor.item()
                 with suppress(DamagedError):  # told when it is read
                     header = read_header(key, value)
-                    dead = bits_of(txn.get(key, db=store.db["acks"]), header.records)
+                    dead = bits_of(txn.get(key, db=store.db["acks"]), header)
                     uncounted[qid] += live_octets(value, header, dead, partial(environment.body_octets, txn))
                     progress.counted(header)
                 more = cursor.next()
@@ -168,8 +191,8 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
                 damaged += 1
                 environment.damages.note(unpack_key(key), BLOCK)
                 continue
-            dead = bits_of(bits, header.records) if ahead == key else 0
-            if ahead == key and is_damaged(bits):
+            dead = bits_of(bits, header) if ahead == key else 0
+            if ahead == key and is_damaged(bits, header):
                 environment.damages.note((header.qid, header.first), BITMAP)
             octets = live_octets(value, header, dead, partial(environment.body_octets, txn))
             _count(found, header, header.records - dead.bit_count(), octets)

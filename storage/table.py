@@ -238,16 +238,16 @@ class Table:
         if value is None:  # swept meanwhile
             return
         try:
-            count = read_header(key, value).records
+            header = read_header(key, value)
         except DamagedError:
             self._damages.note(unpack_key(key), BLOCK)  # its messages cannot be read, whatever their bits say
             return
         before = txn.get(key, db=acks)
-        if before and is_damaged(before):
+        if before and is_damaged(before, header):
             self._damages.note(unpack_key(key), BITMAP)
-        dead = bits_of(bitmap, count) | bits_of(before, count)
-        if dead.bit_count() < count:
-            txn.put(key, pack_bits(count, dead, returns_of(bitmap, count)), db=acks)
+        dead = bits_of(bitmap, header) | bits_of(before, header)
+        if dead.bit_count() < header.records:
+            txn.put(key, pack_bits(key, header.records, dead, returns_of(bitmap, header)), db=acks)
         else:
             txn.delete(key, db=acks)
             txn.delete(key, db=self.db["blocks"])
@@ -352,7 +352,7 @@ class Table:
             cursor.delete()
             return bool(cursor.key())
         bitmap = txn.get(key, db=acks)
-        before = dead = bits_of(bitmap, header.records)
+        before = dead = bits_of(bitmap, header)
         if sweep.first <= header.first and header.last < sweep.stop:
             dead = (1 << header.records) - 1
             if header.has_references:
@@ -372,7 +372,7 @@ class Table:
             cursor.delete()  # moves on
             return bool(cursor.key())
         if dead != before:
-            txn.put(key, pack_bits(header.records, dead, returns_of(bitmap, header.records)), db=acks)
+            txn.put(key, pack_bits(key, header.records, dead, returns_of(bitmap, header)), db=acks)
         return bool(cursor.next())
 
     def read(

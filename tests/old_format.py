@@ -59,7 +59,7 @@ def make_old(data_dir: Path) -> None:
                 txn.put(key, old_state(value), db=queues)
             for key, value in list(txn.cursor(blocks)):
                 bitmap = txn.get(key, db=acks)
-                if bitmap is not None and not bits_of(bitmap, read_header(key, value).records):
+                if bitmap is not None and not bits_of(bitmap, read_header(key, value)):
                     txn.delete(key, db=acks)
                 elif bitmap is not None:
                     txn.put(key, old_bitmap(bitmap, read_header(key, value).records), db=acks)

@@ -64,6 +64,6 @@ def seq_ids(found: Loaded) -> list[int]:
     ids = []
     for raw in found.blocks:
         header = read_header(raw.key, raw.value)
-        records = read_records(raw.value, header, bits_of(raw.dead, header.records))
+        records = read_records(raw.value, header, bits_of(raw.dead, header))
         ids += [each.seq_id for each in records if isinstance(each, Record)]
     return sorted(ids)

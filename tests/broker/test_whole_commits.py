@@ -184,7 +184,7 @@ def references(table: Table) -> Counter[int]:
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
             header = read_header(key, value)
-            dead = bits_of(txn.get(key, db=table.db["acks"]), header.records)
+            dead = bits_of(txn.get(key, db=table.db["acks"]), header)
             for record in read_records(value, header, dead):
                 assert not isinstance(record, int)
                 if record.msg_id:
@@ -197,8 +197,8 @@ def records(table: Table) -> int:
     found = 0
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
-            count = read_header(key, value).records
-            found += count - bits_of(txn.get(key, db=table.db["acks"]), count).bit_count()
+            header = read_header(key, value)
+            found += header.records - bits_of(txn.get(key, db=table.db["acks"]), header).bit_count()
     return found
 
 

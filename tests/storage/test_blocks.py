@@ -1,5 +1,7 @@
 """Blocks: what is written is what is read, and nothing else is."""
 
+from zlib import crc32
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -7,22 +9,28 @@ from storage.blocks import (
     BLOCK_RECORDS,
     WRITING,
     Entry,
+    Header,
     Record,
     bits_of,
     encode_block,
     is_damaged,
     offsets_of,
     pack_bits,
+    pack_key,
     plain_entries,
     plan_blocks,
     read_header,
     read_records,
+    returns_of,
 )
 from storage.errors import DamagedError
 from storage.message import Message
 
 QID = 7 << 32 | 5
 SEGMENT = 64
+HUNDRED = Header(7, 0, 99, 100, 0, False, False, True, True)
+"""Of a block of a hundred records."""
+HUNDRED_KEY = pack_key(7, 0)
 
 
 def entry(seq_id: int, address: bytes = b"\x01x\x01k", content: bytes = b"content", msg_id: int = 0) -> Entry:
@@ -157,19 +165,37 @@ def test_bitmaps(indexes: set[int]) -> None:
     """A bitmap is as long as its block has records, and comes back as it was."""
     bits = sum(1 << index for index in indexes)
 
-    bitmap = pack_bits(100, bits)
+    bitmap = pack_bits(HUNDRED_KEY, 100, bits)
 
     assert 4 + 13 == len(bitmap)
-    assert bits == bits_of(bitmap, 100)
-    assert not is_damaged(bitmap)
-    assert 0 == bits_of(None, 100)
+    assert bits == bits_of(bitmap, HUNDRED)
+    assert not is_damaged(bitmap, HUNDRED)
+    assert 0 == bits_of(None, HUNDRED)
 
 
 @given(st.integers(0, 8 * 17 - 1))
 def test_a_damaged_bitmap_settles_nothing(bit: int) -> None:
     """Whatever bit of a bitmap is flipped, nothing counts as settled by it: messages come back, and none vanishes."""
-    bitmap = bytearray(pack_bits(100, 0b1011))
+    bitmap = bytearray(pack_bits(HUNDRED_KEY, 100, 0b1011))
     bitmap[bit // 8] ^= 1 << bit % 8
 
-    assert is_damaged(bytes(bitmap))
-    assert 0 == bits_of(bytes(bitmap), 100)
+    assert is_damaged(bytes(bitmap), HUNDRED)
+    assert 0 == bits_of(bytes(bitmap), HUNDRED)
+
+
+def test_a_bitmap_of_another_block_settles_nothing() -> None:
+    """A bitmap and its delivery counts say nothing of a block with another queue or position."""
+    for other in (HUNDRED._replace(qid=8), HUNDRED._replace(first=1)):
+        bitmap = pack_bits(pack_key(other.qid, other.first), 100, 0b1011, {5: 2})
+
+        assert (0, {}) == (bits_of(bitmap, HUNDRED), returns_of(bitmap, HUNDRED))
+        assert (0b1011, {5: 2}) == (bits_of(bitmap, other), returns_of(bitmap, other))
+
+
+def test_a_bitmap_of_format_1_counts_for_blocks_of_format_1_only() -> None:
+    """Its checksum does not cover its place, so a block of today does not believe it."""
+    octets = (0b1011).to_bytes(13, "little")
+    bitmap = crc32(octets).to_bytes(4, "big") + octets
+
+    assert 0b1011 == bits_of(bitmap, HUNDRED._replace(has_places=False))
+    assert 0 == bits_of(bitmap, HUNDRED)

@@ -136,6 +136,7 @@ DAMAGE = {
     "a count of nothing": ("refs", "no record refers to it"),
     "a bitmap alone": ("acks", "a bitmap without a block"),
     "a long bitmap": ("acks", "a bitmap of 104 octets for 64 records"),
+    "a bitmap elsewhere": ("acks", "a bitmap is damaged"),
     "a flipped bit": ("acks", "a bitmap is damaged"),
     "bits too high": ("acks", "all records are settled"),
     "a block elsewhere": ("blocks", "it is block"),
@@ -171,11 +172,14 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
         case "a count of nothing":
             surgery.put("refs", bytes(8), (2).to_bytes(4, "big"))
         case "a bitmap alone":
-            surgery.put("acks", pack_key(unpack_key(acks[0][0])[0], 1), pack_bits(8, 1))
+            key = pack_key(unpack_key(acks[0][0])[0], 1)
+            surgery.put("acks", key, pack_bits(key, 8, 1))
         case "a long bitmap":
-            surgery.put("acks", acks[0][0], pack_bits(800, 1))
+            surgery.put("acks", acks[0][0], pack_bits(acks[0][0], 800, 1))
         case "bits too high":
-            surgery.put("acks", acks[0][0], pack_bits(64, (1 << 64) - 1))
+            surgery.put("acks", acks[0][0], pack_bits(acks[0][0], 64, (1 << 64) - 1))
+        case "a bitmap elsewhere":
+            surgery.put("acks", acks[1][0], acks[0][1])
         case "a flipped bit":
             surgery.put("acks", acks[0][0], acks[0][1][:-1] + bytes((acks[0][1][-1] ^ 1,)))
         case "a block elsewhere":
@@ -185,7 +189,9 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
         case "a block twice":
             from storage.compact import rewritten
 
-            key, value, _ = rewritten(*blocks[0], pack_bits(read_header(*blocks[0]).records, 1), len)
+            key, value, _ = rewritten(
+                *blocks[0], pack_bits(blocks[0][0], read_header(*blocks[0]).records, 1), len
+            )
             surgery.put("blocks", key, value)
         case "an id of tomorrow":
             surgery.delete("meta", b"boot")
@@ -203,7 +209,7 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
             (path,) = blobs.iterdir()
             path.unlink()
         case "a short key":
-            surgery.put("acks", b"abc", pack_bits(8, 1))
+            surgery.put("acks", b"abc", pack_bits(b"abc", 8, 1))
         case "a narrow span":
             surgery.put("meta", b"span", (2).to_bytes(8, "big"))
 

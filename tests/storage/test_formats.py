@@ -54,7 +54,7 @@ def octets_on_disk(data_dir: Path) -> list[int]:
     found: dict[int, int] = {}
     for key, value in environment.rows("blocks"):
         header = read_header(key, value)
-        for record in read_records(value, header, bits_of(bitmaps.get(key), header.records)):
+        for record in read_records(value, header, bits_of(bitmaps.get(key), header)):
             assert not isinstance(record, int)
             content = record.content or environment.bodies.read(record.msg_id)
             assert isinstance(content, bytes)
@@ -153,7 +153,7 @@ def counts_on_disk(data_dir: Path) -> dict[str, int]:
     for key, bitmap in rows_of(data_dir, "acks"):
         header = read_header(key, blocks[key])
         records = list(read_records(blocks[key], header))
-        for place, count in returns_of(bitmap, header.records).items():
+        for place, count in returns_of(bitmap, header).items():
             content = records[place].content
             body = Persistent(b"", content, 1, None, 0, 1).body.decode()
             found[body] = count
@@ -196,7 +196,7 @@ def test_a_delivery_count_of_nothing_is_found(tmp_path):
         acks = env.open_db(b"acks")
         with env.begin(write=True) as txn:
             ((key, _),) = list(txn.cursor(acks))
-            txn.put(key, pack_bits(20, 0, {25: 1}), db=acks)
+            txn.put(key, pack_bits(key, 20, 0, {25: 1}), db=acks)
 
     assert ["a delivery count of a record that is not there"] == [each.text for each in findings(tmp_path)]
 

@@ -139,12 +139,12 @@ def test_part_of_a_block_is_marked(journal: Journal, queue: FakeQueue, publisher
     journal.settled()
     queue.settle(entries[3])
 
-    assert [(key.block.key, pack_bits(10, 1 << 3))] == journal.cut().durable.marks
+    assert [(key.block.key, pack_bits(key.block.key, 10, 1 << 3))] == journal.cut().durable.marks
 
     journal.settled()
     queue.settle(entries[9])
 
-    assert [(key.block.key, pack_bits(10, 1 << 3 | 1 << 9))] == journal.cut().durable.marks
+    assert [(key.block.key, pack_bits(key.block.key, 10, 1 << 3 | 1 << 9))] == journal.cut().durable.marks
 
 
 def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:

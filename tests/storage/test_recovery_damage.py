@@ -99,6 +99,39 @@ def test_a_clean_start_counts_what_a_damaged_bitmap_brings_back(stopped):
     environment.close()
 
 
+def exchange(environment: Environment) -> None:
+    """Have the first two bitmaps in each other's place, as whole pages may be."""
+    db = environment.store.db["acks"]
+    with environment.store.env.begin(write=True) as txn:
+        (one, first), (two, second) = list(txn.cursor(db))[:2]
+        txn.put(one, second, db=db)
+        txn.put(two, first, db=db)
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_bitmaps_of_other_blocks_settle_nothing(tmp_path, at_start):
+    """Where two bitmaps stand in each other's place, all messages of both blocks come back, and both are told."""
+    stored = Stored(tmp_path, "one")
+    for _ in range(2):
+        for number in range(SEGMENT):
+            stored.publish(f"{number:02}", "one")
+        stored.commit()
+    stored.take("one", 2 * SEGMENT, *range(3), *range(SEGMENT + 1, 2 * SEGMENT, 2))
+    stored.commit()
+    qid = stored.queues["one"].qid
+    stored.close(clean=True)
+    environment = Environment(tmp_path, sync=False)
+    if at_start:
+        exchange(environment)
+    restarted = Restarted(environment, qid)
+    if not at_start:
+        exchange(environment)
+
+    assert 2 * SEGMENT == restarted.take(1000)
+    assert {BITMAP: 2} == {each.kind: 1 + each.others for each in environment.damages.take()}
+    environment.close()
+
+
 def test_a_damaged_bitmap_is_looked_at_by_one_start(stopped, caplog):
     """The start that finds it counts anew and removes it, even if it is killed at once; the next one takes what is saved."""
     environment, qid = stopped

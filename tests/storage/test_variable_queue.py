@@ -627,7 +627,7 @@ class Machine(RuleBasedStateMachine):
             record.msg_id.to_bytes(8, "big")
             for key, value in blocks.items()
             for record in read_records(
-                value, read_header(key, value), bits_of(acks.get(key), read_header(key, value).records)
+                value, read_header(key, value), bits_of(acks.get(key), read_header(key, value))
             )
             if not isinstance(record, int) and record.msg_id
         )
@@ -655,7 +655,7 @@ class Machine(RuleBasedStateMachine):
                 for raw in found.blocks
                 if not raw.paged
                 for header in (read_header(raw.key, raw.value),)
-                for record in read_records(raw.value, header, bits_of(raw.dead, header.records))
+                for record in read_records(raw.value, header, bits_of(raw.dead, header))
                 if not isinstance(record, int)
             }
             for copy in dying:
