@@ -6,7 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # There are no packages under tests/ (docs/adr/0001): this makes `fakes` importable.
 sys.path.append(str(Path(__file__).resolve().parent))
@@ -14,8 +14,11 @@ sys.path.append(str(Path(__file__).resolve().parent))
 pytest_plugins = ("deadlines",)
 
 # A shared machine stalls now and then: how long one example takes says nothing about the code.
-settings.register_profile("default", deadline=None)
-settings.register_profile("thorough", deadline=None, max_examples=2000)
+# Explaining a failure traces each line of the examples after it, which are ten times slower then; tests/deadlines.py
+# bounds what is left.
+UNTRACED = [phase for phase in Phase if phase is not Phase.explain]
+settings.register_profile("default", deadline=None, phases=UNTRACED, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -1,14 +1,20 @@
-"""A test that hangs ends its worker, tells where each thread stood, and is not run again."""
+"""A test that hangs ends its worker, tells where each thread stood, and is not run again.
+
+One that has failed says so before: what hypothesis does to make its case smaller takes a part of its time at most.
+"""
 
 import faulthandler
 import os
 
 import pytest
+from hypothesis.internal.conjecture import engine
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 LEAST = 2
 """Tests that a worker must have to run one."""
+SHRINKING = 4
+"""What part of a test's time may go into making its failing case smaller."""
 _TELL_TO = pytest.StashKey[int]()
 
 
@@ -21,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool:
     """End the process at the deadline, whatever holds it: a call in C that keeps the interpreter, too."""
+    # which is five minutes otherwise, and most deadlines come before that
+    engine.MAX_SHRINKING_SECONDS = settings.timeout / SHRINKING
     faulthandler.dump_traceback_later(settings.timeout, file=item.config.stash[_TELL_TO], exit=True)
     return True
 

@@ -33,6 +33,26 @@ def test_hangs():
 def test_goes_on():
     pass
 """
+FAILING = """
+import sys
+import time
+
+import pytest
+from hypothesis import given, strategies as st
+
+
+def is_traced():
+    return sys.gettrace() or (sys.version_info >= (3, 12) and any(map(sys.monitoring.get_tool, range(6))))
+
+
+@pytest.mark.timeout(12)
+@given(st.lists(st.integers(0, 10**6), min_size=20))
+def test_fails(numbers):
+    time.sleep(0.1)  # as long as a large example takes
+    assert not is_traced(), "traced"
+    assert len(set(numbers)) <= 10
+"""
+"""Making its case as small as can be takes more than 300 examples."""
 OTHERS, BEFORE = 6, 4
 """Files that are run before and behind the one that hangs, of this many tests and of one."""
 PLUGIN = 'pytest_plugins = ("deadlines",)'
@@ -57,6 +77,20 @@ def _ends(pid: int) -> bool:
     return _comes(lambda: not _is_there(pid))
 
 
+def _run(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The tests in a folder, as the suite is run."""
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *settings, "-n", "2", "--dist", "loadfile", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+        timeout=50,
+    )
+
+
 @pytest.mark.parametrize(
     "hang",
     [
@@ -74,21 +108,26 @@ def test_a_test_that_hangs_in_uvloop_is_ended_once(tmp_path, hang):
     for number in range(OTHERS):  # large files come first
         (tmp_path / f"test_before{number}.py").write_text(before)
         (tmp_path / f"test_after{number}.py").write_text(after)
-    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *settings, "-n", "2", "--dist", "loadfile", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
-        timeout=50,
-    )
+    done = _run(tmp_path)
 
     assert pytest.ExitCode.TESTS_FAILED == done.returncode
     assert f"1 failed, {1 + OTHERS * (BEFORE + 1)} passed" in done.stdout
     assert "in test_hangs" in done.stderr
+
+
+def test_a_model_that_fails_says_so_before_its_deadline(tmp_path):
+    """A failing case is printed, and how to have it again, though it could be made smaller for longer than that."""
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tmp_path / "test_failing.py").write_text(FAILING)
+
+    done = _run(tmp_path)
+
+    assert pytest.ExitCode.TESTS_FAILED == done.returncode
+    assert "1 failed" in done.stdout
+    assert "test_fails(" in done.stdout
+    assert "@reproduce_failure(" in done.stdout
+    assert "AssertionError: traced" not in done.stdout
 
 
 def test_a_silent_broker_is_killed(tmp_path):
