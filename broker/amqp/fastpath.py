@@ -96,7 +96,10 @@ def pack_return(number: int, reply_code: int, reply_text: str, address: bytes) -
 
 
 def content_frames(number: int, frame_max: int, header: bytes, body: bytes) -> bytes:
-    """A content header frame and as many body frames as `frame_max` (octets, 0 = no limit) asks for."""
+    """A content header frame and as many body frames as `frame_max` (octets, 0 = no limit) asks for.
+
+    The header is one frame of any size: AMQP has no way to split it, and RabbitMQ sends it so, too.
+    """
     parts = [_pack_frame(TYPE_HEADER, number, len(header)), header, b"\xce"]
     step = frame_max - FRAME_OVERHEAD if frame_max else len(body) or 1
     for at in range(0, len(body), step):
@@ -118,8 +121,8 @@ def reframe(content: bytes, number: int, frame_max: int) -> bytes:
             not frame_max or size + FRAME_OVERHEAD <= frame_max
         ):
             return b"\x02%b%b\x03%b%b" % (short, content[3:stop], short, content[stop + 3 :])
-    out: list[bytes] = []
-    at, end = 0, len(content)
+    out = [b"\x02", short, content[3:stop]]
+    at, end = stop, len(content)
     while at < end:
         (size,) = _unpack_size(content, at + 3)
         stop = at + size + FRAME_OVERHEAD
@@ -133,23 +136,22 @@ def reframe(content: bytes, number: int, frame_max: int) -> bytes:
 def reframed(content: bytes, number: int, frame_max: int) -> list[bytes | memoryview]:
     """The same content as `reframe`, for large ones: buffers to be written one after the other, the body not copied.
 
-    A frame that exceeds `frame_max` is cut where that is, whatever follows it.
+    A body frame that exceeds `frame_max` is cut where that is, whatever follows it.
     """
     short = _pack_short(number)
     view = memoryview(content)
     limit = frame_max - FRAME_OVERHEAD if frame_max else len(content)
-    out: list[bytes | memoryview] = []
-    at, end = 0, len(content)
+    at, end = _unpack_size(content, 3)[0] + FRAME_OVERHEAD, len(content)
+    out: list[bytes | memoryview] = [b"\x02%b%b" % (short, content[3:at])]
     fits = content[1:3] == short
     while at < end:
         (size,) = _unpack_size(content, at + 3)
-        kind = content[at : at + 1]
         body, stop = at + FRAME_OVERHEAD - 1, at + size + FRAME_OVERHEAD
         fits = fits and size <= limit
         while body + limit < stop - 1:
-            out += b"%b%b%b" % (kind, short, _pack_size(limit)), view[body : body + limit], b"\xce"
+            out += b"\x03%b%b" % (short, _pack_size(limit)), view[body : body + limit], b"\xce"
             body += limit
-        out += b"%b%b%b" % (kind, short, _pack_size(stop - 1 - body)), view[body:stop]
+        out += b"\x03%b%b" % (short, _pack_size(stop - 1 - body)), view[body:stop]
         at = stop
     return [content] if fits else out
 

@@ -133,6 +133,72 @@ def _(s: Session) -> tuple[int, ...]:
     return tuple(len(payload) for kind, _, payload in frames if kind == BODY)
 
 
+def _content(client: Client, channel: int = 1) -> tuple[list[int], list[int]]:
+    """The payload sizes of the header frames and of the body frames that a `basic.get` brings."""
+    while struct.unpack_from(">HH", client.read_frame()[2]) != (60, 71):
+        continue
+    headers, bodies, left = [], [], -1
+    while left:
+        kind, number, payload = client.read_frame()
+        assert number == channel
+        if kind == HEADER:
+            headers.append(len(payload))
+            left = struct.unpack_from(">Q", payload, 4)[0] if left < 0 else left
+        else:
+            bodies.append(len(payload))
+            left -= len(payload)
+    return headers, bodies
+
+
+@case(
+    "25e",
+    "a content header larger than its reader's frame_max is sent in one frame, the body in frames that fit",
+    ok(([20_025], [4088, 4088, 1824])),
+)
+def _(s: Session) -> tuple[list[int], list[int]]:
+    sender = s.channel()
+    sender.queue(s.q)
+    sender.publish("", s.q, bytes(10_000), headers={"h": "x" * 20_000})
+    reader = s.login(frame_max=4096)
+    reader.channel(1).ready(s.q, 1)
+    reader.send(1, "basic.get", queue=s.q, no_ack=True)
+    return _content(reader)
+
+
+@case("25f", "the same beside a large body", ok(([20_025], 4088, 3_000_000)))
+def _(s: Session) -> tuple[list[int], int, int]:
+    sender = s.channel()
+    sender.queue(s.q)
+    sender.publish("", s.q, bytes(3_000_000), headers={"h": "x" * 20_000})
+    reader = s.login(frame_max=4096)
+    reader.channel(1).ready(s.q, 1)
+    reader.send(1, "basic.get", queue=s.q, no_ack=True)
+    headers, bodies = _content(reader)
+    return headers, max(bodies), sum(bodies)
+
+
+@case(
+    "25g",
+    "a content header that dead-lettering makes larger than the publisher's own frame_max comes back to it in one frame",
+    ok((1, True, [5])),
+)
+def _(s: Session) -> tuple[int, bool, list[int]]:
+    client = s.login(frame_max=4096)
+    opened = client.channel(1)
+    arguments = {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": s.q + "2",
+        "x-message-ttl": T("I", 0),
+    }
+    opened.queue(s.q + "2")
+    opened.queue(s.q, arguments=arguments)
+    opened.publish("", s.q, b"small", headers={"h": "x" * 4000})
+    opened.ready(s.q + "2", 1)
+    opened.send("basic.get", queue=s.q + "2", no_ack=True)
+    headers, bodies = _content(client)
+    return len(headers), headers[0] > 4096, bodies
+
+
 _NOT_HEADER = "expected content header for class 60, got non content header frame instead"
 _NOT_BODY = "expected content body, got non content body frame instead"
 _NOT_METHOD = "expected method frame, got non method frame instead"

@@ -24,6 +24,11 @@ _FROM_SERVER = {
         "confirm.select-ok", "tx.select-ok", "tx.commit-ok", "tx.rollback-ok",
     }
 }  # fmt: skip
+LARGEST_HEADER = 131072
+"""Octets of the largest content header that a publisher can send: the broker's own frame_max and its grace of 8 octets.
+
+It has to reach consumers who have agreed on less, and AMQP has no way to split it.
+"""
 _PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 _head = struct.Struct(">BHI").unpack_from
 _ids = struct.Struct(">HH").unpack_from
@@ -39,7 +44,7 @@ class Replies:
     `feed` raises ReplyError for what a broker must not send.
 
     Args:
-        frame_max: the largest frame, as agreed on in the handshake, octets.
+        frame_max: the largest frame, as agreed on in the handshake, octets; content headers may exceed it.
         record: whether to keep the methods of each channel.
 
     """
@@ -81,7 +86,7 @@ class Replies:
                 self._started, at = True, 8
                 break
             kind, number, length = _head(data, at)
-            if length > self._frame_max - 8:
+            if length > (LARGEST_HEADER if kind == HEADER else self._frame_max - 8):
                 raise ReplyError(f"frame of {length} octets, {self._frame_max} were agreed")
             end = at + 8 + length
             if end > size:

@@ -137,6 +137,19 @@ def test_reframing_changes_nothing_but_frames(channel, frame_max, other, other_m
     assert not other_max or longest <= other_max
 
 
+@given(channels, st.integers(22, 220), channels, st.integers(9, 220), bodies)
+def test_a_content_header_is_never_split(channel, frame_max, other, other_max, body):
+    """A header that exceeds `frame_max` is one frame all the same, and only body frames are made to fit."""
+    header = build(len(body), content_type="x" * 250)
+    content = content_frames(channel, frame_max, header, body)
+    numbers, longest, read, chunks = unpack(reframe(content, other, other_max))
+
+    assert (header, body) == (read, b"".join(chunks))
+    assert {other} == set(numbers)
+    assert len(header) + 8 == longest
+    assert max(map(len, chunks), default=0) + 8 <= other_max
+
+
 @given(channels, st.integers(22, 220), channels, bodies)
 def test_reframing_keeps_frames_that_fit(channel, frame_max, other, body):
     """Frames that fit are only renumbered, so that their boundaries stay those of the publisher."""

@@ -1,5 +1,8 @@
 """Large contents on their way in and out."""
 
+import random
+import struct
+
 from hypothesis import given, strategies as st
 
 from broker.amqp.fastpath import content_frames, reframe, reframed
@@ -40,28 +43,32 @@ def test_a_body_is_framed_evenly_however_it_came(number, body, sizes, frame_limi
 @given(
     NUMBERS,
     NUMBERS,
-    st.binary(max_size=30_000),
+    st.integers(0, 30_000).map(lambda size: random.Random(size).randbytes(size)),
     st.lists(st.integers(1, 9000)),
     st.sampled_from([0, 4096, 8192]),
+    st.sampled_from([0, 4096, 20_000]),
 )
-def test_a_body_is_reframed_without_copying_it(before, after, body, sizes, frame_max):
-    """The frames are the new channel's, none is larger than allowed, and the header and the body are the same."""
-    header = build(len(body))
+def test_a_body_is_reframed_without_copying_it(before, after, body, sizes, frame_max, more):
+    """The frames are the new channel's, no body frame is larger than allowed, and header and body are the same."""
+    header = build(len(body)) + bytes(more)
     content = b"".join([content_frames(before, 0, header, b""), *frames(before, body, sizes)])
     octets = b"".join(reframed(content, after, frame_max))
     message = Message(b"", octets, after)
 
     assert (header, body) == (message.header, message.body)
     assert octets == reframe(octets, after, frame_max)
-    largest = max([len(part) for part in sizes_of(octets)], default=0)
+    first, *rest = payloads_of(octets, after)
+    assert header == first
+    largest = max([len(part) for part in rest], default=0)
     assert not frame_max or largest + 8 <= frame_max
 
 
-def sizes_of(octets: bytes) -> list[bytes]:
-    """The payloads of frames."""
+def payloads_of(octets: bytes, number: int) -> list[bytes]:
+    """The payloads of frames of a channel."""
     found, at = [], 0
     while at < len(octets):
-        size = int.from_bytes(octets[at + 3 : at + 7], "big")
+        _, channel, size = struct.unpack_from(">BHI", octets, at)
+        assert number == channel
         assert 0xCE == octets[at + 7 + size]
         found.append(octets[at + 7 : at + 7 + size])
         at += 8 + size
