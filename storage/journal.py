@@ -501,11 +501,13 @@ class Journal:
                     # One that ended with its queue has noted no reference that would have to be taken off.
                     if entry.index in ended:
                         not_paged[entry.msg_id] += 1
-                elif entry.msg_id and isinstance(message, Persistent):
-                    if message.open_copies:
-                        not_written.add(entry.msg_id)
-                    elif message.in_file:  # nobody needs the file any more
-                        self._unrefs.append(entry.msg_id)
+                else:
+                    queue.journal_returns.pop(entry.seq_id, None)
+                    if entry.msg_id and isinstance(message, Persistent):
+                        if message.open_copies:
+                            not_written.add(entry.msg_id)
+                        elif message.in_file:  # nobody needs the file any more
+                            self._unrefs.append(entry.msg_id)
             queue.unstored(entries)
             if is_paged:  # behind the others: there may be room for less
                 self._paging.pop(queue, None)

@@ -256,6 +256,26 @@ def test_what_died_in_a_failed_batch_was_never_there(
     assert [("accepted", 1)] == publisher.told
 
 
+@pytest.mark.parametrize("durable", [Done.NOTHING, Done.DELETIONS])
+def test_a_delivery_count_goes_with_a_message_that_died_in_a_failed_batch(
+    journal: Journal, queue: FakeQueue, publisher: Publisher, durable: Done
+) -> None:
+    """It waits for the message's next commit while there will be one, and no longer."""
+    entries = [queue.take(message(publisher, seq_no), seq_no) for seq_no in (1, 2)]
+    queue.journal_returns.update({1: 3, 2: 4})
+    journal.cut()
+    queue.settle(entries[0])
+    journal.settled(DiskFullError("full", durable=durable))
+
+    assert {2: 4} == queue.journal_returns
+
+    journal.cut()
+    journal.settled()
+
+    assert {} == queue.journal_returns
+    assert {entries[1].index: 4} == entries[1].block.returns
+
+
 def test_large_and_shared_bodies_are_written_once(journal: Journal, publisher: Publisher) -> None:
     """A body of size times copies at or above the limit has one row, and a count of those who refer to it."""
     queues = [FakeQueue(journal, qid) for qid in (1, 2, 3)]
