@@ -25,3 +25,4 @@ html_title = f"Leveret {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_search_scorer = str(_DOCS / "search_scorer.js")

@@ -68,7 +68,9 @@ def started(tmp_path: Path, stack: contextlib.ExitStack) -> Running:
     return broker
 
 
-@pytest.mark.parametrize("page", ["tutorial.md", "howto/choose-a-confirm-mode.md"])
+@pytest.mark.parametrize(
+    "page", ["../README.md", "tutorial.md", "howto/choose-a-confirm-mode.md", "howto/dead-letters-and-ttl.md"]
+)
 def test_programs_print_what_the_page_says(tmp_path, page):
     """Each program of the page, run in order, prints the text that follows it; the broker is killed where the page does."""
     printed, told = [], []

@@ -1,6 +1,8 @@
 """The pages become a site without a warning, whose links lead somewhere, and that needs nothing from elsewhere."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -125,3 +127,36 @@ def test_every_decision_is_listed():
     assert [(record.read_text().partition("\n")[0], record.name) for record in records] == [
         (f"# {number}{title}", name) for number, title, name in listed
     ]
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node to run the search of the site")
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("dead letter", "howto/dead-letters-and-ttl"),
+        ("dead letter exchange", "howto/dead-letters-and-ttl"),
+        ("TTL", "howto/dead-letters-and-ttl"),
+        ("retry", "howto/dead-letters-and-ttl"),
+        ("confirm", "howto/choose-a-confirm-mode"),
+        ("confirms", "howto/choose-a-confirm-mode"),
+        ("grafana", "howto/watch-with-grafana"),
+        ("prometheus", "howto/watch-with-grafana"),
+        ("docker", "howto/run-as-a-service"),
+        ("systemd", "howto/run-as-a-service"),
+        ("migrate", "howto/migrate-from-rabbitmq"),
+        ("spark", "howto/analyse-with-spark"),
+        ("upgrade", "upgrade"),
+    ],
+)
+def test_a_search_finds_the_guide_first(site, query, first):
+    """The search of the site puts the how-to guide about a subject before references and design decisions."""
+    done = subprocess.run(
+        ["node", ROOT / "tests" / "docs" / "search.js", site, query],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+
+    assert first == json.loads(done.stdout)[0][0]
