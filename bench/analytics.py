@@ -1,9 +1,9 @@
 """How the jobs of `leveret analyze` grow: seconds and peak memory for tables of 10^6, 10^7, ... made-up rows.
 
-    make bench-analytics                              # 10^6 and 10^7 rows, from Parquet
-    make bench-analytics ARGS="--lines"               # from JSON Lines, as the export writes them
-    make bench-analytics ARGS="--rows 100000000 --jobs latency paging health --memory 6g"
-    make bench-analytics ARGS="--rows 100000000 --jobs health --input made"  # tables that are made already
+    make bench NAME=analytics                         # 10^6 and 10^7 rows, from Parquet
+    make bench NAME=analytics ARGS="--lines"          # from JSON Lines, as the export writes them
+    make bench NAME=analytics ARGS="--rows 100000000 --jobs latency paging health --memory 6g"
+    make bench NAME=analytics ARGS="--rows 100000000 --jobs health --input made"  # tables that are made already
 
 Each of the tables that a job reads has so many rows; of `confirm-compare` it is the samples, of at most 800 runs.
 `compact` always reads JSON Lines, which is what it is for, and those of the table with the shortest: 10^8 of another

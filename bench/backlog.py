@@ -1,4 +1,4 @@
-"""A queue with millions of messages: `python -m bench.backlog` or `make bench-backlog`.
+"""A queue with millions of messages: `python -m bench.backlog` or `make bench NAME=backlog`.
 
 For each backlog (how many messages, their size, persistent or transient): the publish rate into the long queue beside
 that into an empty one, by turns; the memory of the broker; how long a restart takes after a clean stop and after

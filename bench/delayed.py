@@ -1,4 +1,4 @@
-"""A million delayed messages: `python -m bench.delayed` or `make bench-delayed`.
+"""A million delayed messages: `python -m bench.delayed` or `make bench NAME=delayed`.
 
 First so many small persistent messages are published over one connection, confirmed, with delays between one and
 two hours in no order: how fast, and what memory the broker has then. VmRSS counts the pages of the data file that

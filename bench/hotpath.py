@@ -1,4 +1,4 @@
-"""Microseconds per message of the broker's own code, without sockets: `make bench-hotpath`.
+"""Microseconds per message of the broker's own code, without sockets: `make bench NAME=hotpath`.
 
 Each case feeds one prepared read after the other to a `Connection` whose driver throws the frames away, and prints
 process CPU per message: the least of several rounds, because noise only ever adds. The difference between two lines

@@ -1,4 +1,4 @@
-"""What each promise costs: `python -m bench.ladder` or `make bench-ladder`.
+"""What each promise costs: `python -m bench.ladder` or `make bench NAME=ladder`.
 
 One producer and one consumer under PerfTest, and each rung asks for one promise more: nothing, acks of the
 consumer, confirms to the producer, persistent messages in a durable queue. RabbitMQ 2.8.1 was measured so (two

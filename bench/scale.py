@@ -1,4 +1,4 @@
-"""Many connections, many queues, and doing nothing: `python -m bench.scale` or `make bench-scale`.
+"""Many connections, many queues, and doing nothing: `python -m bench.scale` or `make bench NAME=scale`.
 
 Reports the memory per idle connection and channel, connections accepted and queues declared a second, the time to
 start, and what an idle broker costs. The client runs in this process, the broker in its own; both need as many file

@@ -1,4 +1,4 @@
-"""How long the broker's event loop stands still: `python -m bench.stalls` or `make bench-stalls`.
+"""How long the broker's event loop stands still: `python -m bench.stalls` or `make bench NAME=stalls`.
 
 Thirty queues at once get more messages than memory has room for, are drained while more come, are drained to the end,
 filled again and deleted. A ticker inside the broker's process asks to be called every 10 ms and notes how much later it

@@ -1,4 +1,4 @@
-"""The commit path beside a bare segment file, without a broker: `python -m bench.store` or `make bench-store`.
+"""The commit path beside a bare segment file, without a broker: `python -m bench.store` or `make bench NAME=store`.
 
 One thread publishes a batch of persistent messages into a durable queue, cuts it and commits it, both flushes
 included; beside it the same octets go to a file by writev and fdatasync. The two take turns on the same disk,

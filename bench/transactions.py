@@ -1,4 +1,4 @@
-"""Transactions beside publisher confirms: `python -m bench.transactions` or `make bench-transactions`.
+"""Transactions beside publisher confirms: `python -m bench.transactions` or `make bench NAME=transactions`.
 
 RabbitMQ's documentation says that transactions "decrease throughput by a factor of 250" beside confirms. It names
 neither the size of a message nor how many may wait for their confirm. Measured here are four ways of knowing that a

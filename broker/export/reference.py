@@ -112,7 +112,7 @@ def _lines() -> Iterator[str]:
     yield "## Benchmarks"
     yield ""
     yield (
-        "`bench_run`, `bench_sample` and `bench_cost` are written by `make bench-paper`, in files of the same form, "
+        "`bench_run`, `bench_sample` and `bench_cost` are written by `make bench NAME=paper`, in files of the same form, "
         "so that one analysis reads both."
     )
 

@@ -1,4 +1,4 @@
-"""The short form of `make confirm-properties`, and whether its ledger objects to what no honest broker does."""
+"""The short form of `make campaign NAME=confirm-properties`, and whether its ledger objects to what no honest broker does."""
 
 from pathlib import Path
 

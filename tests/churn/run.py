@@ -1,4 +1,4 @@
-"""Churns a broker (`make churn SECONDS=1800`); see docs/reliability.md.
+"""Churns a broker (`make campaign NAME=churn N=1800`); see docs/reliability.md.
 
 A line for each round, the verdict at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed,
 with the seed.

@@ -1,4 +1,4 @@
-"""The short form of `make churn`, and how growth is judged."""
+"""The short form of `make campaign NAME=churn`, and how growth is judged."""
 
 import pytest
 import uvloop

@@ -1,4 +1,4 @@
-"""Takes definitions from a real RabbitMQ to this project's broker and back (``make definitions-roundtrip``).
+"""Takes definitions from a real RabbitMQ to this project's broker and back (``make campaign NAME=definitions-roundtrip``).
 
 A RabbitMQ node is set up by rabbitmqctl and AMQP. Its export, imported here and exported again, must say the same; so
 must ours, imported by a fresh RabbitMQ and exported there. Users log in here with the hashes that came from there.

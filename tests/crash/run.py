@@ -1,4 +1,4 @@
-"""Runs a campaign: `make crash`, `make crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.

@@ -1,4 +1,4 @@
-"""Short forms of `make crash MODE=consumer-ack` and of its light form."""
+"""Short forms of `make campaign NAME=crash MODE=consumer-ack` and of its light form."""
 
 import pytest
 import uvloop

@@ -1,4 +1,4 @@
-"""A short form of `make disk-full`."""
+"""A short form of `make campaign NAME=disk-full`."""
 
 import pytest
 import uvloop

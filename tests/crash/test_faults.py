@@ -1,4 +1,4 @@
-"""A short form of `make faults`."""
+"""A short form of `make campaign NAME=faults`."""
 
 import pytest
 import uvloop

@@ -1,4 +1,4 @@
-"""Short forms of `make crash` and `make powercut`, and of the acceptance script."""
+"""Short forms of `make campaign NAME=crash` and `make campaign NAME=powercut`, and of the acceptance script."""
 
 import pytest
 import uvloop

@@ -1,4 +1,4 @@
-"""The planted bugs (`make mutants`) are bugs of a broker that works otherwise."""
+"""The planted bugs (`make campaign NAME=mutants`) are bugs of a broker that works otherwise."""
 
 import contextlib
 import signal

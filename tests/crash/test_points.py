@@ -1,4 +1,4 @@
-"""A short form of `make crash-points`."""
+"""A short form of `make campaign NAME=crash-points`."""
 
 import pytest
 import uvloop

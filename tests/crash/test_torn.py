@@ -1,4 +1,4 @@
-"""Short forms of `make torn` and `make flips`."""
+"""Short forms of `make campaign NAME=torn` and `make campaign NAME=flips`."""
 
 import tempfile
 from pathlib import Path

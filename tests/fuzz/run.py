@@ -1,4 +1,4 @@
-"""Attacks the broker with mutated sessions and reports what it found (``make fuzz``, ``make fuzz-long``).
+"""Attacks the broker with mutated sessions and reports what it found (``make campaign NAME=fuzz``, ``make campaign NAME=fuzz N=2000000``).
 
 Exit code 0: nothing found. 1: something is wrong; it is printed with the seed and case number that
 ``--replay`` takes. 2: the broker did not start.

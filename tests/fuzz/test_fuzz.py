@@ -2,7 +2,7 @@ import pytest
 from fuzz.run import attack
 
 CASES = 5_000
-"""A quarter of `make fuzz`."""
+"""A quarter of `make campaign NAME=fuzz`."""
 
 
 @pytest.mark.timeout(300)

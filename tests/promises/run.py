@@ -1,4 +1,4 @@
-"""Random walks through a broker in each confirm mode (`make confirm-properties`); see docs/confirms.md.
+"""Random walks through a broker in each confirm mode (`make campaign NAME=confirm-properties`); see docs/confirms.md.
 
 A line for each walk: messages, verdicts, seconds. Exit code 0: no oracle objected. 1: one did; what it said is printed,
 and the seed is in the line.

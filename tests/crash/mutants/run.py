@@ -1,4 +1,4 @@
-"""Runs each planted bug and says whether a campaign catches it (`make mutants`).
+"""Runs each planted bug and says whether a campaign catches it (`make campaign NAME=mutants`).
 
 A mutant is a module beside this one that changes the broker when it is imported. Only the command line made here
 does so: `python -c "import <mutant>; from broker.cli import main; main()"`. The product has no switch for it.

@@ -1,0 +1,117 @@
+"""The commands of the Makefile: few enough to be read, and those that pages and docstrings name."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MOST = 18
+"""Targets that `make help` shows at most."""
+TARGET = re.compile(r"^make (\S+)", re.MULTILINE)
+NAMED = re.compile(r"`make ([^`\n]*)`|^ *make ([a-z].*)$", re.MULTILINE)
+OLD = {
+    "bench-topic": "bench NAME=topic",
+    "bench-hotpath": "bench NAME=hotpath",
+    "bench-paper": "bench NAME=paper",
+    "crash": "campaign NAME=crash",
+    "crash-points": "campaign NAME=crash-points",
+    "definitions-roundtrip": "campaign NAME=definitions-roundtrip",
+    "churn": "campaign NAME=churn",
+    "fuzz": "campaign NAME=fuzz",
+    "fuzz-long": "campaign NAME=fuzz N=2000000",
+    "model": "campaign NAME=model",
+    "types": "lint",
+}
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    """What `make` says and would do, without doing it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        ["make", "--no-print-directory", *words],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, set[str]]:
+    """Each target that `make help` shows, with the names that it takes."""
+    lines = make("help").stdout.splitlines()
+    found = {}
+    for line in lines:
+        _, _, names = line.partition("one of: ")
+        found[TARGET.match(line)[1]] = set(names.partition(";")[0].split())
+    return found
+
+
+def test_help_can_be_read(shown):
+    """There are at most eighteen targets, and those that people know by name are among them."""
+    known = {
+        "run",
+        "test",
+        "bench-instructions",
+        "bench-compare",
+        "bench-pairs",
+        "conformance",
+        "campaigns",
+        "loop-steps",
+    }
+
+    assert len(shown) <= MOST
+    assert known <= set(shown)
+
+
+def test_every_benchmark_can_be_named(shown):
+    """`make bench NAME=` takes each script of bench/, but those with a target of their own and the relay."""
+    scripts = {path.stem for path in (ROOT / "bench").glob("*.py") if '"__main__"' in path.read_text()}
+
+    assert scripts - {"compare", "instructions", "pairs", "relay"} == shown["bench"]
+
+
+def commands() -> list[tuple[str, str]]:
+    """Each `make ...` that a page or a docstring names; the changelog has the names of its time."""
+    files = [
+        path
+        for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.py"))
+        if path.name != "CHANGELOG.md"
+    ]
+    files += [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    return [
+        (str(path.relative_to(ROOT)), (in_line or in_block).partition("#")[0].strip())
+        for path in files
+        for in_line, in_block in NAMED.findall(path.read_text(encoding="utf-8"))
+        if in_line or path.suffix == ".md"
+    ]
+
+
+def test_commands_that_are_named_exist(shown):
+    """Every command in a page or a docstring has a target that `make help` shows, and a name that it takes."""
+    wrong = []
+    for place, command in commands():
+        target, _, rest = command.partition(" ")
+        name = re.search(r"\bNAME=([\w-]+)", rest)
+        if target not in {*shown, "help"} or (name and name[1] not in shown[target]):
+            wrong.append((place, command))
+
+    assert len(commands()) > MOST
+    assert [] == wrong
+
+
+@pytest.mark.parametrize(("old", "new"), OLD.items())
+def test_an_old_name_works_and_tells_the_new_one(old, new):
+    """What 0.1.0 called by another name would do what the new name does, and says which that is."""
+    told = make("-n", old, "VENV=build/none", "PYTHON=python3").stdout
+
+    assert f'echo "make {old} is make {new} now"' in told
+
+
+@pytest.mark.parametrize("target", ["bench", "campaign"])
+def test_a_name_that_does_not_exist_is_told(target):
+    """`make bench NAME=fly` lists the names that there are."""
+    done = make("-n", target, "NAME=fly", "-o", ".venv/.installed-test")
+
+    assert done.returncode != 0
+    assert "NAME is one of: " in done.stderr
