@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 DATA_DIR ?= var
 JOBS ?= 2
 REF ?= main
+# The versions of requirements/*.txt, by their hashes. LOCK=no: the newest that pyproject.toml allows.
+LOCK ?= yes
 
 # The first interpreter that is new enough; python3 first, so that an activated environment wins.
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -14,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(OLD_ENOUGH)' 2>/dev/null && { echo "$$p"; exit; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pytest fmt docs wheel bench bench-instructions bench-compare bench-pairs \
+.PHONY: help run test lint pytest fmt docs wheel constraints bench bench-instructions bench-compare bench-pairs \
 	conformance loop-steps campaign campaigns clean
 
 help:
@@ -25,6 +27,7 @@ help:
 	@echo "make fmt                 format the code"
 	@echo "make docs                write the generated pages under docs/, and the site into build/site"
 	@echo "make wheel               build the package into dist/"
+	@echo "make constraints         pin the dependencies in requirements/; ARGS=--upgrade takes newer ones"
 	@echo "make bench               throughput beside RabbitMQ, or NAME= one of: $(BENCHES)"
 	@echo "make bench-instructions  instructions per message beside those of the revision REF"
 	@echo "make bench-compare       processor time per message beside that of the revision REF"
@@ -36,16 +39,25 @@ help:
 	@echo "make clean               remove the environment and what tools left behind"
 
 # Stamps make both installs idempotent: the second 'make run' needs no network.
-$(VENV)/.installed: pyproject.toml
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ifeq ($(LOCK),no)
+install = $(INSTALL) --editable '.$(2)'
+else
+install = $(INSTALL) --require-hashes $(patsubst %,-r requirements/%.txt,$(1)) && \
+	$(INSTALL) --no-deps --no-build-isolation --editable . || \
+	{ echo "error: no such installation here; LOCK=no takes the newest versions that pyproject.toml allows" >&2; exit 1; }
+endif
+
+$(VENV)/.installed: pyproject.toml requirements/run.txt requirements/build.txt
 	@"$(or $(PYTHON),false)" -c '$(OLD_ENOUGH)' 2>/dev/null || \
 		{ echo "error: python3 >= 3.11 not found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "error: cannot create $(VENV); is the venv module of $(PYTHON) installed?" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(call install,run build,)
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+$(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt
+	@$(call install,test,[test])
 	@touch $@
 
 run: $(VENV)/.installed
@@ -76,6 +88,12 @@ docs: $(VENV)/.installed-test
 
 wheel: $(VENV)/.installed-test
 	$(BIN)/python -m build --wheel
+
+# Other versions of pip's format are made by hand; uv is the one tool that pins for all versions of Python at once.
+# Pins are kept as they are where they still fit. It is installed here, as nothing else needs it.
+constraints: $(VENV)/.installed-test
+	$(INSTALL) 'uv>=0.5'
+	$(BIN)/python requirements/pin.py $(ARGS)
 
 BENCHES := analytics backlog delayed fairness hotpath ladder latency paper scale stalls store topic topology transactions
 

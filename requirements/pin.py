@@ -1,0 +1,42 @@
+"""Pins the dependencies of `pyproject.toml` in the files of this folder: `make constraints`.
+
+Each file has versions with the hashes of their archives, for every version of Python and every system; no address of
+an index, so that pip asks the one that the machine is set up for. Pins that still fit stay; `--upgrade` takes the
+newest versions, `--upgrade-package NAME` that of one package. What is in two files has the same version in both.
+"""
+# ruff: noqa: INP001, S603 - a program, not a package; it runs uv with the words below
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROJECT = "pyproject.toml"
+BUILD = "requirements/build.in"
+FILES = {
+    "test": [PROJECT, BUILD, "--extra", "test"],  # the largest first: the others take its versions
+    "core": [PROJECT, BUILD, "--extra", "test-core"],
+    "analytics": [PROJECT, "--extra", "analytics"],
+    "run": [PROJECT],
+    "build": [BUILD],
+}
+"""Name of a file -> what it is made of: `run` for `leveret`, `analytics` with Spark, `build` to build the package."""
+
+
+def main(arguments: list[str]) -> None:
+    """Write all files; the arguments go to uv for the first of them."""
+    for name, sources in FILES.items():
+        more = arguments if name == "test" else ["--constraint", "requirements/test.txt"]
+        subprocess.run(
+            [
+                sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11",
+                "--generate-hashes", "--no-annotate", "--custom-compile-command", "make constraints", *sources, *more,
+                "--output-file", f"requirements/{name}.txt",
+            ],
+            cwd=HERE.parent,
+            check=True,
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

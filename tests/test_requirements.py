@@ -1,0 +1,101 @@
+"""The pinned versions in requirements/ are those of the dependencies, and what `make` and the image install."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+FILES = sorted(path.stem for path in FOLDER.glob("*.txt"))
+NEEDED = {
+    "run": PROJECT["dependencies"],
+    "analytics": PROJECT["dependencies"] + EXTRAS["analytics"],
+    "build": (FOLDER / "build.in").read_text(encoding="utf-8").splitlines()[1:],
+    "core": PROJECT["dependencies"] + EXTRAS["test-core"],
+    "test": PROJECT["dependencies"] + EXTRAS["test"] + EXTRAS["test-core"] + EXTRAS["docs"],
+}
+
+
+def pinned(name: str) -> list[tuple[Requirement, list[str]]]:
+    """Each package of a file: its version and marker, and its hashes."""
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [
+        (Requirement(line.partition("--hash")[0]), re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line))
+        for line in lines
+    ]
+
+
+def test_every_file_is_known():
+    """No file of pinned versions is made of something that is not checked here."""
+    assert sorted(NEEDED) == FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_everything_is_pinned_with_its_hashes(name):
+    """Each package has one exact version and hashes, and no file names an index or an address."""
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+    assert [] == [
+        str(package)
+        for package, hashes in pinned(name)
+        if not hashes or package.url or ["=="] != [each.operator for each in package.specifier]
+    ]
+    assert "//" not in text
+    assert "index" not in text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_needed_is_pinned(name):
+    """Every dependency has a version in the file that pyproject.toml allows; `make constraints` brings it up to date."""
+    versions = {}
+    for package, _hashes in pinned(name):
+        (only,) = package.specifier
+        versions.setdefault(canonicalize_name(package.name), []).append(only.version)
+    needed = [Requirement(line.partition("#")[0].strip()) for line in NEEDED[name]]
+    wanted = [each for each in needed if each.name != PROJECT["name"]]
+
+    assert [] == [
+        str(each)
+        for each in wanted
+        if not any(version in each.specifier for version in versions.get(canonicalize_name(each.name), ()))
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "test"])
+def test_a_package_has_one_version(name):
+    """What is installed to run has been tested: a version in any file is that of the tests."""
+    tested = {(canonicalize_name(each.name), str(each.specifier)) for each, _hashes in pinned("test")}
+
+    assert (
+        set()
+        == {(canonicalize_name(each.name), str(each.specifier)) for each, _hashes in pinned(name)} - tested
+    )
+
+
+def test_a_cap_has_a_reason():
+    """A dependency has no highest version, unless a comment beside it names the release that breaks us."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    dependencies = text[text.index("\ndependencies = [") : text.index("[project.scripts]")]
+    capped = [line for line in dependencies.splitlines() if re.search(r'"[\w.-]+[^"#]*<', line)]
+
+    assert [] == [line for line in capped if not re.search(r"# .*\d.* breaks", line)]
+
+
+def test_make_and_the_image_install_them():
+    """Both name the files, and have pip check the hashes; nothing in the image is installed from an index otherwise."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    installs = [line for line in re.split(r"&&|\n", dockerfile) if "pip install" in line]
+
+    assert "--require-hashes $(patsubst %,-r requirements/%.txt,$(1))" in makefile
+    assert {"run", "build", "analytics"} == set(
+        re.findall(r"--require-hashes -r requirements/(\w+)\.txt", dockerfile)
+    )
+    assert [] == [line for line in installs if "--require-hashes" not in line and "--no-index" not in line]
