@@ -96,7 +96,9 @@ class LargeTable(MutableMapping[int, V]):
         return value
 
     def popitem(self) -> tuple[int, V]:
-        """Take out the entry that was added last of those with the highest numbers."""
+        """Take out the entry that was added last of those with the highest numbers; `KeyError` if there is none."""
+        if not self._parts:
+            raise KeyError("popitem of an empty table")
         place = next(reversed(self._parts))
         part = self._parts[place]
         entry = part.popitem()

@@ -58,6 +58,8 @@ def test_one_entry_can_be_asked_for():
         _ = table[9000]
     table.clear()
     assert not table
+    with pytest.raises(KeyError):
+        table.popitem()
 
 
 def test_a_table_is_a_dict_as_long_as_it_is_small():
