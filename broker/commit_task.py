@@ -541,6 +541,7 @@ class Reader:
         """
         slices = self._host.turn.slices
         slices.begin()
+        slices.latest = "a queue that is gone"
         request, found = self._found[0]
         try:
             request.queue.loaded(request, found)
@@ -549,7 +550,7 @@ class Reader:
             self._found.popleft()
             if self._found:
                 self._loop.call_soon(self._hand_over)
-            slices.end("what was read for", request.queue)
+            slices.end("what was read for", slices.latest)  # the queue that has run
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Have `job`, which reads, run in the thread; `done` is called in the loop with what it returned or raised."""
