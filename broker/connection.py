@@ -111,12 +111,6 @@ class _Nowhere:
 _NOWHERE = _Nowhere()
 
 
-def _then(steps: Iterator[None], callback: Callable[[], object]) -> Iterator[None]:
-    """Call back after the last step."""
-    yield from steps
-    callback()
-
-
 def _swallow(data: bytes, at: int) -> int:
     """Take octets that do not matter any more."""
     del at
@@ -355,7 +349,7 @@ class Connection(Inbound):
         self._closing_channels.add(channel.number)
         close = make(ChannelMethods.Close, int(error.code), error.reply_text, class_id, method_id)
         self.outbox.send(encode_method(channel.number, close))
-        steps = self._drop_channel(channel)
+        steps = self._to_the_end(self._drop_channel(channel))
         if self.held is None:
             self.work_off(channel.number, steps)
         else:
@@ -424,11 +418,25 @@ class Connection(Inbound):
             if slices.is_over():
                 hold = Hold(self, number, self._current, reply)
                 hold.until(
-                    lambda settled: slices.add(_then(steps, settled), f"method of connection {self.name}")
+                    lambda settled: slices.add(
+                        self._rest(steps, settled), f"method of connection {self.name}"
+                    )
                 )
                 return
         if reply:
             self.outbox.send(reply)
+
+    def _rest(self, steps: Iterator[None], settled: Callable[[], object]) -> Iterator[None]:
+        """The steps of a method that are left, and what then waits for them; an error is what it is in `receive`."""
+        try:
+            yield from steps
+        except Exception as error:
+            if not isinstance(error, AMQPError):  # a bug of ours
+                log.exception("internal error on connection %s", self.name)
+                error = AMQPError(ReplyCode.INTERNAL_ERROR)
+            if self.state == "open":  # or it is being ended already
+                self._fail(error.with_traceback(None))
+        settled()
 
     def _drop_channel(self, channel: Channel) -> Iterator[None]:
         """A channel is over: everything it holds goes back, a piece at a time."""
@@ -436,9 +444,18 @@ class Connection(Inbound):
         self.forget_routes()
         channel.missing = 0
         channel.parts = []
-        yield from channel.closing()
-        self.node.clients.channel_closed(self.user, channel)
-        self.channels_gone = added(self.channels_gone, channel.counts())
+        try:
+            yield from channel.closing()
+        finally:
+            self.node.clients.channel_closed(self.user, channel)
+            self.channels_gone = added(self.channels_gone, channel.counts())
+
+    def _to_the_end(self, steps: Iterator[None]) -> Iterator[None]:
+        """Steps that give something back: a bug of ours in one of them must not keep what comes behind from its end."""
+        try:
+            yield from steps
+        except Exception:
+            log.exception("internal error on connection %s: something of it is not given back", self.name)
 
     def _release(self, after: Callable[[], object] | None = None) -> None:
         """Channels and exclusive queues go; nothing of this connection is left in the vhost. May be called again.
@@ -457,13 +474,13 @@ class Connection(Inbound):
     def _releasing(self, after: Callable[[], object] | None) -> Iterator[None]:
         """A job that closes the connection's channels and deletes its exclusive queues."""
         while self.channels:
-            yield from self._drop_channel(next(iter(self.channels.values())))
+            yield from self._to_the_end(self._drop_channel(next(iter(self.channels.values()))))
             yield
         self._closing_channels.clear()
         queues = list(self.exclusive_queues.values())
         self.exclusive_queues.clear()
         if queues:  # a connection that was not let in has no vhost
-            yield from self.vhost.delete_queues(queues)
+            yield from self._to_the_end(self.vhost.delete_queues(queues))
         if self.state == "lost":
             if self._listed:
                 self._listed = False

@@ -2,10 +2,13 @@
 
 from types import SimpleNamespace
 
-from fakes import Client, basic_consume, hurry, publish_frames
+import pytest
+from fakes import Client, basic_consume, hurry, publish_frames, queue_declare
 
 from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel, make
+from broker.amqp.commands import Basic, Channel, Connection, make
+from broker.channel import Channel as OpenChannel
+from broker.errors import AMQPError, ReplyCode
 from broker.transport import SocketDriver
 
 MANY = 4000
@@ -74,3 +77,117 @@ def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
 
     assert [b"", b""] == received
     assert driver.reading
+
+
+def recovering(monkeypatch, pieces: int, error: Exception) -> Client:
+    """A client with unacked deliveries, whose next `basic.recover` fails behind so many pieces."""
+
+    def failing(self):
+        for _ in range(pieces):
+            yield
+        monkeypatch.undo()
+        raise error
+
+    client = Client()
+    client.declare("q")
+    client.publish("q", b"x")
+    client.consume("q")
+    client.sent()
+    hurry(client.node, looks=2)
+    monkeypatch.setattr(OpenChannel, "_requeue_all", failing)
+    return client
+
+
+@pytest.mark.parametrize("pieces", [0, 10], ids=["in its first step", "in a later step"])
+def test_a_bug_in_a_method_ends_its_connection(monkeypatch, caplog, pieces):
+    """An exception in any step of a method is logged and answered with 541, and nothing waits for it or is kept."""
+    client = recovering(monkeypatch, pieces, ValueError("a bug"))
+    client.connection.receive(encode_method(1, make(Basic.Recover, True)))
+    was_held = client.connection.held is not None
+    client.node.clock.run()
+    client.node.run_turn()
+    client.node.clock.run()
+
+    assert was_held == (pieces > 0)
+    assert "0 connection.close reply_code=541 reply_text=INTERNAL_ERROR" in client.sent()[-1]
+    assert f"internal error on connection {client.connection.name}" in caplog.text
+    assert client.connection.held is None
+    assert client.driver.reading
+    assert (1, 0) == counted(client)
+    client.send(Connection.CloseOk(), 0)
+    assert client.driver.closed is not None
+
+
+@pytest.mark.parametrize("pieces", [0, 10], ids=["in its first step", "in a later step"])
+def test_what_a_method_refuses_late_closes_its_channel(monkeypatch, pieces):
+    """An error for the client closes the channel with its code in whichever step of the method it comes up."""
+    client = recovering(monkeypatch, pieces, AMQPError(ReplyCode.PRECONDITION_FAILED, "no"))
+    client.connection.receive(encode_method(1, make(Basic.Recover, True)))
+    client.node.clock.run()
+    client.node.run_turn()
+    client.node.clock.run()
+
+    (close,) = client.sent()
+    assert close.startswith("1 channel.close reply_code=406")
+    assert "class_id=60 method_id=110" in close
+    assert client.connection.held is None
+    assert (1, 0) == counted(client)
+
+
+def counted(client: Client) -> tuple[int, int]:
+    """What is ready and unacked in the queue `q`."""
+    queue = client.node.vhosts["/"].queues["q"]
+    return queue.ready_count, queue.backing.unacked_count
+
+
+@pytest.mark.parametrize("looks", [2, 1000], ids=["in many steps", "in one step"])
+def test_a_bug_in_the_end_of_a_channel_keeps_nothing_else(monkeypatch, caplog, looks):
+    """A connection is closed, and gives back what its other channels and queues have, though one channel fails."""
+    closing = OpenChannel.closing
+
+    def failing(self):
+        yield
+        if self.number == 1:
+            raise ValueError("a bug")
+        yield from closing(self)
+
+    client = Client()
+    client.send(Channel.Open(), 2)
+    client.declare("q")
+    client.send(queue_declare("exclusive", exclusive=True))
+    client.publish("q", b"x")
+    client.consume("q", channel=2)
+    client.sent()
+    hurry(client.node, looks=looks)
+    monkeypatch.setattr(OpenChannel, "closing", failing)
+    client.connection.receive(encode_method(0, make(Connection.Close, 200, "", 0, 0)))
+    client.node.clock.run()
+    client.node.run_turn()
+    client.node.clock.run()
+
+    assert ["0 connection.close-ok"] == client.sent()
+    assert "internal error on connection" in caplog.text
+    assert (1, 0) == counted(client)
+    assert ["q"] == list(client.node.vhosts["/"].queues)
+    client.connection.lost()
+    client.node.clock.run()
+    assert [] == list(client.node.clients.connections)
+
+
+def test_a_bug_in_the_end_of_a_refused_channel_spares_the_connection(monkeypatch, caplog):
+    """A channel that the broker closes is closed for the client though not all of it can be given back."""
+
+    def failing(self):
+        raise ValueError("a bug")
+        yield
+
+    client = Client()
+    monkeypatch.setattr(OpenChannel, "closing", failing)
+    client.send(queue_declare("missing", passive=True))
+    client.send(Channel.CloseOk())
+    client.send(Channel.Open())
+
+    (closed, opened) = client.sent()
+    assert closed.startswith("1 channel.close reply_code=404")
+    assert "1 channel.open-ok" == opened
+    assert "internal error on connection" in caplog.text
