@@ -40,6 +40,7 @@ from broker.errors import (
     precondition_failed,
     resource,
 )
+from broker.fan_out import AT_ONCE, FanOut
 from broker.queue import Queue
 from broker.route import AwaitedRoute, Route, Special, spread
 from broker.suspension import Suspension
@@ -86,6 +87,9 @@ class ChannelHost(Protocol):
     def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
         """Carry out the steps of a method of that channel, and execute nothing before; then send the reply."""
 
+    def wait_for_fan_out(self, fan_out: FanOut) -> None:
+        """Execute nothing before a message has reached all its queues."""
+
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
         """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
 
@@ -109,7 +113,7 @@ class Transaction:
         """No queue has refused a message."""
         self.octets = 0
         """Of the contents of the publishes."""
-        self.steps: Iterator[None] = iter(())
+        self.steps: Iterator[bool] = iter(())
         """What is left of its commit."""
         self.publishes: list[tuple[Sequence[Queue], Message, bool, bool]] = []
         """queues, message, whether it is mandatory and whether it is persistent"""
@@ -372,9 +376,11 @@ class Channel:
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.default_destination(routing_key)
         # Queues that wait for consumers get other messages than those that do not.
-        waits = set() if self.confirms is None else {queue.awaits_consumers for queue in queues}
+        is_wide = len(queues) > AT_ONCE
+        waits = set() if self.confirms is None or is_wide else {queue.awaits_consumers for queue in queues}
         plain = (
-            self.tx is None
+            not is_wide
+            and self.tx is None
             and bool(queues or (self.confirms is None and not bits & 1))
             and len(waits) < 2
             and not any(map(_may_refuse, queues))
@@ -437,6 +443,11 @@ class Channel:
             if queues:
                 confirms.published()
                 confirms.schedule()
+        if len(queues) > AT_ONCE:
+            fan_out = FanOut(self.outbox.turn, queues, message, confirms, persistent=persistent)
+            if fan_out.has_input:
+                self.host.wait_for_fan_out(fan_out)
+            return
         is_taken = self.enqueue(queues, message, mandatory=route.mandatory, persistent=persistent)
         if confirms is None:
             return
@@ -683,7 +694,9 @@ class Channel:
             self.committing, self.tx = tx, Transaction()
             tx.steps = self._commit(tx)
         committing = self.committing
-        for _ in committing.steps:
+        for is_waiting in committing.steps:
+            if is_waiting:
+                raise NotYet(turn.when_caught_up)
             if turn.slices.is_over():
                 raise NotYet(turn.slices.later)
         if not committing.is_handed_over:
@@ -694,22 +707,32 @@ class Channel:
         if not committing.is_whole:
             raise precondition_failed("partial tx completion")
 
-    def _commit(self, tx: Transaction) -> Iterator[None]:
-        """Carry out a transaction, a piece at a time, and let go of each piece: to forget a million takes time, too."""
+    def _commit(self, tx: Transaction) -> Iterator[bool]:
+        """Carry out a transaction, a piece at a time, and let go of each piece: to forget a million takes time, too.
+
+        Yields whether it waits for what was put off.
+        """
         tx.publishes.reverse()
         while tx.publishes:
             queues, message, mandatory, persistent = tx.publishes.pop()
             left = [queue for queue in queues if not queue.deleted]
-            if not self.enqueue(left, message, mandatory=mandatory, persistent=persistent):
+            if len(left) > AT_ONCE:
+                fan_out = FanOut(self.outbox.turn, left, message, None, persistent=persistent)
+                while fan_out.has_input:
+                    yield True
+                is_taken = fan_out.is_taken
+            else:
+                is_taken = self.enqueue(left, message, mandatory=mandatory, persistent=persistent)
+            if not is_taken:
                 tx.is_whole = False
-            yield
+            yield False
         sorted_out: dict[bool | None, deque[Record]] = {None: deque(), False: deque(), True: deque()}
         tx.settled.reverse()
         while tx.settled:
             for _ in range(min(PIECE, len(tx.settled))):
                 _, record, requeue = tx.settled.pop()
                 sorted_out[requeue].append(record)
-            yield
+            yield False
         for outcome, settle in (
             (None, self._settle_acked),
             (False, self._settle_rejected),
@@ -718,7 +741,7 @@ class Channel:
             records = sorted_out[outcome]
             while records:
                 settle([records.popleft() for _ in range(min(PIECE, len(records)))])
-                yield
+                yield False
 
     def _settle_acked(self, records: Sequence[Record]) -> None:
         self.acked += len(records)
@@ -882,7 +905,8 @@ class Channel:
                 yield from self.settling
                 self.settling = None
             if self.committing is not None:
-                yield from self.committing.steps
+                for _ in self.committing.steps:
+                    yield
                 self.committing = None
             if self.tx is not None:
                 yield from self._roll_back(self.tx)  # what it settled is unacked again

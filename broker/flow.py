@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
 
+from broker.fan_out import AT_ONCE
 from broker.queue import DrainListener, Queue
 
 HIGH = 1000
@@ -113,8 +114,8 @@ class Pause(DrainListener):
 
 
 def congested(queues: Sequence[Queue], now: float) -> Queue | None:
-    """The first of the queues that a publisher should wait for."""
-    for queue in queues:
+    """The first of the queues that a publisher should wait for, as far as there is time to look at them."""
+    for queue in islice(queues, AT_ONCE):
         if queue.is_behind:
             return queue
         if queue.backing.ready_count > HIGH and queue.consumers and now >= queue.unpaced_until:

@@ -37,6 +37,7 @@ from broker.amqp.large_body import LARGE, LargeBody
 from broker.auth import Permissions, TopicPermissions, User
 from broker.channel import Channel
 from broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
+from broker.fan_out import FanOut
 from broker.handshake import Node, frame_text
 from broker.hold import Hold
 from broker.queue import Queue
@@ -81,6 +82,7 @@ class Inbound:
         "_chunks",
         "_closing_channels",
         "_current",
+        "_fan_out",
         "_have",
         "_needed",
         "_number",
@@ -135,6 +137,8 @@ class Inbound:
         self._repeat: tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool] = _NO_REPEAT
         self._seen_router = -1
         self._seen_users = -1
+        self._fan_out: FanOut | None = None
+        """The last message that it has published to so many queues that they could not be reached at once."""
         # per read
         self._chunks: list[bytes] = []
         self._have = 0
@@ -181,6 +185,13 @@ class Inbound:
             self._have = self._needed = 0
             self.stalled = False  # somebody else goes on with it
             return
+        if self._fan_out is not None:
+            if self._fan_out.has_input:
+                self._chunks.append(data)
+                self._have = self._needed = 0
+                self.stalled = True
+                return
+            self._fan_out = None
         self.received = True
         self.published_to = ()
         self.published = False
@@ -391,7 +402,7 @@ class Inbound:
                             publishing.publish(way, special, data[end:last])  # type: ignore[arg-type]
                             sizes[body_size] += 1
                             at = last
-                            if is_over():
+                            if self.stalled or is_over():
                                 self.stalled = True
                                 break
                             continue
@@ -469,6 +480,7 @@ class Inbound:
                     assembling.missing = missing = assembling.missing - length
                     if missing <= 0 and self._body_complete(assembling, missing) and is_over():
                         self.stalled = True
+                    if self.stalled:
                         at = end
                         break
             elif kind == TYPE_HEADER:
@@ -480,6 +492,9 @@ class Inbound:
                 else:
                     self.published = True
                     self._header(assembling, data, at, end)
+                    if self.stalled:
+                        at = end
+                        break
             else:
                 self._resume_at = end
                 self._number = number
@@ -507,6 +522,11 @@ class Inbound:
             for channel in self.channels.values():
                 if channel.missing and channel.route is not None:
                     channel.route.generation = -1  # it is looked for again when the body is complete
+
+    def wait_for_fan_out(self, fan_out: FanOut) -> None:
+        """Execute nothing before a message has reached all its queues."""
+        self._fan_out = fan_out
+        self.stalled = True
 
     def forget_routes(self) -> None:
         """Drop the cached routes."""

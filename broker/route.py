@@ -52,7 +52,8 @@ class Route:
     """Where the publishes with one frame's octets go.
 
     `plain` means that nothing but the queues matters: the exchange needs no headers, the channel is not
-    transactional, and a message that is mandatory or to be confirmed has somewhere to go. `generation` is the
+    transactional, and a message that is mandatory or to be confirmed has somewhere to go, and not to more queues than
+    one step has time for. `generation` is the
     router's when this was worked out. `error` is what the publish fails with once its content has arrived.
 
     Messages that are more than their octets are made by `make`: those that go to disk and, where all queues are
@@ -94,9 +95,9 @@ class Route:
         self.queues = queues
         self.wide = len(queues) > WIDE
         """Whether so many queues get each message that it takes time."""
-        self.durable = saved_among(queues, persistent=True)
-        """Those of the queues that keep persistent messages on disk."""
-        self.makes_all = self.always_makes or any(queue.saves_all for queue in queues)
+        self.durable = saved_among(queues, persistent=True) if plain else ()
+        """Where `plain`: those of the queues that keep persistent messages on disk."""
+        self.makes_all = self.always_makes or (plain and any(queue.saves_all for queue in queues))
         """Whether `make` makes every message: all are promised, or some queue keeps all of them on disk."""
         self.bits = bits
         self.plain = plain

@@ -171,6 +171,21 @@ class Turn:
         else:
             self.slices.later(callback)
 
+    def put_off(self, runnable: Runnable) -> None:
+        """Run something now, as far as time allows, behind what was put off before and has acks or arrivals."""
+        self._leave([runnable])
+
+    def go_first(self, since: int, then: Runnable) -> None:
+        """Run the queues now that were touched since there were so many, and then something else if it has input.
+
+        Called by what was put off while it runs: they take its place, before what was put off after it.
+        """
+        late, queues = self._late, self.queues
+        if then.has_input:
+            late.appendleft(then)
+        late.extendleft(reversed(queues[since:]))
+        del queues[since:]
+
     def _leave(self, queues: list[Runnable]) -> None:
         for queue in queues:
             if queue.has_input:

@@ -65,6 +65,7 @@ STOREYS = (
     ("broker.discards",),
     ("broker.rules",),
     ("broker.queue", "broker.queue_*"),
+    ("broker.fan_out",),
     (
         "broker.dead_lettering",
         "broker.delay_line",

@@ -11,6 +11,7 @@ from broker.administration.access import Site, translated
 from broker.auth import Permissions, TopicPermissions, User
 from broker.channel import Channel
 from broker.errors import AMQPError, Subscribe
+from broker.fan_out import FanOut
 from broker.methods import HANDLERS
 from broker.queue import Queue
 from broker.turn import Outbox
@@ -52,6 +53,9 @@ class StandIn:
         del number, reply
         for _ in steps:
             pass
+
+    def wait_for_fan_out(self, fan_out: FanOut) -> None:
+        """Nothing is published here."""
 
     def forget_routes(self) -> None:
         """There are none."""

@@ -59,6 +59,17 @@ def fan_out_equal(site: Site) -> None:
     assert sent * len(names) == settled(channel, names)
 
 
+def fan_out_wide(site: Site) -> None:
+    """One message at a time to more queues than a step can reach, also one that expires in each of them."""
+    channel = site.channel()
+    names = queues(channel, (f"q{number}" for number in range(size(199_000, 15_000))))
+    bind(channel, names, "amq.fanout")
+    channel.call("confirm.select")
+    octets = publish("amq.fanout", "", b"x") + publish("amq.fanout", "", b"x", expiration="3600000")
+    channel.client.raw(octets + publish("amq.fanout", "", b"x", headers={"CC": ["another key"]}))
+    assert 3 * len(names) == settled(channel, names)
+
+
 def many_keys(site: Site) -> None:
     """As many CC keys as are allowed, to many queues whose pattern matches each of them."""
     channel = site.channel()
@@ -177,6 +188,7 @@ def everything(site: Site) -> None:
         mesh,
         fan_out_distinct,
         fan_out_equal,
+        fan_out_wide,
         many_keys,
         many_headers,
         topic_churn,

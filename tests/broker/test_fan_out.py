@@ -1,0 +1,276 @@
+"""One message to more queues than a step of the loop reaches: who gets it, in which order, and what its publisher is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import Client, DiskNode, Node, hurry, publish_frames
+
+from broker import channel, fan_out
+from broker.amqp.codec import encode_method
+from broker.amqp.commands import Basic, Channel, Confirm, Queue as Wire, Tx, make
+from broker.amqp.tables import Table
+from broker.queue import Queue
+
+QUEUES = 40
+FULL: Table = {"x-max-length": ("long", 1), "x-overflow": ("longstr", "reject-publish")}
+AWAITED: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four queues are reached at once, and no more than two in a row."""
+    monkeypatch.setattr(channel, "AT_ONCE", 4)
+    monkeypatch.setattr(fan_out, "PIECE", 2)
+
+
+def bound(
+    client: Client, count: int = QUEUES, *, durable: bool = False, arguments: Table | None = None
+) -> list[Queue]:
+    """Queues that all get what is published to `amq.fanout`, some of it already in the order of their names."""
+    for number in range(count):
+        client.declare(f"q{number}", durable=durable, arguments=arguments or {})
+        if isinstance(client.node, DiskNode):
+            client.node.commit()
+        client.send(make(Wire.Bind, 0, f"q{number}", "amq.fanout", "", False, {}))
+        if isinstance(client.node, DiskNode):
+            client.node.commit()
+    client.sent()
+    return list(client.node.vhosts["/"].queues.values())
+
+
+def begun(client: Client, octets: bytes, *, looks: int = 5) -> None:
+    """One read of the connection whose step is over soon."""
+    hurry(client.node, looks=looks)
+    client.connection.receive(octets)
+    client.node.finish_turn()
+    if client.connection.stalled:
+        client.driver.pause_reading()
+        client.driver.wait()
+
+
+def steps(node: Node) -> Iterator[None]:
+    """Every further step of the loop, one at a time."""
+    while node.clock.soon:
+        node.clock.soon.pop(0)()
+        yield
+
+
+def taken(queue: Queue) -> int:
+    """How many messages have reached a queue."""
+    return queue.published + len(queue.inbox)
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    """What a queue has, in order."""
+    found = []
+    while (batch := queue.get(no_ack=True)) is not None:
+        found += [message.body for message in batch.messages]
+    return found
+
+
+def test_nothing_of_a_connection_overtakes_a_message_on_its_way_to_many_queues():
+    """Each queue has the messages of a connection in the order in which it sent them, whatever their channels."""
+    client = Client()
+    client.send(Channel.Open(), channel=2)
+    queues = bound(client)
+    octets = publish_frames(body=b"wide", exchange="amq.fanout")
+    octets += publish_frames(f"q{QUEUES - 1}", b"narrow")
+    octets += publish_frames(f"q{QUEUES - 1}", b"of another channel", channel=2)
+    octets += publish_frames(body=b"", exchange="amq.fanout", channel=2)
+    octets += publish_frames(f"q{QUEUES - 1}", b"last")
+    begun(client, octets)
+    reached = [sum(queue.ready_count for queue in queues)]
+    reached += [sum(queue.ready_count for queue in queues) for _ in steps(client.node)]
+
+    assert reached[0] < QUEUES
+    assert [[b"wide", b""]] * (QUEUES - 1) == [bodies(queue) for queue in queues[:-1]]
+    assert [b"wide", b"narrow", b"of another channel", b"", b"last"] == bodies(queues[-1])
+
+
+@pytest.mark.parametrize("octets", [b"", b"x"], ids=["empty", "with a body"])
+def test_content_that_comes_alone_is_not_overtaken(octets: bytes):
+    """What follows waits for a message to many queues also where its header and body come in reads of their own."""
+    client = Client()
+    queues = bound(client)
+    wide = publish_frames(body=octets, exchange="amq.fanout")
+    at = len(encode_method(1, make(Basic.Publish, 0, "amq.fanout", "", False, False)))
+    client.receive(wide[:at])
+    begun(client, wide[at:] + publish_frames(f"q{QUEUES - 1}", b"narrow"))
+    list(steps(client.node))
+
+    assert [octets, b"narrow"] == bodies(queues[-1])
+
+
+@pytest.mark.parametrize(
+    "properties", [{}, {"expiration": "60000"}, {"headers": {"CC": ("array", [])}}], ids=str
+)
+def test_a_message_is_confirmed_when_all_its_queues_have_it(properties: dict[str, object]):
+    """Nobody is told of a message before each of its queues has it, and then once."""
+    client = Client()
+    queues = bound(client)
+    client.ask(make(Confirm.Select, False))
+    begun(client, publish_frames(body=b"x", exchange="amq.fanout", mandatory=True, **properties) * 2)
+    seen = [(client.sent(), min(map(taken, queues))) for _ in steps(client.node)]
+
+    told = [(sent, least) for sent, least in seen if sent]
+    assert [(["1 basic.ack delivery_tag=1"], 1), (["1 basic.ack delivery_tag=2"], 2)] == told
+    assert len(seen) > 4
+
+
+def test_others_publish_meanwhile():
+    """A connection that publishes to one of many queues does not wait for a message on its way to all of them."""
+    client = Client()
+    queues = bound(client)
+    other = Client(client.node, port=50001)
+    begun(client, publish_frames(body=b"wide", exchange="amq.fanout"))
+    other.connection.receive(publish_frames(f"q{QUEUES - 1}", b"of another"))
+    before = taken(queues[-1])
+    list(steps(client.node))
+
+    assert 1 == before
+    assert {b"of another", b"wide"} == set(bodies(queues[-1]))
+
+
+@pytest.mark.parametrize("end", ["channel", "connection", "socket", "exchange"])
+def test_a_message_reaches_all_its_queues_whatever_ends(end: str):
+    """A message that was taken goes on when its exchange, channel, connection or socket is gone."""
+    client = Client()
+    queues = bound(client)
+    other = Client(client.node, port=50001)
+    close = make(Channel.Close, 200, "", 0, 0)
+    begun(
+        client,
+        publish_frames(body=b"x", exchange="amq.fanout")
+        + (encode_method(1, close) if end == "channel" else b""),
+    )
+    assert sum(map(taken, queues)) < QUEUES
+    if end == "connection":
+        client.connection.force_close("a test")
+    elif end == "socket":
+        client.connection.lost()
+    elif end == "exchange":
+        for queue in queues:
+            other.connection.receive(encode_method(1, make(Wire.Unbind, 0, queue.name, "amq.fanout", "", {})))
+    list(steps(client.node))
+
+    assert [[b"x"]] * QUEUES == [bodies(queue) for queue in queues]
+
+
+def test_queues_that_are_deleted_meanwhile_are_left_out():
+    """A queue that goes before a message has reached it holds up no confirm, and the others have the message."""
+    client = Client()
+    queues = bound(client)
+    client.ask(make(Confirm.Select, False))
+    other = Client(client.node, port=50001)
+    begun(client, publish_frames(body=b"x", exchange="amq.fanout", delivery_mode=2))
+    for number in range(1, QUEUES, 2):
+        other.connection.receive(encode_method(1, make(Wire.Delete, 0, f"q{number}", False, False, False)))
+    list(steps(client.node))
+
+    assert ["1 basic.ack delivery_tag=1"] == client.sent()
+    assert [[b"x"]] * (QUEUES // 2) == [bodies(queue) for queue in queues[::2]]
+
+
+def test_a_queue_that_refuses_a_message_has_it_nacked():
+    """One nack tells of a message that one of many queues refuses; the others have it."""
+    client = Client()
+    client.declare("full", arguments=FULL)
+    client.send(make(Wire.Bind, 0, "full", "amq.fanout", "", False, {}))
+    client.publish("full", b"first")
+    queues = bound(client)
+    client.ask(make(Confirm.Select, False))
+    begun(client, publish_frames(body=b"x", exchange="amq.fanout"))
+    list(steps(client.node))
+
+    assert ["1 basic.nack delivery_tag=1 requeue"] == client.sent()
+    assert [[b"first"], *[[b"x"]] * QUEUES] == [bodies(queue) for queue in queues]
+
+
+def test_consumers_of_all_queues_are_waited_for():
+    """In a mode in which consumers confirm, one message to many queues is confirmed when all their consumers have acked."""
+    client = Client()
+    bound(client, arguments=AWAITED)
+    client.declare("other")
+    client.send(make(Wire.Bind, 0, "other", "amq.fanout", "", False, {}))
+    consumer = Client(client.node, port=50001)
+    for number in range(QUEUES):
+        consumer.consume(f"q{number}")
+    client.ask(make(Confirm.Select, False))
+    begun(client, publish_frames(body=b"x", exchange="amq.fanout"))
+    list(steps(client.node))
+    told = [client.sent()]
+    for tag in range(1, QUEUES + 1):
+        consumer.send(make(Basic.Ack, tag, False))
+        told.append(client.sent())
+
+    assert [[]] * QUEUES == told[:-1]
+    assert ["1 basic.ack delivery_tag=1"] == told[-1]
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["committed", "cut meanwhile"])
+def test_a_transaction_keeps_its_order(is_cut: bool):
+    """What a transaction publishes behind a message to many queues does not overtake it, nor does commit-ok."""
+    client = Client()
+    queues = bound(client)
+    client.ask(Tx.Select())
+    begun(
+        client,
+        publish_frames(body=b"wide", exchange="amq.fanout") + publish_frames(f"q{QUEUES - 1}", b"narrow"),
+    )
+    list(steps(client.node))
+    assert 0 == sum(map(taken, queues))
+    client.connection.receive(encode_method(1, Tx.Commit()))
+    if is_cut:
+        client.connection.lost()
+    told = [len(client.sent()) for _ in steps(client.node) if not min(map(taken, queues))]
+
+    assert 0 == sum(told)
+    assert is_cut or ["1 tx.commit-ok"] == client.sent()
+    assert [[b"wide"]] * (QUEUES - 1) == [bodies(queue) for queue in queues[:-1]]
+    assert [b"wide", b"narrow"] == bodies(queues[-1])
+
+
+def test_all_queues_have_a_message_on_disk_or_none(tmp_path: Path):
+    """Nothing of a persistent message is committed before all its queues have it, and its body goes with its last copy."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    bound(client, durable=True)
+    node.commit()
+    client.ask(make(Confirm.Select, False))
+    begun(client, publish_frames(body=b"x" * 5000, exchange="amq.fanout", delivery_mode=2))
+    split = []
+    for _ in steps(node):
+        split.append(node.turn.is_split)
+        assert [] == client.sent()
+    node.commit()
+    told = client.sent()
+    client.connection.lost()
+    node = node.killed()
+    queues = list(node.vhosts["/"].queues.values())
+
+    assert split[0]
+    assert not split[-1]
+    assert ["1 basic.ack delivery_tag=1"] == told
+    assert [1] * QUEUES == [queue.ready_count for queue in queues]
+
+
+def test_after_an_internal_error_the_publisher_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """A message that cannot be given to one of many queues because of a bug is nacked, and the connection goes on."""
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("a bug")
+
+    client = Client()
+    queues = bound(client)
+    client.ask(make(Confirm.Select, False))
+    with monkeypatch.context() as context:
+        context.setattr(Queue, "put", fail)
+        begun(client, publish_frames(body=b"x", exchange="amq.fanout") + publish_frames("q0", b"next"))
+        list(steps(client.node))
+
+    assert ["1 basic.ack delivery_tag=2", "1 basic.nack delivery_tag=1 requeue"] == client.sent()
+    assert [b"next"] == bodies(queues[0])
+    assert "a bug" in caplog.text
