@@ -32,15 +32,18 @@ _PRESENT: _Value = ("void", None)  # as a criterion: any value will do
 _ALWAYS = ("", ("always", None))  # where the index keeps criteria that ask for nothing
 
 
+_Wanted = tuple[tuple[str, _Value], ...]
+"""What a binding asks for: names of headers, and their values."""
+
+
 class _Criteria:
-    """The arguments of one or several equal bindings, ready to be compared, and where they lead."""
+    """What one or several bindings ask for that want all of it, and where they lead."""
 
-    __slots__ = ("destinations", "every", "places", "wanted")
+    __slots__ = ("destinations", "place", "wanted")
 
-    def __init__(self, wanted: tuple[tuple[str, _Value], ...], *, every: bool) -> None:
+    def __init__(self, wanted: _Wanted) -> None:
         self.wanted = wanted
-        self.every = every
-        self.places: tuple[tuple[str, _Value], ...] = ()  # in the index, set when they are put there
+        self.place: tuple[str, _Value] = _ALWAYS  # in the index, set when they are put there
         self.destinations: Destinations = ()
 
     def met_by(self, headers: dict[str, _Value]) -> bool:
@@ -53,18 +56,24 @@ class _Criteria:
 
 
 class HeadersExchange(Exchange):
-    """Routes by headers, whatever the routing key."""
+    """Routes by headers, whatever the routing key.
 
-    __slots__ = ("_criteria", "_index")
+    Bindings that want any of their arguments are not looked at one by one: each argument leads to the destinations
+    that some binding sends there, however many such bindings there are.
+    """
+
+    __slots__ = ("_any", "_criteria", "_index")
 
     type: ClassVar[str] = "headers"
     needs_headers: ClassVar[bool] = True
     keyless: ClassVar[bool] = True
 
     def _prepare(self) -> None:
-        self._criteria: dict[object, _Criteria] = {}
-        # By name and value: criteria of which every one, or one of which any one, asks for that.
+        self._criteria: dict[_Wanted, _Criteria] = {}
+        # By name and value: criteria that ask for that among other things.
         self._index: dict[tuple[str, _Value], tuple[_Criteria, ...] | dict[_Criteria, None]] = {}
+        # By name and value: where bindings lead for which that is enough.
+        self._any: dict[tuple[str, _Value], Destinations] = {}
 
     def validate(self, arguments: Table) -> None:
         """Raise InvalidXMatch unless `x-match` is missing or one of the four words."""
@@ -75,16 +84,17 @@ class HeadersExchange(Exchange):
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:  # noqa: ARG002
         """Return the destinations whose arguments the headers meet, each once."""
         table = headers() if callable(headers) else headers
-        index = self._index
+        index, enough = self._index, self._any
         found = [criteria.destinations for criteria in index.get(_ALWAYS, ())]
         if table:
             values = {name: _comparable(*field) for name, field in table.items()}
             for place in values.items():
-                for candidates in (index.get(place), index.get((place[0], _PRESENT))):
-                    if candidates is None:
-                        continue
-                    for criteria in candidates:
-                        if not criteria.every or criteria.met_by(values):
+                for asked in (place, (place[0], _PRESENT)):
+                    destinations = enough.get(asked)
+                    if destinations is not None:
+                        found.append(destinations)
+                    for criteria in index.get(asked, ()):
+                        if criteria.met_by(values):
                             found.append(criteria.destinations)  # noqa: PERF401 - no generator per header
         if not found:
             return ()
@@ -96,52 +106,59 @@ class HeadersExchange(Exchange):
         return union
 
     def _bound(self, destination: object, identity: Identity) -> None:
-        fresh = _compiled(identity)
-        criteria = self._criteria.setdefault((fresh.every, fresh.wanted), fresh)
-        if criteria is fresh:
-            fresh.places = self._places(fresh)
-            for place in fresh.places:
-                self._index[place] = with_destination(self._index.get(place, ()), fresh)
+        wanted, every = _compiled(identity)
+        if not every:
+            for place in wanted:
+                led = self._any.get(place, ())
+                if destination in led:
+                    self._repeat(destination, place)
+                else:
+                    self._any[place] = with_destination(led, destination)
+            return
+        criteria = self._criteria.get(wanted)
+        if criteria is None:
+            criteria = self._criteria[wanted] = _Criteria(wanted)
+            if wanted:
+                # All are needed, so one is enough to be found by: the one that the fewest others are found by.
+                criteria.place = min(wanted, key=self._crowd)
+            self._index[criteria.place] = with_destination(self._index.get(criteria.place, ()), criteria)
         if destination in criteria.destinations:
             # Bound with another key already, or with arguments that differ only in what does not count.
             self._repeat(destination, criteria)
         else:
             criteria.destinations = with_destination(criteria.destinations, destination)
 
-    def _places(self, criteria: _Criteria) -> tuple[tuple[str, _Value], ...]:
-        """Choose where the index leads to these criteria, so that whatever meets them finds them."""
-        wanted = criteria.wanted
-        if not criteria.every:
-            return wanted  # any one of them is enough
-        if not wanted:
-            return (_ALWAYS,)
-        # All are needed, so one is enough to be found by: the one that the fewest others are found by.
-        return (min(wanted, key=self._crowd),)
-
     def _crowd(self, place: tuple[str, _Value]) -> int:
         return len(self._index.get(place, ()))
 
     def _unbound(self, destination: object, identity: Identity) -> None:
-        gone = _compiled(identity)
-        index = (gone.every, gone.wanted)
-        criteria = self._criteria[index]
+        wanted, every = _compiled(identity)
+        if not every:
+            for place in wanted:
+                if not self._repeat_gone(destination, place):
+                    led = without_destination(self._any[place], destination)
+                    if led:
+                        self._any[place] = led
+                    else:
+                        del self._any[place]
+            return
+        criteria = self._criteria[wanted]
         if self._repeat_gone(destination, criteria):
             return
         criteria.destinations = without_destination(criteria.destinations, destination)
         if not criteria.destinations:
-            del self._criteria[index]
-            for place in criteria.places:
-                left = without_destination(self._index[place], criteria)
-                if left:
-                    self._index[place] = left
-                else:
-                    del self._index[place]
+            del self._criteria[wanted]
+            left = without_destination(self._index[criteria.place], criteria)
+            if left:
+                self._index[criteria.place] = left
+            else:
+                del self._index[criteria.place]
 
 
-def _compiled(identity: Identity) -> _Criteria:
-    """Read a binding's arguments."""
+def _compiled(identity: Identity) -> tuple[_Wanted, bool]:
+    """What a binding's arguments ask for, and whether all of it is needed."""
     if isinstance(identity, str):
-        return _Criteria((), every=True)
+        return (), True
     arguments = identity.arguments
     every, with_x = _FORMS[str(arguments.get(_X_MATCH, ("longstr", "all"))[1])]
     wanted = tuple(
@@ -149,7 +166,7 @@ def _compiled(identity: Identity) -> _Criteria:
         for name, field in sorted(arguments.items(), key=_name)
         if name != _X_MATCH and (with_x or not name.startswith("x-"))
     )
-    return _Criteria(wanted, every=every)
+    return wanted, every
 
 
 def _name(item: tuple[str, tuple[str, object]]) -> str:

@@ -68,7 +68,27 @@ def test_match(arguments, headers, expected):
     assert (["q"] if expected else []) == list(exchange.match("ignored", headers))
     assert (["q"] if expected else []) == list(exchange.match("ignored", lambda: headers))
     assert exchange.unbind("q", "", arguments)
-    assert exchange._criteria == exchange._index == {}
+    assert exchange._criteria == exchange._index == exchange._any == {}
+
+
+def test_bindings_that_want_any_argument_lead_to_their_destinations_together():
+    """A million bindings of one queue that share an argument are one destination to find, until the last is gone."""
+    exchange = HeadersExchange("x")
+    shared, count = ("a", ("binary", "1")), 100
+    tables = [
+        {"x-match": ("longstr", "any"), "a": ("longstr", "1"), "b": ("long", number)}
+        for number in range(count)
+    ]
+    for table in tables:
+        assert exchange.bind("q", "", table)
+    assert exchange.bind("other", "", tables[0])
+    found = {"shared": exchange._any[shared], "own": exchange.match("", {"b": ("short", 7)})}
+    for number, table in enumerate(tables):
+        assert "q" in exchange.match("", {"a": ("longstr", "1")}), number
+        assert exchange.unbind("q", "", table)
+
+    assert {"shared": ("q", "other"), "own": ("q",)} == found
+    assert ("other",) == exchange.match("", {"a": ("longstr", "1")})
 
 
 def test_no_headers_at_all():
@@ -183,4 +203,4 @@ def test_many_bindings_match_like_one_by_one(bindings, kept, messages):
         assert expected == sorted(set(exchange.match("", headers)))
     for number in range(len(tables)):
         unbind_all(exchange, number)
-    assert exchange._criteria == exchange._index == {}
+    assert exchange._criteria == exchange._index == exchange._any == {}

@@ -115,5 +115,5 @@ def test_bindings_that_route_alike_go_one_by_one(type_name, changes):
     for destination, key, arguments in bindings:
         assert exchange.unbind(destination, KEYS[key], ARGUMENTS[arguments])
     assert exchange._repeats is None
-    for index in ("_by_destination", "_by_key", "_trie", "_criteria", "_index"):
+    for index in ("_by_destination", "_by_key", "_trie", "_criteria", "_index", "_any"):
         assert not getattr(exchange, index, None)

@@ -106,6 +106,30 @@ def many_headers(site: Site) -> None:
     assert sent == settled(channel, names)
 
 
+def many_any_headers(site: Site) -> None:
+    """Header bindings of one queue of which each message meets every one, by each of its headers."""
+    channel = site.channel()
+    names = queues(channel, ("q",))
+    shared = {f"h{number}": "1" for number in range(size(1, 16))}
+    count = size(990_000, 20_000)
+    for start in range(0, count, 10_000):
+        bindings = [
+            method(
+                "queue.bind",
+                queue="q",
+                exchange="amq.headers",
+                routing_key="",
+                nowait=True,
+                arguments={"x-match": "any", **shared, "own": str(number)},
+            )
+            for number in range(start, start + 10_000)
+        ]
+        channel.client.raw(b"".join(bindings))
+    sync(channel)
+    channel.client.raw(publish("amq.headers", "", headers=shared) * 20)
+    assert 20 == settled(channel, names)
+
+
 def topic_churn(site: Site) -> None:
     """Patterns of many `#`, with a bind before each publish."""
     channel = site.channel()
@@ -191,6 +215,7 @@ def everything(site: Site) -> None:
         fan_out_wide,
         many_keys,
         many_headers,
+        many_any_headers,
         topic_churn,
         hostile_patterns,
         everything,
