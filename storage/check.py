@@ -44,6 +44,7 @@ from storage.formats import fault_of
 from storage.message import body_octets
 from storage.priorities import queue_qid
 from storage.recovery import read_state
+from storage.seals import Saved, read_saved, unpack_number
 from storage.table import MAP_SIZE, pack_blob, unused_octets
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
@@ -144,6 +145,7 @@ class Check:
         self._db: dict[str, Any] = {}
         self._boot = 0
         self._span = 0
+        self._saved: Saved | None = None
         self._rows: list[Row] = []
         self._queues: dict[int, _Queue] = {}
         self._references: Counter[int] = Counter()
@@ -234,17 +236,20 @@ class Check:
         fault = fault_of(rows.get(b"format"))
         if fault:
             self._found(Finding("meta", f"it has {fault}"))
+        numbers = {}
         for name in (b"boot", b"span"):
-            octets = rows.get(name)
-            if octets is not None and len(octets) != _U64.size:
-                self._found(Finding("meta", f"{name.decode()} is no number"))
-                del rows[name]
-        if b"boot" in rows:
-            self._boot = _U64.unpack(rows[b"boot"])[0]
-        else:
+            if name in rows:
+                try:
+                    numbers[name] = unpack_number(name, rows[name])
+                except DamagedError as error:
+                    self._found(Finding("meta", str(error)))
+        if b"boot" not in rows:
             self._found(Finding("meta", "the number of starts is missing"))
-        if b"span" in rows:
-            self._span = _U64.unpack(rows[b"span"])[0]
+        self._boot, self._span = numbers.get(b"boot", 0), numbers.get(b"span", 0)
+        try:
+            self._saved = read_saved(b"clean", rows.get(b"clean", b""))
+        except DamagedError as error:
+            self._found(Finding("meta", str(error)))
 
     def _check_definitions(self) -> None:
         for key, value in self._table("defs"):
@@ -279,10 +284,14 @@ class Check:
     def _check_sweeps(self) -> None:
         for key, value in self._table("sweeps", _PAIR.size):
             qid, first = _PAIR.unpack(key)
-            if len(value) != _U64.size or _U64.unpack(value)[0] < first:
+            try:
+                stop = unpack_number(key, value)
+            except DamagedError:
+                stop = -1
+            if stop < first:
                 self._found(Finding("sweeps", f"a sweep of queue {qid} from {first} has no right end"))
             else:
-                self._sweeps.append((qid, first, _U64.unpack(value)[0]))
+                self._sweeps.append((qid, first, stop))
 
     def _check_blocks(self) -> None:
         known = {row.id for row in self._rows if isinstance(row, QueueRow)}
@@ -413,9 +422,9 @@ class Check:
         for key, value in self._table("queues", _U64.size):
             qid = _U64.unpack(key)[0]
             try:
-                state = read_state(value)
-            except StructError:
-                self._found(Finding(f"queues {qid}", "what was saved is not as long as it should be"))
+                state = read_state(key, value, self._saved)
+            except (DamagedError, StructError) as error:
+                self._found(Finding(f"queues {qid}", f"what was saved is damaged: {error}"))
                 continue
             saved[qid] = state.messages
             if state.first > state.stop:

@@ -32,10 +32,12 @@ from storage.body_sizes import stored_octets
 from storage.damage import Damages
 from storage.data_file import refuse_lost
 from storage.errors import DiskFullError, Done, StorageError
-from storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, number_of
+from storage.formats import FORMAT, NEEDED
 from storage.loading import Loaded, Range, RawBlock
 from storage.permissions import DIRECTORY, tighten
 from storage.resident import file_octets
+from storage.seals import Saved, seal
+from storage.start import start
 from storage.table import Table
 
 log = logging.getLogger("leveret.storage")
@@ -49,9 +51,7 @@ START_WORK = 20_000
 """How much of sweeps one commit carries out while nobody waits for others, as `storage.table.SWEEP_WORK`."""
 
 _first = itemgetter(0)
-_U64 = Struct(">Q")
 _COUNT = Struct(">I")
-_SWEEP_KEY = Struct(">QQ")
 _TABLES = ("meta", "defs", "blocks", "acks", "bodies", "refs", "sweeps", "queues", delayed.TABLE)
 _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
 
@@ -83,6 +83,8 @@ class Environment:
         self._paged_bodies = Bodies(self.paged, self.blobs)
         self._is_marked = False
         """The mark of a clean stop is in the file."""
+        self.saved: Saved | None = None
+        """What the clean stop before this start has saved; None after format 1, which does not say."""
         self._gone_lines: list[int] = []
         """Lines of delayed messages that are deleted and still have rows."""
         try:
@@ -97,28 +99,18 @@ class Environment:
 
     def _begin(self) -> tuple[bool, int]:
         """Check the format and count this start, so that no id is given twice; also after a crash right now."""
-        meta = self.store.db["meta"]
         with self.store.env.begin(write=True) as txn:
-            written = txn.get(b"format", db=meta)
-            if written is not None:
-                check_format(self.data_dir, written)
-            if written != FORMAT_ROW:
-                txn.put(b"format", FORMAT_ROW, db=meta)
-            octets = txn.get(b"boot", db=meta)
-            boot = 1 if octets is None else _U64.unpack(octets)[0] + 1
-            txn.put(b"boot", _U64.pack(boot), db=meta)
-            clean = self._is_marked = txn.get(b"clean", db=meta) is not None
-        if written is not None and written != FORMAT_ROW:
+            started = start(txn, self.store, self.data_dir)
+        self._is_marked, self.saved = started.is_marked, started.saved
+        if started.format != FORMAT:
             text = "storage: the data have format %d, from now on %d: versions before %s refuse them"
-            log.warning(text, number_of(written), FORMAT, NEEDED)
+            log.warning(text, started.format, FORMAT, NEEDED)
         with contextlib.suppress(PermissionError):  # somebody else made it, long ago
             sync_directory(self.data_dir.resolve().parent)
         sync_directory(self.data_dir)
         sync_directory(self.data_dir / "store")
-        for key, value in self.rows("sweeps"):
-            qid, first = _SWEEP_KEY.unpack(key)
-            self.store.unfinished.append(Range(qid, first, _U64.unpack(value)[0]))
-        return clean or octets is None, boot
+        self.store.unfinished += started.sweeps
+        return started.was_clean, started.boot
 
     def begin_use(self) -> None:
         """Take away the mark of the clean stop, because messages are about to be delivered.
@@ -305,7 +297,7 @@ class Environment:
         return bool(self.store.unfinished or self.store.unlink or self._gone_lines)
 
     def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
-        """Note that everything is written and what the next start needs to know. The last commit there is.
+        """Note that everything is written and what the next start needs to know of queues. The last commit there is.
 
         Raises DiskFullError if there is no room for that: the next start has to look for itself then; lmdb.Error for
         anything else.
@@ -314,8 +306,10 @@ class Environment:
         try:
             with self.store.writing() as txn:
                 txn.drop(db["queues"], delete=False)
+                rows = [(table, key, value and seal(key, value, self.boot)) for table, key, value in rows]
                 self._put_rows(txn, rows)
-                txn.put(b"clean", b"", db=db["meta"])
+                saved = Saved(self.boot, int(txn.stat(db["queues"])["entries"]))
+                txn.put(b"clean", saved.row(b"clean"), db=db["meta"])
         except lmdb.Error as error:
             if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
                 raise

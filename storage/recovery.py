@@ -2,9 +2,9 @@
 
 After a clean stop the table of queues says it. After any other the headers of all blocks are looked through: nothing
 was lost then, but what had been delivered and what had not cannot be told, so everything counts as redelivered. They
-are looked through as well if a bitmap is damaged: its settled messages come back, and what was saved does not count
-them; such bitmaps are removed then, or each later start would have to look again. What belongs to no queue or to no
-record is removed, what is damaged otherwise is reported and left where it is.
+are looked through as well if what was saved is damaged, or if a bitmap is: its settled messages come back, and what was
+saved does not count them; such bitmaps are removed then, or each later start would have to look again. What belongs to
+no queue or to no record is removed, what is damaged otherwise is reported and left where it is.
 """
 
 import logging
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from struct import Struct
+from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
 
 from storage.blocks import (
@@ -33,6 +33,7 @@ from storage.environment import Environment
 from storage.errors import DamagedError
 from storage.loading import Range
 from storage.priorities import queue_qid
+from storage.seals import Saved, unseal
 from storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
@@ -58,12 +59,13 @@ class Recovered(NamedTuple):
     """Some message expires."""
 
 
-def read_state(value: bytes) -> Recovered:
-    """What a clean stop has saved of a queue; raises struct.error for something else.
+def read_state(key: bytes, value: bytes, saved: Saved | None) -> Recovered:
+    """What a clean stop has saved of a queue, in a row under this key; raises DamagedError or struct.error.
 
-    A row of format 1 has the octets of contents, which are of no use, and perhaps no flags.
+    A row of format 1, which is one without `saved`, has the octets of contents, which are of no use, and perhaps no
+    flags.
     """
-    row = value + b"\0" * (len(value) == _STATE.size - 1)
+    row = unseal(key, value, saved.boot) if saved else value + b"\0" * (len(value) == _STATE.size - 1)
     messages, first, stop, octets, redelivered_below, flags = _STATE.unpack(row)
     if not flags & _BODIES:
         octets = -1
@@ -79,12 +81,9 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     """
     environment.finish_sweeps()
     damaged = _damaged_bitmaps(environment)
-    if environment.was_clean and not damaged:
-        found = {}
-        for key, value in environment.rows("queues"):
-            recovered = read_state(value)
-            if recovered.messages:
-                found[_QID.unpack(key)[0]] = recovered
+    saved = _saved(environment) if environment.was_clean and not damaged else None
+    if saved is not None:
+        found = saved
         _count_octets(environment, found)
     else:
         found, references = _walk(environment)
@@ -100,6 +99,24 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     return {
         qid: recovered for qid, recovered in found.items() if queue_qid(qid) in qids and recovered.messages
     }
+
+
+def _saved(environment: Environment) -> dict[int, Recovered] | None:
+    """What the clean stop has saved of each queue; None if any of it is damaged or missing.
+
+    Nobody knows then which queue it was: its id may be what is damaged.
+    """
+    found = {}
+    rows = list(environment.rows("queues"))
+    try:
+        for key, value in rows:
+            found[_QID.unpack(key)[0]] = read_state(key, value, environment.saved)
+        if environment.saved is not None and len(rows) != environment.saved.queues:
+            raise DamagedError(f"{len(rows)} queues are there, {environment.saved.queues} were saved")
+    except (DamagedError, StructError) as error:
+        log.warning("storage: what the clean stop saved is damaged (%s): looking through all messages", error)
+        return None
+    return {qid: recovered for qid, recovered in found.items() if recovered.messages}
 
 
 def _damaged_bitmaps(environment: Environment) -> list[bytes]:

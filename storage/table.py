@@ -39,6 +39,7 @@ from storage.errors import DamagedError, StorageError
 from storage.loading import Range, RawBlock
 from storage.permissions import DIRECTORY, FILE
 from storage.resident import Mapping
+from storage.seals import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
 
@@ -80,9 +81,7 @@ class Table:
         """A root page that may be another on disk than what is read of it."""
         _reserve_lock(path / "lock.mdb")
         self._open()
-        with self.env.begin() as txn:
-            octets = txn.get(b"span", db=self.db["meta"])
-        self.span: int = 1 if octets is None else _U64.unpack(octets)[0]
+        self.span = self._read_span()
         """No block spans more seq_ids than that."""
         self.unfinished: list[Range] = []
         """Sweeps that are marked as done and not yet carried out to their end."""
@@ -105,6 +104,21 @@ class Table:
         self.env.reader_check()
         self.db = {name: self.env.open_db(name.encode()) for name in self._names}
         self.mapping = Mapping(self.path / "data.mdb")
+
+    def _read_span(self) -> int:
+        """How many seq_ids a block spans at most; by what the blocks say if the row that has it is damaged."""
+        with self.env.begin() as txn:
+            octets = txn.get(b"span", db=self.db["meta"])
+            try:
+                return 1 if octets is None else unpack_number(b"span", octets)
+            except DamagedError:
+                log.warning("storage: the span of blocks is damaged: looking through all of them")
+            span = 1
+            for key, value in txn.cursor(self.db["blocks"]):
+                with contextlib.suppress(DamagedError):
+                    header = read_header(key, value)
+                    span = max(span, header.last - header.first + 1)
+            return span
 
     @contextlib.contextmanager
     def writing(self, work: int = 0) -> Iterator[Any]:
@@ -310,7 +324,8 @@ class Table:
                 break
             if self._work_left <= 0:
                 rest = Range(qid, first, sweep.stop)
-                txn.put(_SWEEP_KEY.pack(qid, first), _U64.pack(sweep.stop), db=self.db["sweeps"])
+                key = _SWEEP_KEY.pack(qid, first)
+                txn.put(key, pack_number(key, sweep.stop), db=self.db["sweeps"])
                 self.unfinished.append(rest)
                 break
             if at < sweep.first and last_of(cursor.value()) < sweep.first:
@@ -337,7 +352,7 @@ class Table:
                 span = 1 << width.bit_length()
         if span > before:
             self.span = span
-            txn.put(b"span", _U64.pack(span), db=self.db["meta"])
+            txn.put(b"span", pack_number(b"span", span), db=self.db["meta"])
 
     def _sweep_block(self, txn: Any, cursor: Any, sweep: Range) -> bool:
         """Delete the records of one block that are in the range; moves the cursor on."""

@@ -44,17 +44,23 @@ def old_bitmap(value: bytes, records: int) -> bytes:
 
 def old_state(value: bytes) -> bytes:
     """What a clean stop saved of a queue: octets are those of contents, about, and nobody may rely on them."""
-    messages, first, stop, octets, below, flags = Struct(">QQQQQB").unpack(value)
+    messages, first, stop, octets, below, flags = Struct(">QQQQQB").unpack(value[:-4])
     return _STATE.pack(messages, first, stop, octets + 100 * messages, below, bool(flags & 1))
 
 
 def make_old(data_dir: Path) -> None:
     """Have the data of a stopped broker look as if version 0.1.0 had written them."""
     with lmdb.open(str(data_dir / "store"), map_size=MAP_SIZE, max_dbs=16, sync=False) as env:
-        names = ("meta", "queues", "blocks", "acks")
-        meta, queues, blocks, acks = (env.open_db(name.encode()) for name in names)
+        names = ("meta", "queues", "blocks", "acks", "sweeps")
+        meta, queues, blocks, acks, sweeps = (env.open_db(name.encode()) for name in names)
         with env.begin(write=True) as txn:
             txn.put(b"format", b"1", db=meta)
+            for name, octets in ((b"boot", 8), (b"span", 8), (b"clean", 0)):
+                row = txn.get(name, db=meta)
+                if row is not None:
+                    txn.put(name, row[:octets], db=meta)
+            for key, value in list(txn.cursor(sweeps)):
+                txn.put(key, value[:8], db=sweeps)
             for key, value in list(txn.cursor(queues)):
                 txn.put(key, old_state(value), db=queues)
             for key, value in list(txn.cursor(blocks)):

@@ -16,6 +16,7 @@ from storage.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack
 from storage.check import Check, Finding, Stats
 from storage.data_file import DataFile
 from storage.environment import Environment
+from storage.seals import pack_number, seal
 from storage.table import MAP_SIZE
 
 
@@ -144,7 +145,11 @@ DAMAGE = {
     "an id of tomorrow": ("meta", "the number of starts is missing"),
     "another format": ("meta", "it has format 9, this version reads formats 1 and 2"),
     "an endless sweep": ("sweeps", "has no right end"),
+    "an end that nobody wrote": ("sweeps", "has no right end"),
     "a wrong sum": ("queues", "180 messages are there, 5 were saved"),
+    "what nobody saved": ("queues", "what was saved is damaged"),
+    "starts that nobody counted": ("meta", "row b'boot' is damaged"),
+    "a mark of nobody": ("meta", "row b'clean' is damaged"),
     "a file": ("bodies", "its file is damaged"),
     "no file": ("bodies", "its file cannot be read: No such file or directory"),
     "a short key": ("acks", "has 3 octets instead of 16"),
@@ -199,9 +204,18 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
             surgery.put("meta", b"format", b"9")
         case "an endless sweep":
             surgery.put("sweeps", pack_key(1, 5), (3).to_bytes(8, "big"))
+        case "an end that nobody wrote":
+            key = pack_key(1, 5)
+            surgery.put("sweeps", key, flip(pack_number(key, 1 << 40), 3))
         case "a wrong sum":
             key, value = surgery.rows("queues")[0]
-            surgery.put("queues", key, (5).to_bytes(8, "big") + value[8:])
+            surgery.put("queues", key, seal(key, (5).to_bytes(8, "big") + value[8:-4], 1))
+        case "what nobody saved":
+            key, value = surgery.rows("queues")[0]
+            surgery.put("queues", key, flip(value, 7))
+        case "starts that nobody counted" | "a mark of nobody":
+            name = b"boot" if kind.startswith("starts") else b"clean"
+            surgery.put("meta", name, flip(dict(surgery.rows("meta"))[name], 7))
         case "a file":
             (path,) = blobs.iterdir()
             path.write_bytes(flip(path.read_bytes(), 1000))

@@ -1,16 +1,22 @@
 """What a start, a stop and a commit do about blocks and bitmaps that have changed on disk."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import lmdb
 import pytest
 
+from storage.blocks import pack_key
 from storage.damage import BITMAP, BLOCK
 from storage.environment import Environment
+from storage.errors import StorageError
 from storage.invariants import check
 from storage.journal import Journal
 from storage.loading import LoadRequest
 from storage.pager import Pager
-from storage.recovery import recover, saved_rows
+from storage.recovery import Recovered, recover, saved_rows
+from storage.seals import pack_number
+from storage.table import MAP_SIZE
 from storage.variable_queue import VariableQueue
 from tests.stored import SEGMENT, Stored
 
@@ -247,3 +253,127 @@ def test_a_commit_leaves_a_damaged_block_whose_bits_it_should_merge(tmp_path):
     damages = [(each.qid, each.kind) for each in stored.environment.damages.take()]
     assert [(queue.qid, BLOCK)] == damages
     stored.close()
+
+
+def change(data_dir: Path, table: str, act: Callable[[dict[bytes, bytes]], None]) -> None:
+    """Change the rows of a table of a stopped broker."""
+    with lmdb.open(str(data_dir / "store"), map_size=MAP_SIZE, max_dbs=16, sync=False) as env:
+        db = env.open_db(table.encode())
+        with env.begin(write=True) as txn:
+            rows = dict(txn.cursor(db))
+            act(rows)
+            txn.drop(db, delete=False)
+            for row in rows.items():
+                txn.put(*row, db=db)
+
+
+def flip_in(name: bytes, at: int) -> Callable[[dict[bytes, bytes]], None]:
+    """Changes one bit of a row, the first one for b""."""
+
+    def act(rows: dict[bytes, bytes]) -> None:
+        key = name or next(iter(rows))
+        octets = bytearray(rows[key])
+        octets[at] ^= 1
+        rows[key] = bytes(octets)
+
+    return act
+
+
+def restarted(data_dir: Path, qid: int) -> tuple[Recovered, int]:
+    """What a start finds of a queue, and how many of its messages can be taken."""
+    environment = Environment(data_dir, sync=False)
+    again = Restarted(environment, qid)
+    taken = again.take(1000)
+    environment.close()
+    return again.found, taken
+
+
+@pytest.mark.parametrize("at", range(0, 45, 4))
+@pytest.mark.parametrize("row", ["of the queue", "of the stop"])
+def test_what_a_stop_saved_counts_only_if_it_is_whole(stopped, row, at, caplog):
+    """With a bit of it changed the messages are looked through, as after any other end, and the log says why."""
+    environment, qid = stopped
+    environment.close()
+    act = flip_in(b"", at) if row == "of the queue" else flip_in(b"clean", at % 20)
+    change(environment.data_dir, "queues" if row == "of the queue" else "meta", act)
+
+    found, taken = restarted(environment.data_dir, qid)
+
+    assert (1 + LATER, found.stop) == (taken, found.redelivered_below)
+    assert "damaged" in caplog.text
+
+
+def test_a_saved_row_that_is_missing_is_missed(stopped, caplog):
+    """A queue whose row went with a page is looked for among the messages."""
+    environment, qid = stopped
+    environment.close()
+    change(environment.data_dir, "queues", dict.clear)
+
+    assert 1 + LATER == restarted(environment.data_dir, qid)[1]
+    assert "0 queues are there, 1 were saved" in caplog.text
+
+
+def test_what_an_earlier_stop_saved_is_not_believed(stopped, caplog):
+    """A row that an earlier stop wrote does not count, though it is whole."""
+    environment, qid = stopped
+    earlier = dict(environment.rows("queues"))
+    again = Restarted(environment, qid)
+    again.take(5)
+    environment.save(saved_rows([again.queue]))
+    environment.close()
+    change(environment.data_dir, "queues", lambda rows: rows.update(earlier))
+
+    assert 1 + LATER - 5 == restarted(environment.data_dir, qid)[1]
+    assert "damaged" in caplog.text
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_damaged_sweep_deletes_nothing(stopped, at, caplog):
+    """A start forgets it: what it should have deleted comes back, and all else is there."""
+    environment, qid = stopped
+    environment.close()
+
+    def act(rows: dict[bytes, bytes]) -> None:
+        rows[pack_key(qid, 0)] = pack_number(pack_key(qid, 0), 1)
+        flip_in(pack_key(qid, 0), at)(rows)
+
+    change(environment.data_dir, "sweeps", act)
+    found, taken = restarted(environment.data_dir, qid)
+
+    assert (1 + LATER, found.stop) == (taken, found.redelivered_below)
+    assert "1 sweeps are damaged" in caplog.text
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_start_with_a_damaged_count_of_starts_is_refused(stopped, at):
+    """Ids are made of it, and one that is given twice would put one message in place of another."""
+    environment, _ = stopped
+    environment.close()
+    change(environment.data_dir, "meta", flip_in(b"boot", at))
+
+    with pytest.raises(StorageError, match="damaged: the number of starts"):
+        Environment(environment.data_dir, sync=False)
+
+
+def test_data_that_do_not_say_anything_of_themselves_are_refused(stopped):
+    """Without the rows that name the format and count the starts, they are not taken for a new directory."""
+    environment, _ = stopped
+    environment.close()
+    change(environment.data_dir, "meta", dict.clear)
+
+    with pytest.raises(StorageError, match="damaged: the number of starts"):
+        Environment(environment.data_dir, sync=False)
+
+
+def test_a_damaged_span_is_measured_anew(stopped, caplog):
+    """How far back a block may begin is seen from the blocks then."""
+    environment, _ = stopped
+    span = environment.store.span
+    environment.close()
+    change(environment.data_dir, "meta", flip_in(b"span", 7))
+
+    again = Environment(environment.data_dir, sync=False)
+
+    assert SEGMENT - 1 < again.store.span <= span
+    assert "the span of blocks is damaged" in caplog.text
+    again.close()

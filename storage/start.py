@@ -1,0 +1,98 @@
+"""The first transaction of a start: which format the data have, how many starts there were, and how the last one ended.
+
+What it reads decides over ids and over what is deleted, so nothing damaged is believed (`storage.seals`).
+"""
+
+import logging
+from pathlib import Path
+from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
+from typing import Any, NamedTuple
+
+from storage.errors import DamagedError
+from storage.formats import FORMAT, FORMAT_ROW, check_format, number_of
+from storage.loading import Range
+from storage.seals import Saved, pack_number, read_saved, unpack_number
+from storage.table import Table
+
+log = logging.getLogger("leveret.storage")
+
+_SWEEP_KEY = Struct(">QQ")
+
+
+class Started(NamedTuple):
+    """What was found."""
+
+    boot: int
+    """The number of this start."""
+    format: int
+    """The one that the data had; that of this version for new ones."""
+    was_clean: bool
+    """The start before ended by a clean stop, and all that says so is whole; or there was none."""
+    is_marked: bool
+    """The mark of a clean stop is in the file."""
+    saved: Saved | None
+    """What the mark says."""
+    sweeps: list[Range]
+    """What is still to be deleted."""
+
+
+def start(txn: Any, store: Table, data_dir: Path) -> Started:
+    """Check the format and count a start.
+
+    Raises UnknownFormatError for data of a later version, DamagedError if ids might be given twice.
+    """
+    meta = store.db["meta"]
+    is_first = not any(txn.stat(db)["entries"] for db in store.db.values())
+    written = txn.get(b"format", db=meta)
+    if written is not None:
+        check_format(data_dir, written)
+    boot = 1 if is_first else _starts(txn, meta, data_dir) + 1
+    if written != FORMAT_ROW:
+        txn.put(b"format", FORMAT_ROW, db=meta)
+    txn.put(b"boot", pack_number(b"boot", boot), db=meta)
+    if store.span > 1:  # it was damaged, perhaps, or is of format 1
+        txn.put(b"span", pack_number(b"span", store.span), db=meta)
+    is_marked, saved, was_clean = _mark(txn, meta)
+    sweeps, damaged = _sweeps(txn, store.db["sweeps"])
+    if damaged:
+        log.error("storage: %d sweeps are damaged: what they should delete comes back", len(damaged))
+        for key in damaged:
+            txn.delete(key, db=store.db["sweeps"])
+        txn.delete(b"clean", db=meta)
+        is_marked = was_clean = False
+    return Started(boot, number_of(written) or FORMAT, was_clean or is_first, is_marked, saved, sweeps)
+
+
+def _starts(txn: Any, meta: Any, data_dir: Path) -> int:
+    """How many starts there were before this one. Nothing else tells which ids were given."""
+    try:
+        return unpack_number(b"boot", txn.get(b"boot", default=b"", db=meta))
+    except DamagedError:
+        raise DamagedError(
+            f"the data in {data_dir} are damaged: the number of starts, of which all ids are made. "
+            "Restore the directory from a copy; without one, move it away to start without data"
+        ) from None
+
+
+def _mark(txn: Any, meta: Any) -> tuple[bool, Saved | None, bool]:
+    """Whether there is the mark of a clean stop, what it says, and whether it counts."""
+    mark = txn.get(b"clean", db=meta)
+    if mark is None:
+        return False, None, False
+    try:
+        return True, read_saved(b"clean", mark), True
+    except DamagedError as error:
+        log.warning("storage: %s", error)
+        return True, None, False
+
+
+def _sweeps(txn: Any, table: Any) -> tuple[list[Range], list[bytes]]:
+    """What is still to be deleted, and the keys of what nobody can read."""
+    sweeps, damaged = [], []
+    for key, value in txn.cursor(table):
+        try:
+            qid, first = _SWEEP_KEY.unpack(key)
+            sweeps.append(Range(qid, first, unpack_number(key, value)))
+        except (DamagedError, StructError):
+            damaged.append(key)
+    return sweeps, damaged
