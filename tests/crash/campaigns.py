@@ -105,6 +105,20 @@ CAMPAIGNS = (
         ),
     ),
     Campaign(
+        "exchange",
+        1000,
+        100,
+        _crash("exchange"),
+        (
+            "served without effect",
+            "served with an effect",
+            "partly served",
+            "refused",
+            "aborted",
+            "reported in the log",
+        ),
+    ),
+    Campaign(
         "disk-full", 20, 1, lambda _count, _number: ("tests/crash/diskfull.py",), ("confirmed", "drained")
     ),
     Campaign("fuzz", 2_000_000, 20_000, _fuzz, ("mutated sessions", "mutations", "problems")),

@@ -1,4 +1,4 @@
-"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `mutants`; see docs/reliability.md.
+"""Runs a campaign: `make campaign NAME=crash`, `make campaign NAME=crash MODE=consumer-ack`, `powercut`, `crash-points`, `faults`, `torn`, `flips`, `exchange`, `mutants`; see docs/reliability.md.
 
 One line for each cycle, totals at the end. Exit code 0: no oracle objected. 1: one did; what it said is printed, with
 the seed. 2: the campaign cannot be run here, and why.
@@ -22,9 +22,9 @@ from crash.move_points import Moves  # noqa: E402
 from crash.mutants import run as mutants  # noqa: E402
 
 MEMORY = Path("/dev/shm")
-DEFAULTS = {"points": 100, "faults": 200, "torn": 20_000, "flips": 10_000, "control": 1}
+DEFAULTS = {"points": 100, "faults": 200, "torn": 20_000, "flips": 10_000, "exchange": 1000, "control": 1}
 
-LINES = {"points": 4, "torn": 0, "flips": 0, **dict.fromkeys(promises.MODES, 1.5)}
+LINES = {"points": 4, "torn": 0, "flips": 0, "exchange": 0, **dict.fromkeys(promises.MODES, 1.5)}
 """Printed for each one of the number; 0 for a hundred in all."""
 
 
@@ -107,6 +107,14 @@ def flip(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Tot
     return uvloop.run(torn.torn(home, count, seed, say=say, every=every, damage=torn.flip, name="flips"))
 
 
+def exchange(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+    """Copies whose store has pages in each other's place."""
+    every = max(1, count // 100)
+    return uvloop.run(
+        torn.torn(home, count, seed, say=say, every=every, damage=torn.exchange, name="exchange")
+    )
+
+
 CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "crash": (crash, str, ""),
     **{mode: (partial(consumer_ack, mode=mode), str, "") for mode in promises.MODES},
@@ -115,6 +123,7 @@ CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
     "faults": (fail, tracer.why_not, ""),
     "torn": (tear, str, "memory"),
     "flips": (flip, str, "memory"),
+    "exchange": (exchange, str, "memory"),
 }
 
 

@@ -1,7 +1,7 @@
 """Damaged copies of the data files: flipped bits, zeroed sectors, cut ends, foreign pages.
 
-One broker is given messages of all kinds and killed. Each copy of its data is damaged in one place and opened by a
-process of its own, which may end how it likes (an abort counts as refusing). What is demanded: a message that is
+One broker is given messages of all kinds and killed; a second one is started on its data and stopped. Each copy of
+what one of the two has left is damaged in one place and opened by a process of its own, which may end how it likes (an abort counts as refusing). What is demanded: a message that is
 served is one that was published to that queue, in order and once; and if any message is missing, the broker said so
 in its log, or `leveret store check` finds something wrong with that copy; the same if a queue's count is not what it
 serves, and of a process that ended by a signal `store check` has to say that the store is damaged. Damage to what says
@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,12 @@ from crash.site import Site, until
 from pamqp import commands
 from running import ROOT, UNWATCHED, deadline, environment, leash
 
-QUEUES = ("t0", "t1", "t2")
+from storage.data_file import DataFile
+
+QUEUES = ("t0", "t1", "t2", "counted")
+COUNTED = "counted"
+"""Counts deliveries; its messages lie in a few blocks whose bitmaps, with all these counts, have pages of their own."""
+COUNTED_BLOCKS, COUNTED_MESSAGES = 2, 400
 FILES = ("--set", "storage.blob_threshold=65536")
 MESSAGES = 150
 OPEN_SECONDS = 10.0
@@ -45,6 +50,7 @@ KINDS = ("bit", "octet", "sector", "cut", "page", "value", "nulls")
 _PAGE = 4096
 _LARGE_VALUE = b"\4\0"
 """LMDB's flags of a page that begins a value with pages of its own."""
+_KINDS_OF_PAGES = (b"\1\0", b"\2\0", _LARGE_VALUE)
 
 
 class Opener:
@@ -139,7 +145,8 @@ async def make_data(site: Site, rng: random.Random) -> tuple[dict[str, Served], 
     watcher = _Watcher(site.ledger)
     await link.open(1, watcher)
     await link.call(commands.Confirm.Select())
-    for queue in QUEUES:
+    plain = QUEUES[:3]
+    for queue in plain:
         await link.call(commands.Queue.Declare(queue=queue, durable=True))
         await link.call(commands.Queue.Bind(queue=queue, exchange="amq.fanout"))
     kept: dict[str, Served] = {queue: [] for queue in QUEUES}
@@ -149,7 +156,7 @@ async def make_data(site: Site, rng: random.Random) -> tuple[dict[str, Served], 
         ident = site.ledger.next_id(channel)
         size = 90_000 if number % 50 == 7 else rng.choice([20, 200, 900, 5000])
         body = make_body(ident, fill(size, number))
-        queues = QUEUES if number % 5 == 0 else (rng.choice(QUEUES),)
+        queues = plain if number % 5 == 0 else (rng.choice(plain),)
         site.ledger.published(ident, queues, body[-8:])
         exchange, key = ("amq.fanout", "") if len(queues) > 1 else ("", queues[0])
         link.transport.write(publish_frames(key, body, exchange=exchange))
@@ -160,7 +167,7 @@ async def make_data(site: Site, rng: random.Random) -> tuple[dict[str, Served], 
     await _decided(site, link, channel)
     # some are gone again, here and there: acked, and known to be on disk by the reply to a declaration
     await link.open(2, watcher)
-    for queue in QUEUES:
+    for queue in plain:
         tags = []
         for _ in range(20):
             watcher.seen.clear()
@@ -171,8 +178,41 @@ async def make_data(site: Site, rng: random.Random) -> tuple[dict[str, Served], 
             acked[queue] += [each for each in kept[queue] if each[0] == ident]
             kept[queue] = [each for each in kept[queue] if each[0] != ident]
     await link.call(commands.Queue.Declare(queue="t3", durable=True), 2)
+    await _fill_counted(site, link, watcher, kept[COUNTED], acked[COUNTED])
     site.kill()
     return kept, acked
+
+
+async def _fill_counted(site: Site, link: Link, watcher: "_Watcher", kept: Served, acked: Served) -> None:
+    """Publish transactions, a block each, and give back what is not acknowledged, which is others in each block."""
+    await link.call(
+        commands.Queue.Declare(queue=COUNTED, durable=True, arguments={"x-delivery-limit": 100}), 2
+    )
+    await link.open(3, watcher)
+    await link.call(commands.Tx.Select(), 3)
+    channel = site.ledger.open_channel()
+    for _ in range(COUNTED_BLOCKS):
+        for number in range(COUNTED_MESSAGES):
+            ident = site.ledger.next_id(channel)
+            body = make_body(ident, fill(20, number))
+            site.ledger.published(ident, (COUNTED,), body[-8:])
+            link.transport.write(publish_frames(COUNTED, body, channel=3))
+            kept.append((ident, body[-8:]))
+        await link.call(commands.Tx.Commit(), 3)
+    watcher.seen.clear()
+    await link.call_often(
+        commands.Basic.Get(queue=COUNTED), 2, COUNTED_BLOCKS * COUNTED_MESSAGES, seconds=DECIDE_SECONDS
+    )
+    assert len(kept) == len(watcher.seen)
+    for place, (tag, *_) in enumerate(watcher.seen):
+        block, number = divmod(place, COUNTED_MESSAGES)
+        if number // 10 % COUNTED_BLOCKS == block:
+            link.settle(2, tag)
+            acked.append(kept[place])
+    kept[:] = [each for each in kept if each not in set(acked)]
+    await link.call(commands.Basic.Recover(requeue=True), 2)
+    await link.call(commands.Queue.Declare(queue="t4", durable=True), 2)
+    await link.call(commands.Queue.Declare(queue="t5", durable=True), 2)
 
 
 async def _decided(site: Site, link: Link, channel: int) -> None:
@@ -277,19 +317,41 @@ def flip(folder: Path, rng: random.Random) -> str:
     return f"bit {bit} at {at} of {path.relative_to(folder)}"
 
 
+def exchange(folder: Path, rng: random.Random) -> str:
+    """Put a page of a copy's store in place of another of its kind, or both in each other's; says which.
+
+    One of them is in use, the other may be one that was. Mostly each place keeps the number that LMDB gives its page,
+    so that only what is in the page is wrong: as if a number that refers to it had changed.
+    """
+    path = folder / "store" / "data.mdb"
+    with DataFile(path) as file:
+        used = {first for first, _ in file.used_pages()}
+    data = bytearray(path.read_bytes())
+    kinds: dict[bytes, list[int]] = {}
+    for at in range(2 * _PAGE, len(data) - _PAGE + 1, _PAGE):
+        flags = data[at + 10 : at + 12]
+        if int.from_bytes(data[at : at + 8], "little") == at // _PAGE and flags in _KINDS_OF_PAGES:
+            kinds.setdefault(bytes(data[at + 10 : at + (16 if flags == _LARGE_VALUE else 12)]), []).append(at)
+    usable = [pages for pages in kinds.values() if len(pages) > 1 and used & {at // _PAGE for at in pages}]
+    pages = rng.choice(usable)
+    one = rng.choice([at for at in pages if at // _PAGE in used])
+    other = rng.choice([at for at in pages if at != one])
+    is_value = data[one + 10 : one + 12] == _LARGE_VALUE
+    size = _PAGE * int.from_bytes(data[one + 12 : one + 16], "little") if is_value else _PAGE
+    both, keeps = rng.random() < 0.5, rng.random() < 0.8
+    start = 8 * keeps
+    found = bytes(data[one + start : one + size]), bytes(data[other + start : other + size])
+    data[one + start : one + size] = found[1]
+    if both:
+        data[other + start : other + size] = found[0]
+    path.write_bytes(bytes(data))
+    what = "page" if keeps else "page with its number"
+    return f"{what} {other // _PAGE} {'and' if both else 'in place of'} {one // _PAGE} of {path.relative_to(folder)}"
+
+
 async def served(opener: Opener, folder: Path, most: int) -> Opened:
     """Start a broker on a folder and take out all that it serves; `most` is more than any queue has."""
-    opener.start(
-        "serve",
-        "--data-dir",
-        str(folder),
-        "--set",
-        "listeners.tcp.1=127.0.0.1:0",
-        "--set",
-        "log.connection.level=none",
-        *UNWATCHED,
-        *FILES,
-    )
+    opener.start(*_serve(folder))
     latest = time.monotonic() + OPEN_SECONDS
     while "Server startup complete" not in (text := opener.text("out")):
         if opener.ended:
@@ -329,6 +391,21 @@ async def served(opener: Opener, folder: Path, most: int) -> Opened:
         for queue, watcher in watchers.items()
     }
     return Opened(found, counts, hangs)
+
+
+def _serve(folder: Path) -> Sequence[str]:
+    """The command line of a broker on a folder."""
+    return (
+        "serve",
+        "--data-dir",
+        str(folder),
+        "--set",
+        "listeners.tcp.1=127.0.0.1:0",
+        "--set",
+        "log.connection.level=none",
+        *UNWATCHED,
+        *FILES,
+    )
 
 
 def judge(
@@ -382,12 +459,17 @@ async def torn(
         kept, acked = await make_data(site, rng)
     finally:
         site.close()
-    totals.counts.update({"confirmed": MESSAGES})
+    totals.counts.update({"confirmed": MESSAGES + COUNTED_BLOCKS * COUNTED_MESSAGES})
     most = max(len(kept[queue]) + len(acked[queue]) for queue in QUEUES) + 10
-    copy = home / "copy"
+    copy, stopped = home / "copy", home / "stopped"
     with Opener(home) as opener:
-        for number in range(count + 1):  # the first is whole: it shows that all is right with the comparison
-            what = _copy(site.data_dir, copy, seed, number, damage)
+        shutil.copytree(site.data_dir, stopped)
+        await _stop_cleanly(opener, stopped)
+        for number in range(
+            count + 2
+        ):  # the first two are whole: they show that all is right with the comparison
+            left = stopped if number % 2 else site.data_dir
+            what = _copy(left, copy, seed, number, damage)
             opened = await served(opener, copy, most)
             found = opened.served or {}
             problems, missing, back = judge(kept, acked, found)
@@ -420,14 +502,14 @@ async def torn(
                 outcome = "served with an effect"
             else:
                 outcome = "served without effect"
-            if number == 0 or ((unlike or aborted) and (not is_told or number % CHECK_EVERY == 0)):
-                _copy(site.data_dir, copy, seed, number, damage)
+            if number <= 1 or ((unlike or aborted) and (not is_told or number % CHECK_EVERY == 0)):
+                _copy(left, copy, seed, number, damage)
                 said = _check(opener, copy)
-                if number == 0 and (said or missing or back or problems or miscounted):
+                if number <= 1 and (said or missing or back or problems or miscounted):
                     problems.append(
                         f"without damage: {missing} missing, {miscounted}, store check says {said!r}"
                     )
-                if number and not is_told and not said:
+                if number > 1 and not is_told and not said:
                     lack = f"{missing} missing, {miscounted}, ended by signal {status if aborted else 'none'}"
                     problems.append(f"{lack}, and neither the log nor store check says so")
                 totals.notes["found by store check"] += bool(said)
@@ -446,7 +528,18 @@ def _copy(data_dir: Path, copy: Path, seed: int, number: int, damage: Damage) ->
     """Make copy `number` anew, damaged in the same way each time; says how."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(data_dir, copy)
-    return damage(copy, random.Random(f"{seed}/{number}")) if number else "nothing"
+    return damage(copy, random.Random(f"{seed}/{number}")) if number > 1 else "nothing"
+
+
+async def _stop_cleanly(opener: Opener, folder: Path) -> None:
+    """Start a broker on a folder and stop it."""
+    opener.start(*_serve(folder))
+    latest = time.monotonic() + OPEN_SECONDS
+    while "Server startup complete" not in opener.text("out"):
+        assert not opener.ended, opener.text("err")
+        assert time.monotonic() < latest, "it does not start"
+        await asyncio.sleep(0.003)
+    assert 0 == opener.stop(), opener.text("err")
 
 
 def _check(opener: Opener, folder: Path) -> str:
