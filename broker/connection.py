@@ -4,6 +4,8 @@ Theory. `_scan` is swapped with the state: the handshake's, the open connection'
 `_scan_closing` once we have sent `connection.close` (only close-ok and close count then), `_swallow` after the
 end. Whatever ends a connection, `_release` gives back everything it holds exactly once.
 """
+# ruff: noqa: C901, PLR0912 - one case after the other, as the specification has them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 import logging
 from collections.abc import Callable, Iterator

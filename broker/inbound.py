@@ -9,6 +9,9 @@ frame starts, `_number` on which channel it happened and `_current` in which met
 
 Hot path: see docs/performance.md.
 """
+# ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 import logging
 from collections.abc import Callable, Sequence

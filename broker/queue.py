@@ -8,6 +8,7 @@ that are ready. Operations that need the exact state call `settle` first.
 
 Hot path: see docs/performance.md.
 """
+# ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
 
 from bisect import bisect_right
 from collections import deque

@@ -10,6 +10,7 @@ number, nor a nacked one unless everything below had its verdict before, and eve
 
 Hot path: see docs/performance.md.
 """
+# ruff: noqa: C901 - hot: one flat function is several times cheaper than small ones
 
 from bisect import bisect_right
 from collections.abc import Callable

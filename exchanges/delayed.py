@@ -7,6 +7,7 @@ or a string or floating-point number that is turned into one, of at most 2^32-1.
 
 Where `line` is None nothing is delayed.
 """
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 from typing import Any, ClassVar
 

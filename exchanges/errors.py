@@ -1,4 +1,5 @@
 """What can go wrong when exchanges are declared and bound. The broker translates these into reply codes."""
+# ruff: noqa: PLR0911 - one case after the other
 
 
 class ExchangeError(Exception):

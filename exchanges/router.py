@@ -4,6 +4,7 @@ A message visits each exchange once, however the exchanges are bound to one anot
 destination itself hands over to its alternate exchange (rabbit_exchange:route1/4). Hot path: see
 docs/performance.md.
 """
+# ruff: noqa: C901, PLR0911, PLR0912 - hot: one flat function is several times cheaper than small ones
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -10,6 +10,7 @@ and whoever wants to outlive the rest runs this module as a program of its own, 
 `broker.store_reader`, which knows what AMQP's tables look like): it writes a line of JSON for each finding and for each
 table it is about to read.
 """
+# ruff: noqa: TRY301 - an error is raised and answered in one place
 
 import json
 import sys

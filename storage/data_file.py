@@ -6,6 +6,7 @@ SIGBUS. And it never tells which pages are free. So both are read here, by `prea
 transaction and the pages that it has freed (LMDB 0.9, 64 bits, lmdb.h and mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node).
 Which pages the tables take is read in the same way, from the tree that has the trees of the tables.
 """
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 import contextlib
 import os

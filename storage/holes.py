@@ -10,6 +10,7 @@ Where others then fill the disk, a page in a hole cannot be written, and every c
 deletes too. So the free pages that LMDB will take first keep their place on the disk (`RESERVE`), and when they have
 been used up, holes among those that follow are filled (`keep_reserve`).
 """
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 import contextlib
 import ctypes

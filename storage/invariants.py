@@ -3,6 +3,7 @@
 The numbers are those of docs/storage.md. A broker started with `storage.check_invariants = true` calls it after every
 run of every queue, which costs time in proportion to what is in memory.
 """
+# ruff: noqa: SLF001 - friends: it looks into what it checks
 
 from itertools import islice, pairwise
 

@@ -5,6 +5,7 @@ not copied into a smaller one when entries go. A `LargeTable` keeps entries whos
 their own, which is small, and goes with its last entry. That costs a third of a microsecond more for each entry, so
 tables are dicts as long as they are small: whoever adds to one, or takes from it, asks for the `fitting` one then.
 """
+# ruff: noqa: SLF001 - friends in one layer
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
 from itertools import chain

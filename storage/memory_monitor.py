@@ -12,6 +12,7 @@ of each queue take on average, so that the bound in octets allows what the targe
 
 A body that several queues have counts once, divided among them (`storage.sharing`).
 """
+# ruff: noqa: C901, PLR0912 - one case after the other
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -135,7 +136,7 @@ class MemoryMonitor:
     def _judge(self, durations: float, known: int) -> float:
         """How long what each queue has in memory should last, in seconds, by how long it would last those known."""
         ratio = self.used / self.limit
-        if ratio < 0.5:
+        if ratio < 0.5:  # noqa: PLR2004 - half of what there may be
             return inf
         if ratio < _ALLOWANCE:
             durations += 1.0

@@ -6,6 +6,7 @@ are looked through as well if what was saved is damaged, or if a bitmap is: its 
 saved does not count them; such bitmaps are removed then, or each later start would have to look again. What belongs to
 no queue or to no record is removed, what is damaged otherwise is reported and left where it is.
 """
+# ruff: noqa: TRY301 - an error is raised and answered in one place
 
 import logging
 from collections import Counter

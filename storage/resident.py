@@ -5,6 +5,7 @@ until the kernel needs them for something else, which on an idle machine is neve
 large file have the whole file counted in the end. Nothing is gained by that, as the pages stay in the page cache, and
 whoever looks at the process takes it for a leak. So they are given back: what is needed is mapped again at its use.
 """
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 import contextlib
 import ctypes

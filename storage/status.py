@@ -1,4 +1,5 @@
 """What a variable queue says of itself: `backing_queue_status`, under RabbitMQ's names where it has them."""
+# ruff: noqa: SLF001 - friends: it looks into what it checks
 
 from math import inf
 

@@ -5,6 +5,8 @@ The theory is in `storage.variable_queue`, which has the verbs; `storage.paging`
 
 Hot path: see docs/performance.md.
 """
+# ruff: noqa: PLR0915 - hot: one flat function is several times cheaper than small ones
+# ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 from collections import deque
 from collections.abc import Callable, Iterable, MutableMapping

@@ -6,6 +6,7 @@ LMDB gives an environment up for good if it cannot write its root ("meta") page,
 every transaction from then on. On file systems that copy what is written (btrfs, ZFS, snapshots) that happens for want
 of room. So the writer opens the file anew then, while nobody reads, and sees whether the transaction is in.
 """
+# ruff: noqa: C901 - one case after the other
 
 import contextlib
 import logging
@@ -307,7 +308,7 @@ class Table:
                 self.unlink.append(msg_id)
             return
         (count,) = _COUNT.unpack(octets)
-        if count > 2:
+        if count > 2:  # noqa: PLR2004 - the last but one needs no count
             txn.put(key, _COUNT.pack(count - 1), db=refs)
         else:
             txn.delete(key, db=refs)

@@ -31,6 +31,7 @@ on disk, or has to go there, has an `Entry`. `storage.invariants.check` says wha
 
 Hot path: see docs/performance.md.
 """
+# ruff: noqa: C901, PLR0912 - hot: one flat function is several times cheaper than small ones
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -5,6 +5,9 @@ no limits and its constructors refuse names that RabbitMQ accepts. What is refus
 is rabbit_framing_amqp_0_9_1's and rabbit_binary_parser's. Every shortstr must be UTF-8 except in the methods
 that travel with a message; strings are `str` with `surrogateescape`.
 """
+# ruff: noqa: C901, PLR0912 - one case after the other, as the specification has them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: TRY301 - an error is raised and answered in one place
 
 import struct
 from collections.abc import Callable

@@ -6,7 +6,10 @@ forwards it as it came; these functions look into it in place.
 
 Class 60 needs one flag word. Bit 0 of a word announces another one: such words may follow, `MAX_FLAG_WORDS`
 in all, but must name nothing. (RabbitMQ ignores bit 0, and then fails on the octets of the second word.)
+
+Hot path: see docs/performance.md.
 """
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 import functools
 import struct

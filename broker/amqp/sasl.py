@@ -2,6 +2,7 @@
 
 Only reading happens here; whether the password is right is `broker.auth`'s business.
 """
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 from collections.abc import Callable, Sequence
 

@@ -6,6 +6,8 @@ mapping of plain values cannot.
 
 Strings are UTF-8 with `surrogateescape`, so that any octets survive a round trip.
 """
+# ruff: noqa: C901, PLR0911, PLR0912 - one case after the other, as the specification has them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 import datetime as dt
 import decimal

@@ -1,0 +1,88 @@
+"""Files that say "Hot path" are those that run for each message, and each lint exception says why."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("broker", "exchanges", "storage", "confirm")
+MARK = "Hot path: see docs/performance.md."
+COUNT = 2500
+"""Messages of a case: more than the thousand routing keys of a topic, each of which is routed once."""
+CALLED = """
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, "")
+from bench import hotpath
+
+count, folder, called = int(sys.argv[1]), Path.cwd(), set()
+for name, case in hotpath.CASES.items():
+    if name.startswith("1 MiB"):
+        continue
+    calls = Counter()
+    sys.setprofile(lambda frame, event, _: event == "call" and calls.update((frame.f_code,)))
+    case(count)
+    sys.setprofile(None)
+    called |= {Path(code.co_filename) for code, number in calls.items() if number >= count}
+ours = {str(path.relative_to(folder)) for path in called if path.is_relative_to(folder)}
+print(*(path for path in ours if not path.startswith(("bench", ".venv"))))
+"""
+"""Prints our files with a function that is called for each message of a case of `make bench NAME=hotpath`."""
+EXCEPTION = re.compile(r"# ruff: noqa.*$", re.MULTILINE)
+
+
+def marked() -> set[str]:
+    """The files whose docstring has the mark."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    docstrings = {
+        path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files
+    }
+    return {
+        str(path.relative_to(ROOT)) for path, text in docstrings.items() if MARK in " ".join(text.split())
+    }
+
+
+def test_what_runs_for_each_message_is_marked():
+    """Each file with a function that is called for every message has the mark, and so keeps the rules for hot files."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::ResourceWarning", "-c", CALLED, str(COUNT)],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert 0 == done.returncode, done.stderr
+    called = set(done.stdout.split())
+    assert {"broker/channel.py", "broker/amqp/fastpath.py"} <= called
+    assert set() == called - marked()
+
+
+def test_there_are_marks():
+    """The mark is found where it is known to be, and not everywhere."""
+    assert {"broker/queue.py", "broker/channel.py", "broker/amqp/fastpath.py"} <= marked()
+    assert "broker/config.py" not in marked()
+
+
+def test_the_contributors_page_says_how_to_find_them():
+    """The list of hot files is nowhere but in the files: the page has the words to look for."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## Hot files\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+
+    assert f"`{MARK}`" in section
+    assert [] == re.findall(r"`[\w/]+\.py`", section)
+
+
+def test_an_exception_of_a_whole_file_says_why():
+    """Each `ruff: noqa` names its rules and has its reason behind them; only hot files call themselves hot."""
+    lines = [
+        (str(path.relative_to(ROOT)), line)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for line in EXCEPTION.findall(path.read_text(encoding="utf-8"))
+    ]
+
+    assert lines
+    assert [] == [line for line in lines if not re.fullmatch(r"# ruff: noqa: [A-Z0-9, ]+ - \S.*", line[1])]
+    assert set() == {file for file, line in lines if " - hot: " in line} - marked()
