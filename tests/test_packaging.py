@@ -80,6 +80,13 @@ def test_the_wheel_holds_every_module(wheel):
     assert sources == {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
 
 
+def test_type_checkers_may_read_the_packages(wheel):
+    """Each package of the wheel has the file that says its annotations are meant for others (PEP 561)."""
+    packages = ("analytics", "broker", "confirm", "exchanges", "storage")
+
+    assert {f"{package}/py.typed" for package in packages} <= set(zipfile.ZipFile(wheel).namelist())
+
+
 @pytest.fixture(scope="module")
 def binaries(wheel, tmp_path_factory):
     """The commands of a fresh environment that has the wheel; dependencies come from the tests' own."""

@@ -1,0 +1,55 @@
+"""`.ci/run` and docs/platforms.md speak of the versions of Python that the package claims."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CLAIMED = [
+    found[1]
+    for line in PROJECT["classifiers"]
+    if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line))
+]
+
+
+def test_ci_reads_the_claimed_versions():
+    """The words with which `.ci/run` takes versions from pyproject.toml find those of the classifiers."""
+    (words,) = re.findall(r"\$\(sed -n '(.*)' pyproject\.toml\)", CI)
+    found = subprocess.run(
+        ["sed", "-n", words, "pyproject.toml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    )
+
+    assert CLAIMED == found.stdout.split()
+
+
+def test_ci_runs_tests_that_exist():
+    """Each file and folder of the selection is there, and all of `make test` is run before."""
+    (selection,) = re.findall(r"^SELECTION=\((.*)\)$", CI, re.MULTILINE)
+
+    assert [] == [name for name in selection.split() if not (ROOT / name).exists()]
+    assert CI.index("\nmake test\n") < CI.rindex("SELECTION")
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_page_of_platforms_has_every_claimed_version():
+    """docs/platforms.md says how each claimed version is tested, and claims no other; the lowest is what is required."""
+    page = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+
+    assert CLAIMED == re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)
+    assert f">={CLAIMED[0]}" == PROJECT["requires-python"]
+
+
+def test_the_image_has_a_version_that_is_tested():
+    """The images are built on one of the claimed versions."""
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"^FROM python:(3\.\d+)-", dockerfile, re.MULTILINE)) <= set(CLAIMED)
