@@ -765,8 +765,6 @@ class Server:
 
     def relieve(self, octets: int) -> None:
         """Close connections that hold much of what publishers have begun, the largest first, until that is so much."""
-        if self.collector.collect_all(self.now()):
-            return  # that may be enough
         for held, connection in self.clients.holders(HELD_OCTETS):
             if octets <= 0:
                 break
