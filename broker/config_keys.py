@@ -1,4 +1,4 @@
-"""The configuration keys: one row per key, from which parsing, checks and docs/configuration.md come.
+"""The configuration keys by topic: one row per key, from which parsing, checks and docs/configuration.md come.
 
 A name may hold one ``$name``: it stands for whatever the administrator writes there (a listener, a user, a
 virtual host). RabbitMQ's keys that are not here are in `broker.config_foreign`.
@@ -55,331 +55,405 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     origin: Literal["RabbitMQ", "Leveret"] = "RabbitMQ"
 
 
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of one section of docs/configuration.md; ``intro`` is Markdown, or empty."""
+
+    title: str
+    intro: str = ""
+    keys: tuple[Key, ...]
+
+
 def _log_keys() -> tuple[Key, ...]:
     """The keys of the two log outputs, which have the same shape."""
     rows: list[Key] = [
         Key(name="log.console", kind="bool", default="true", attribute="log.console",
-            doc="Log to the console. RabbitMQ's default is false; a broker in the foreground should speak."),
+            doc="Log to the console. RabbitMQ's default is false."),
         Key(name="log.console.stdio", kind="choice", default="stdout", choices=("stdout", "stderr"),
-            attribute="log.console_stream", doc="Which stream the console log goes to."),
+            attribute="log.console_stream", doc="Stream of the console log."),
         Key(name="log.file", kind="string", default="false",
-            doc="Log to this file, relative to `log.dir`; `false` for no file. SIGHUP reopens it."),
-        Key(name="log.dir", kind="path", default="", doc="Where a relative `log.file` lives; "
+            doc="Log file, relative to `log.dir`; `false` for none. SIGHUP reopens it."),
+        Key(name="log.dir", kind="path", default="", doc="Directory of a relative `log.file`; "
             "the directory `log` in the data directory by default."),
     ]  # fmt: skip
     rows += [
         Key(name="log.file.rotation.size", kind="size", default="0", unit="bytes", low=0,
             attribute="log.rotation_size",
-            doc="Size from which the file is put aside as `.0`, and what was `.0` as `.1`; `0` for any size."),
+            doc="Size at which the file is rotated (renamed to `.0`, an older `.0` to `.1`); `0` for no limit."),
         Key(name="log.file.rotation.date", kind="moment", default="", attribute="log.rotation_date",
-            doc="When it is put aside instead: `$D0` at midnight, `$D23` at 23:00, `$W0D23` on Sundays at 23:00, "
+            doc="Times at which it is rotated: `$D0` at midnight, `$D23` at 23:00, `$W0D23` on Sundays at 23:00, "
             "`$M1D0` at the beginning of each month, `$H30` at half past each hour; local time."),
         Key(name="log.file.rotation.count", kind="int", default="5", low=0, high=1000,
-            attribute="log.rotation_count", doc="Old files that are kept. RabbitMQ's default is 0."),
+            attribute="log.rotation_count", doc="Number of rotated files that are kept. RabbitMQ's default is 0."),
         Key(name="log.file.rotation.compress", kind="bool", default="false", attribute="log.rotation_compress",
-            doc="Compress them (`.0.gz`)."),
+            doc="Compress rotated files (`.0.gz`)."),
     ]  # fmt: skip
     for output in ("console", "file"):
         rows += [
             Key(name=f"log.{output}.level", kind="choice", default="info", choices=LEVELS,
-                attribute=f"log.{output}_level", doc=f"The least severe messages that go to the {output}."),
+                attribute=f"log.{output}_level", doc=f"Lowest severity that is logged to the {output}."),
             Key(name=f"log.{output}.formatter", kind="choice", default="plaintext",
                 choices=("plaintext", "json"), attribute=f"log.{output}_formatter",
-                doc=f"The form of the lines that go to the {output}."),
+                doc=f"Format of the lines that are logged to the {output}."),
         ]  # fmt: skip
     rows += [
         Key(name=f"log.{category}.level", kind="choice", default="", choices=LEVELS,
-            doc=f"The least severe messages of the category `{category}` that are logged at all; "
-            "the outputs' levels decide by default.")
+            doc=f"Lowest severity of the category `{category}` that is logged; "
+            "the levels of the outputs by default.")
         for category in ("default", "connection", "channel", "queue")
     ]  # fmt: skip
     return tuple(rows)
 
 
-KEYS: Final[tuple[Key, ...]] = (
-    # Listeners.
+_LISTENERS: Final[tuple[Key, ...]] = (
     Key(name="listeners.tcp", kind="choice", default="", choices=("none",),
-        doc="`none` turns all AMQP listeners off."),
+        doc="`none` disables all AMQP listeners."),
     Key(name="listeners.tcp.$name", kind="listener", default="127.0.0.1:5672",
-        doc="An AMQP listener: `port` (all interfaces), `host:port` or `[ipv6]:port`; port 0 picks a free "
-        "one. Several names make several listeners. RabbitMQ's default is all interfaces."),
+        doc="An AMQP listener: `port` (all interfaces), `host:port` or `[ipv6]:port`; port 0 chooses a free port. "
+        "Several names configure several listeners. RabbitMQ's default is all interfaces."),
     Key(name="tcp_listen_options.backlog", kind="int", default="128", low=1, high=65535, attribute="backlog",
-        doc="Connections that may wait to be accepted."),
+        doc="Maximum number of connections that wait to be accepted."),
     Key(name="tcp_listen_options.nodelay", kind="bool", default="true", attribute="nodelay",
-        doc="Turn Nagle's algorithm off."),
+        doc="Disable Nagle's algorithm (`TCP_NODELAY`)."),
     Key(name="tcp_listen_options.keepalive", kind="bool", default="false", attribute="keepalive",
-        doc="TCP keepalives on accepted connections."),
+        doc="Enable TCP keepalives."),
     Key(name="tcp_listen_options.sndbuf", kind="size", default="", unit="bytes", low=1, attribute="sndbuf",
-        doc="Size of the socket's send buffer; the system's by default."),
+        doc="Size of the socket's send buffer; the operating system's default if not set."),
     Key(name="tcp_listen_options.recbuf", kind="size", default="", unit="bytes", low=1, attribute="recbuf",
-        doc="Size of the socket's receive buffer; the system's by default."),
+        doc="Size of the socket's receive buffer; the operating system's default if not set."),
     Key(name="tcp_listen_options.linger.on", kind="bool", default="true", attribute="linger",
-        doc="A socket that the broker closes ends with a reset, so that the client's next write fails; `false`: with "
-        "an ordinary end."),
+        doc="Connections that the broker closes end with a TCP reset, so that the client's next write fails; `false`: "
+        "they are closed normally."),
     Key(name="tcp_listen_options.linger.timeout", kind="seconds", default="0", unit="s", low=0,
         attribute="linger_timeout",
-        doc="Seconds that the last octets may take to be acknowledged before that reset; `0` for 5."),
+        doc="How long the last bytes may take to be acknowledged before that reset; `0` means 5 s."),
     Key(name="tcp_listen_options.send_timeout", kind="duration", default="30000", unit="ms", low=1,
         attribute="send_timeout",
-        doc="A client that takes none of the octets that wait for it is cut after so long, heartbeats or not."),
+        doc="Disconnect a client that has not read any of its pending data for this long, whether it sends heartbeats "
+        "or not."),
     Key(name="tcp_listen_options.send_timeout_close", kind="bool", default="true", attribute="send_timeout_close",
-        doc="`false`: it is not cut."),
-    # The protocol.
-    Key(name="handshake_timeout", kind="duration", default="10000", unit="ms", low=0,
-        attribute="handshake_timeout",
-        doc="How long a client may take from connecting to `connection.open`."),
+        doc="`false`: do not disconnect such clients."),
+)  # fmt: skip
+
+_CONNECTIONS: Final[tuple[Key, ...]] = (
+    Key(name="handshake_timeout", kind="duration", default="10000", unit="ms", low=0, attribute="handshake_timeout",
+        doc="Time limit from the TCP connection to `connection.open`."),
     Key(name="max_half_open", kind="int", default="1024", low=2, attribute="max_half_open", origin="Leveret",
-        doc="Clients that may be between connecting and `connection.open` at once; others wait to be accepted. Never "
-        "more than a quarter of the file descriptors."),
+        doc="Maximum number of connections that have not completed `connection.open`; further ones wait to be "
+        "accepted. At most a quarter of the file descriptors."),
     Key(name="max_half_open_per_address", kind="int", default="", low=1, attribute="max_half_open_per_address",
         origin="Leveret",
-        doc="How many of them one address (one /64 network of IPv6) may have; half of them by default."),
+        doc="The same limit for one address (for IPv6, one /64 network); half of `max_half_open` by default."),
     Key(name="heartbeat", kind="seconds", default="60", unit="s", low=0, high=65535, attribute="heartbeat",
-        doc="The heartbeat interval the server proposes, whole seconds; 0 for none."),
-    Key(name="frame_max", kind="size", default="131072", unit="bytes", low=0, high=2**32 - 1,
-        attribute="frame_max", doc="The largest frame the server proposes, at least 4096; 0 for no limit."),
+        doc="Heartbeat interval that the server proposes, in whole seconds; 0 disables heartbeats."),
+    Key(name="frame_max", kind="size", default="131072", unit="bytes", low=0, high=2**32 - 1, attribute="frame_max",
+        doc="Largest frame that the server proposes, at least 4096; 0 for no limit."),
     Key(name="initial_frame_max", kind="size", default="8192", unit="bytes", low=4096, high=2**32 - 1,
         attribute="initial_frame_max",
-        doc="The largest frame before `connection.tune-ok`. RabbitMQ's default is 4096, which long tokens "
-        "as passwords do not fit."),
+        doc="Largest frame before `connection.tune-ok`. RabbitMQ's default is 4096, which is too small for long "
+        "tokens used as passwords."),
     Key(name="channel_max", kind="int", default="2047", low=0, high=65535, attribute="channel_max",
-        doc="Channels per connection that the server proposes; 0 for no limit but the protocol's."),
-    Key(name="max_channels_per_connection", kind="int", default="", low=0, high=65535,
-        attribute="channel_max", doc="Another name of `channel_max`."),
-    Key(name="channel_max_per_node", kind="limit", default="infinity", low=0,
-        attribute="channel_max_per_node", doc="Channels open at once on the whole broker."),
+        doc="Channels per connection that the server proposes; 0 for the protocol's maximum."),
+    Key(name="max_channels_per_connection", kind="int", default="", low=0, high=65535, attribute="channel_max",
+        doc="Another name of `channel_max`."),
+    Key(name="consumer_timeout", kind="duration", default="1800000", unit="ms", low=0, attribute="consumer_timeout",
+        doc="Close a channel with 406 PRECONDITION_FAILED if a delivery is not acknowledged within this time; `0` for "
+        "no limit. The argument `x-consumer-timeout` of a queue or a consumer overrides it."),
+)  # fmt: skip
+
+_LIMITS: Final[tuple[Key, ...]] = (
     Key(name="connection_max", kind="limit", default="infinity", low=0, attribute="connection_max",
-        doc="Connections open at once on the whole broker."),
+        doc="Open connections on the broker."),
     Key(name="max_connections", kind="limit", default="", low=0, attribute="connection_max",
         doc="Another name of `connection_max`."),
+    Key(name="channel_max_per_node", kind="limit", default="infinity", low=0, attribute="channel_max_per_node",
+        doc="Open channels on the broker."),
     Key(name="consumer_max_per_channel", kind="limit", default="infinity", low=1,
-        attribute="consumer_max_per_channel", doc="Consumers on one channel."),
+        attribute="consumer_max_per_channel",
+        doc="Consumers on one channel."),
     Key(name="vhost_max", kind="limit", default="infinity", low=0, attribute="vhost_max",
         doc="Virtual hosts on the broker."),
     Key(name="cluster_queue_limit", kind="limit", default=str(QUEUES), low=0, attribute="cluster_queue_limit",
-        doc="Queues on the broker; those that are there already stay. RabbitMQ's default is no limit."),
+        doc="Queues on the broker; existing queues are kept. RabbitMQ's default is no limit."),
     Key(name="cluster_exchange_limit", kind="limit", default=str(EXCHANGES), low=0,
         attribute="cluster_exchange_limit",
-        doc="Exchanges on the broker, those that every virtual host has included. RabbitMQ's default is no limit."),
+        doc="Exchanges on the broker, including the predeclared ones of each virtual host. RabbitMQ's default is no "
+        "limit."),
+    Key(name="max_message_size", kind="size", default="134217728", unit="bytes", low=0, high=MAX_MESSAGE_SIZE,
+        attribute="max_message_size",
+        doc="Largest message body."),
     Key(name="limits.argument_bytes", kind="size", default=str(ARGUMENT_OCTETS), unit="bytes", low=1024,
         attribute="argument_octets", origin="Leveret",
-        doc="Encoded size of the arguments of one queue, exchange, binding or consumer; a declaration with larger ones "
-        "is refused with 406 PRECONDITION_FAILED."),
-    Key(name="limits.unsent_bytes", kind="amount", default="", unit="bytes", low=1048576,
-        attribute="unsent_octets", origin="Leveret",
-        doc="Octets that may wait for all clients together because they do not read; beyond it the one for whom most "
-        "waits is cut. A quarter of the memory limit by default, and at least 16 MiB."),
-    Key(name="max_message_size", kind="size", default="134217728", unit="bytes", low=0, high=MAX_MESSAGE_SIZE,
-        attribute="max_message_size", doc="The largest message body."),
-    Key(name="vm_memory_high_watermark.relative", kind="fraction", default="0.4", attribute="memory_relative",
-        doc="Share of the machine's (or the container's) memory that the broker may use before it blocks "
-        "publishers; 0 blocks them at once."),
-    Key(name="vm_memory_high_watermark.absolute", kind="amount", default="", unit="bytes", low=0,
-        attribute="memory_absolute", doc="The same as a number of bytes; it goes before the share."),
-    Key(name="vm_memory_high_watermark_paging_ratio", kind="fraction", default="0.5",
-        attribute="storage.paging_ratio",
-        doc="Share of the memory limit that messages may take before queues are asked to page to disk."),
-    Key(name="disk_free_limit.absolute", kind="amount", default="50MB", unit="bytes", low=0,
-        attribute="disk_free_limit",
-        doc="Free room on the disk of the data directory below which publishers are blocked. Room that deleted "
-        "messages have left in the files counts as free."),
-    Key(name="disk_free_limit.relative", kind="fraction", default="", high=1000, attribute="disk_free_relative",
-        doc="The same in relation to the machine's memory; it goes before the number of bytes."),
-    # The disk.
-    Key(name="queue_index_embed_msgs_below", kind="size", default="4096", unit="bytes", low=0,
-        attribute="storage.embed_below",
-        doc="Persistent messages are written into the blocks of each of their queues up to this size (times the "
-        "number of queues), and once apart from them from it on."),
-    Key(name="queue_index_segment_entry_count", kind="int", default="2048", low=1, high=2**20,
-        attribute="storage.segment",
-        doc="Positions in a queue that are moved to and from disk together at most."),
-    Key(name="queue_index_max_journal_entries", kind="int", default="32768", low=1, high=2**31 - 1,
-        attribute="storage.max_journal_records",
-        doc="Copies of persistent messages that wait for their commit at most: with as many it begins at once, "
-        "whatever `storage.commit_interval` says, and publishers are not read until it is done."),
-    Key(name="msg_store_io_batch_size", kind="int", default="256", low=1, high=2**20,
-        attribute="storage.io_batch",
-        doc="Positions that leave memory together at least. RabbitMQ's default is 4096."),
-    Key(name="storage.blob_threshold", kind="size", default="4194304", unit="bytes", low=65536,
-        attribute="storage.file_from", origin="Leveret",
-        doc="Persistent messages from this size on are kept in files of their own."),
-    Key(name="storage.commit_interval", kind="duration", default="2ms", unit="ms", low=0,
-        attribute="storage.commit_interval", origin="Leveret",
-        doc="Time between two commits under load. An idle broker commits at once, and one that becomes idle before it "
-        "is over, if it is longer than that."),
-    Key(name="storage.early_confirm", kind="bool", default="true", attribute="storage.early_confirm",
+        doc="Encoded size of the arguments of one queue, exchange, binding or consumer; a declaration with larger "
+        "arguments is refused with 406 PRECONDITION_FAILED."),
+    Key(name="limits.unsent_bytes", kind="amount", default="", unit="bytes", low=1048576, attribute="unsent_octets",
         origin="Leveret",
-        doc="`false`: messages that are consumed before their commit are written nevertheless, and confirmed "
-        "after it, as RabbitMQ 3.6 did; for measurements."),
-    Key(name="storage.ram_limit", kind="size", default="134217728", unit="bytes", low=1048576,
-        attribute="storage.ram_limit", origin="Leveret",
-        doc="Memory that the messages of all queues may take before they are paged to disk; a single queue may "
-        "take a quarter of it at once. Never more than the share of the memory limit that "
-        "`vm_memory_high_watermark_paging_ratio` allows."),
-    Key(name="storage.target_ram_count", kind="limit", default="infinity", low=0,
-        attribute="storage.target_ram_count", origin="Leveret",
-        doc="Messages that each queue may have in memory; for tests and measurements of paging."),
-    Key(name="storage.check_invariants", kind="bool", default="false", attribute="storage.check_invariants",
-        origin="Leveret", doc="Check every queue after every step, which is slow; for tests."),
-    Key(name="storage.garbage_fraction", kind="fraction", default="0.5", attribute="storage.garbage_fraction",
-        origin="Leveret",
-        doc="Share of the data file that holds nothing any more above which a start makes it small again, if it "
-        "has more than 64 MiB, and a broker at work gives the disk back what has been unused for ten minutes; 1 for "
-        "never."),
-    Key(name="storage.sync", kind="bool", default="true", attribute="storage.sync", origin="Leveret",
-        doc="`false`: do not flush commits. A power failure then loses confirmed messages and may destroy all "
-        "data; for measurements only."),
-    Key(name="consumer_timeout", kind="duration", default="1800000", unit="ms", low=0,
-        attribute="consumer_timeout",
-        doc="How long a delivery may wait for its ack before its channel is closed, where neither the queue nor the "
-        "consumer says otherwise (`x-consumer-timeout`); `0` for ever."),
-    # Who may come in.
-    Key(name="loopback_users", kind="choice", default="", choices=("none",),
-        doc="`none` lets every user connect from anywhere."),
-    Key(name="loopback_users.$name", kind="bool", default="guest",
-        doc="`true`: this user may only connect from the broker's own host. `guest` is one unless set to "
-        "`false`."),
-    Key(name="auth_mechanisms.$name", kind="choice", default="PLAIN, AMQPLAIN", choices=("PLAIN", "AMQPLAIN"),
-        doc="A SASL mechanism to offer, `auth_mechanisms.1 = PLAIN` and so on; offered in the order of the "
-        "numbers."),
-    Key(name="auth.failure_delay", kind="duration", default="3s", unit="s", low=0,
-        attribute="auth_failure_delay", origin="Leveret",
-        doc="How long the socket of a refused login, and its place among `max_half_open`, is kept, so that guessing is "
-        "slow; up to eight times as long for an address that fails again and again with one name."),
-    Key(name="load_definitions", kind="path", default="", attribute="definitions",
-        doc="A definitions file of RabbitMQ's or Leveret's, or a directory of `*.json`, that is imported at each start "
-        "before clients may connect (docs/administration.md). The first user and virtual host are not made then."),
-    Key(name="definitions.local.path", kind="path", default="", attribute="definitions",
-        doc="Another name of `load_definitions`."),
-    Key(name="definitions.import_backend", kind="choice", default="local_filesystem",
-        choices=("local_filesystem",), doc="Where definitions come from."),
-    Key(name="default_user", kind="string", default="guest", doc="Name of the first user."),
-    Key(name="default_pass", kind="string", default="guest", secret=True, doc="Password of the first user."),
-    Key(name="default_user_tags.$name", kind="bool", default="administrator",
-        doc="`true` gives the first user this tag."),
-    Key(name="default_permissions.configure", kind="string", default=".*",
-        doc="What the first user may declare and delete: a regular expression on names."),
-    Key(name="default_permissions.write", kind="string", default=".*",
-        doc="What the first user may write to."),
-    Key(name="default_permissions.read", kind="string", default=".*",
-        doc="What the first user may read from."),
-    Key(name="default_vhost", kind="string", default="/", doc="Name of the first virtual host."),
-    Key(name="default_vhosts.$name.name", kind="string", default="", origin="Leveret",
-        doc="One more virtual host, `default_vhosts.1.name = orders` and so on."),
-    Key(name="default_users.$name.password", kind="string", default="", secret=True,
-        doc="One more user, with this password."),
-    Key(name="default_users.$name.tags", kind="string", default="", doc="Its tags, separated by commas."),
-    Key(name="default_users.$name.vhost_pattern", kind="string", default="",
-        doc="A regular expression: the virtual hosts this user has its permissions in; the default one "
-        "if not set."),
-    Key(name="default_users.$name.configure", kind="string", default=".*", doc="As for the first user."),
-    Key(name="default_users.$name.write", kind="string", default=".*", doc="As for the first user."),
-    Key(name="default_users.$name.read", kind="string", default=".*", doc="As for the first user."),
-    Key(name="default_topic_permissions.$name.exchange", kind="string", default="", origin="Leveret",
-        doc="Restricts a user's routing keys at this topic exchange, `default_topic_permissions.1.exchange = "
-        "amq.topic` and so on; `set_topic_permissions` in RabbitMQ."),
-    Key(name="default_topic_permissions.$name.user", kind="string", default="", origin="Leveret",
-        doc="The user; the first one if not set."),
-    Key(name="default_topic_permissions.$name.vhost", kind="string", default="", origin="Leveret",
-        doc="The virtual host of the exchange; the first one if not set."),
-    Key(name="default_topic_permissions.$name.write", kind="string", default=".*", origin="Leveret",
-        doc="The keys the user may publish with: a regular expression, in which `{username}` and `{vhost}` "
-        "stand for the names."),
-    Key(name="default_topic_permissions.$name.read", kind="string", default=".*", origin="Leveret",
-        doc="The keys the user may bind with."),
+        doc="Bytes queued for all clients together because they do not read; above it, the client with the most "
+        "pending bytes is disconnected. By default a quarter of the memory limit, at least 16 MiB."),
     Key(name="limits.cc_keys", kind="int", default="1000", low=0, attribute="cc_keys", origin="Leveret",
-        doc="Keys that the headers `CC` and `BCC` of one message may have together; a publish with more closes its "
-        "channel (406)."),
+        doc="Routing keys in the headers `CC` and `BCC` of one message together; a publish with more closes its "
+        "channel with 406 PRECONDITION_FAILED."),
     Key(name="limits.exchange_hops", kind="int", default="10000", low=0, attribute="exchange_hops", origin="Leveret",
-        doc="Exchanges beyond the first that one message may pass by bindings between exchanges, times the number of "
-        "its routing keys; a publish that would pass more closes its channel (406)."),
-    Key(name="limits.vhost.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
-        doc="Connections to one virtual host; `set_vhost_limits` in RabbitMQ."),
-    Key(name="limits.vhost.$name.max_queues", kind="limit", default="infinity", low=0, origin="Leveret",
-        doc="Queues in one virtual host; `set_vhost_limits` in RabbitMQ."),
+        doc="Exchanges that one message may pass through by exchange-to-exchange bindings, beyond the first, times "
+        "the number of its routing keys; a publish that would exceed it closes its channel with 406 "
+        "PRECONDITION_FAILED."),
     Key(name="limits.deaths", kind="int", default="256", low=100, attribute="most_deaths", origin="Leveret",
-        doc="Entries of the header `x-death` that a dead letter has at most; the newest are kept. A cycle of more "
-        "queues is not noticed."),
+        doc="Entries of the header `x-death` in a dead letter; only the newest are kept. A dead-letter cycle of more "
+        "queues than that is not detected."),
+    Key(name="limits.vhost.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
+        doc="Connections to one virtual host; `rabbitmqctl set_vhost_limits` in RabbitMQ."),
+    Key(name="limits.vhost.$name.max_queues", kind="limit", default="infinity", low=0, origin="Leveret",
+        doc="Queues in one virtual host; `rabbitmqctl set_vhost_limits` in RabbitMQ."),
     Key(name="limits.vhost.$name.max_bindings", kind="limit", default=str(BINDINGS), low=0, origin="Leveret",
-        doc="Bindings in one virtual host. It is not stored: what the configuration says at a start counts."),
+        doc="Bindings in one virtual host. Not stored: the value in the configuration at the start applies."),
     Key(name="default_limits.vhosts.$name.pattern", kind="string", default=".*",
-        doc="Limits of every virtual host that is new from then on and whose name this regular expression matches, "
-        "`default_limits.vhosts.1.pattern = ^test` and so on; the first that matches counts."),
+        doc="Regular expression for the names of virtual hosts that get the following limits when they are created, "
+        "`default_limits.vhosts.1.pattern = ^test` and so on; the first match applies."),
     Key(name="default_limits.vhosts.$name.max_connections", kind="limit", default="infinity", low=-1,
         doc="Connections to such a virtual host; `-1` for no limit."),
     Key(name="default_limits.vhosts.$name.max_queues", kind="limit", default="infinity", low=-1,
         doc="Queues in such a virtual host; `-1` for no limit."),
     Key(name="limits.user.$name.max_connections", kind="limit", default="infinity", low=0, origin="Leveret",
-        doc="Connections of one user; `set_user_limits` in RabbitMQ."),
+        doc="Connections of one user; `rabbitmqctl set_user_limits` in RabbitMQ."),
     Key(name="limits.user.$name.max_channels", kind="limit", default="infinity", low=0, origin="Leveret",
-        doc="Channels of one user; `set_user_limits` in RabbitMQ."),
-    # What is confirmed, and the switches for what RabbitMQ 4 changed.
+        doc="Channels of one user; `rabbitmqctl set_user_limits` in RabbitMQ."),
+)  # fmt: skip
+
+_USERS: Final[tuple[Key, ...]] = (
+    Key(name="default_user", kind="string", default="guest",
+        doc="Name of the first user."),
+    Key(name="default_pass", kind="string", default="guest", secret=True,
+        doc="Password of the first user."),
+    Key(name="default_user_tags.$name", kind="bool", default="administrator",
+        doc="`true` gives the first user this tag."),
+    Key(name="default_permissions.configure", kind="string", default=".*",
+        doc="Names that the first user may declare and delete: a regular expression."),
+    Key(name="default_permissions.write", kind="string", default=".*",
+        doc="Names that the first user may write to: a regular expression."),
+    Key(name="default_permissions.read", kind="string", default=".*",
+        doc="Names that the first user may read from: a regular expression."),
+    Key(name="default_vhost", kind="string", default="/",
+        doc="Name of the first virtual host."),
+    Key(name="default_vhosts.$name.name", kind="string", default="", origin="Leveret",
+        doc="Name of an additional virtual host, `default_vhosts.1.name = orders` and so on."),
+    Key(name="default_users.$name.password", kind="string", default="", secret=True,
+        doc="Creates an additional user with this password."),
+    Key(name="default_users.$name.tags", kind="string", default="",
+        doc="The user's tags, separated by commas."),
+    Key(name="default_users.$name.vhost_pattern", kind="string", default="",
+        doc="Regular expression for the virtual hosts in which the user has permissions; the default virtual host if "
+        "not set."),
+    Key(name="default_users.$name.configure", kind="string", default=".*",
+        doc="As for the first user."),
+    Key(name="default_users.$name.write", kind="string", default=".*",
+        doc="As for the first user."),
+    Key(name="default_users.$name.read", kind="string", default=".*",
+        doc="As for the first user."),
+    Key(name="default_topic_permissions.$name.exchange", kind="string", default="", origin="Leveret",
+        doc="Restricts a user's routing keys at this topic exchange, `default_topic_permissions.1.exchange = "
+        "amq.topic` and so on; `rabbitmqctl set_topic_permissions` in RabbitMQ."),
+    Key(name="default_topic_permissions.$name.user", kind="string", default="", origin="Leveret",
+        doc="The user; the first user if not set."),
+    Key(name="default_topic_permissions.$name.vhost", kind="string", default="", origin="Leveret",
+        doc="The virtual host of the exchange; the first one if not set."),
+    Key(name="default_topic_permissions.$name.write", kind="string", default=".*", origin="Leveret",
+        doc="Routing keys that the user may publish with: a regular expression, in which `{username}` and `{vhost}` "
+        "are replaced by the names."),
+    Key(name="default_topic_permissions.$name.read", kind="string", default=".*", origin="Leveret",
+        doc="Routing keys that the user may bind with."),
+    Key(name="loopback_users", kind="choice", default="", choices=("none",),
+        doc="`none` allows every user to connect from any host."),
+    Key(name="loopback_users.$name", kind="bool", default="guest",
+        doc="`true`: this user may connect from the broker's own host only. This applies to `guest` unless it is set "
+        "to `false`."),
+    Key(name="auth_mechanisms.$name", kind="choice", default="PLAIN, AMQPLAIN", choices=("PLAIN", "AMQPLAIN"),
+        doc="A SASL mechanism to offer, `auth_mechanisms.1 = PLAIN` and so on, in the order of the numbers."),
+    Key(name="auth.failure_delay", kind="duration", default="3s", unit="s", low=0, attribute="auth_failure_delay",
+        origin="Leveret",
+        doc="How long the socket of a failed login is kept open, with its place in `max_half_open`, to slow down "
+        "password guessing; up to eight times as long for an address that fails repeatedly with one user name."),
+    Key(name="load_definitions", kind="path", default="", attribute="definitions",
+        doc="Definitions file of RabbitMQ or Leveret, or a directory of `*.json` files, imported at each start before "
+        "clients can connect ([administration](administration.md#definitions)). The first user and virtual host are "
+        "not created then."),
+    Key(name="definitions.local.path", kind="path", default="", attribute="definitions",
+        doc="Another name of `load_definitions`."),
+    Key(name="definitions.import_backend", kind="choice", default="local_filesystem", choices=("local_filesystem",),
+        doc="Where definitions are imported from."),
+)  # fmt: skip
+
+_CONFIRMS: Final[tuple[Key, ...]] = (
     Key(name="confirm.mode", kind="choice", default="standard",
         choices=("standard", "consumer-ack", "consumer-ack-light"), origin="Leveret", attribute="confirm_mode",
-        doc="When a publisher is told that its message has arrived, by queues for which neither their argument "
-        "`x-confirm-mode` nor a policy's `confirm-mode` says it: when the broker has it, or when a consumer has "
-        "acknowledged it (docs/confirms.md)."),
+        doc="Confirm mode of queues that have neither the argument `x-confirm-mode` nor a policy with `confirm-mode`. "
+        "`standard`: confirm when the broker has the message; the other two: when a consumer has acknowledged it "
+        "([confirms](confirms.md))."),
     Key(name="confirm.timeout", kind="duration", default="0", unit="ms", low=0, origin="Leveret",
         attribute="confirm_timeout",
-        doc="How long a publish may be without a verdict before it is nacked, whatever becomes of it later; `0` for "
-        "ever. It is looked at about once a second."),
+        doc="Send `basic.nack` for a publish that is not confirmed within this time; `0` for no limit. Checked about "
+        "once a second. The message itself stays in its queues."),
+)  # fmt: skip
+
+_MEMORY: Final[tuple[Key, ...]] = (
+    Key(name="vm_memory_high_watermark.relative", kind="fraction", default="0.4", attribute="memory_relative",
+        doc="Fraction of the memory of the machine (or container) that the broker may use before it blocks "
+        "publishers; 0 blocks them at once."),
+    Key(name="vm_memory_high_watermark.absolute", kind="amount", default="", unit="bytes", low=0,
+        attribute="memory_absolute",
+        doc="The same limit in bytes; takes precedence over the fraction."),
+    Key(name="vm_memory_high_watermark_paging_ratio", kind="fraction", default="0.5",
+        attribute="storage.paging_ratio",
+        doc="Fraction of the memory limit that messages may use before queues page them to disk."),
+    Key(name="disk_free_limit.absolute", kind="amount", default="50MB", unit="bytes", low=0,
+        attribute="disk_free_limit",
+        doc="Free space on the disk of the data directory below which publishers are blocked. Space left in the data "
+        "files by deleted messages counts as free."),
+    Key(name="disk_free_limit.relative", kind="fraction", default="", high=1000, attribute="disk_free_relative",
+        doc="The same limit as a multiple of the machine's memory; takes precedence over the number of bytes."),
+)  # fmt: skip
+
+_STORAGE: Final[tuple[Key, ...]] = (
+    Key(name="storage.commit_interval", kind="duration", default="2ms", unit="ms", low=0,
+        attribute="storage.commit_interval", origin="Leveret",
+        doc="Time between two commits under load. When idle the broker commits at once; an interval above 2 ms is cut "
+        "short as soon as it becomes idle."),
+    Key(name="storage.ram_limit", kind="size", default="134217728", unit="bytes", low=1048576,
+        attribute="storage.ram_limit", origin="Leveret",
+        doc="Memory that the messages of all queues may use before they are paged to disk; a single queue may use a "
+        "quarter of it. Never more than `vm_memory_high_watermark_paging_ratio` allows."),
+    Key(name="storage.blob_threshold", kind="size", default="4194304", unit="bytes", low=65536,
+        attribute="storage.file_from", origin="Leveret",
+        doc="Persistent messages of at least this size are stored in files of their own."),
+    Key(name="queue_index_embed_msgs_below", kind="size", default="4096", unit="bytes", low=0,
+        attribute="storage.embed_below",
+        doc="Persistent messages whose size times the number of queues is below this are written into the blocks of "
+        "each queue; larger ones are written once, apart from them."),
+    Key(name="queue_index_segment_entry_count", kind="int", default="2048", low=1, high=2**20,
+        attribute="storage.segment",
+        doc="Maximum number of queue positions that are moved to or from disk together."),
+    Key(name="queue_index_max_journal_entries", kind="int", default="32768", low=1, high=2**31 - 1,
+        attribute="storage.max_journal_records",
+        doc="Maximum number of copies of persistent messages that wait for a commit: when it is reached, the commit "
+        "begins at once, regardless of `storage.commit_interval`, and the broker does not read from publishers "
+        "until it is done."),
+    Key(name="msg_store_io_batch_size", kind="int", default="256", low=1, high=2**20, attribute="storage.io_batch",
+        doc="Minimum number of queue positions that are paged out together. RabbitMQ's default is 4096."),
+    Key(name="storage.garbage_fraction", kind="fraction", default="0.5", attribute="storage.garbage_fraction",
+        origin="Leveret",
+        doc="Compact the data file at start-up if more than this fraction of it is free space and it exceeds 64 MiB; "
+        "a running broker then also returns space to the file system that has been unused for ten minutes. 1 "
+        "disables both."),
+    Key(name="storage.sync", kind="bool", default="true", attribute="storage.sync", origin="Leveret",
+        doc="`false`: do not flush commits to disk. A power failure then loses confirmed messages and may destroy all "
+        "data; for measurements only."),
+    Key(name="storage.early_confirm", kind="bool", default="true", attribute="storage.early_confirm",
+        origin="Leveret",
+        doc="`false`: also write messages that are consumed before their commit, and confirm them after it, as "
+        "RabbitMQ 3.6 does; for measurements."),
+    Key(name="storage.target_ram_count", kind="limit", default="infinity", low=0,
+        attribute="storage.target_ram_count", origin="Leveret",
+        doc="Messages that each queue may keep in memory; for tests and measurements of paging."),
+    Key(name="storage.check_invariants", kind="bool", default="false", attribute="storage.check_invariants",
+        origin="Leveret",
+        doc="Check the invariants of every queue after every step; slow, for tests."),
+)  # fmt: skip
+
+_COMPATIBILITY: Final[tuple[Key, ...]] = (
     Key(name="compatibility.frame_min", kind="size", default="4096", unit="bytes", low=4096, high=131072,
         attribute="compatibility.frame_min", origin="Leveret",
-        doc="The smallest `frame_max` a client may ask for; 8192 is RabbitMQ 4's."),
-    Key(name="compatibility.topic_max_hash", kind="int", default="0", low=0,
-        attribute="compatibility.topic_max_hash", origin="Leveret",
-        doc="The most `#` words in one topic binding key; 0 for any number."),
+        doc="Smallest `frame_max` that a client may ask for; 8192 in RabbitMQ 4."),
+    Key(name="compatibility.topic_max_hash", kind="int", default="0", low=0, attribute="compatibility.topic_max_hash",
+        origin="Leveret",
+        doc="Maximum number of `#` words in one topic binding key; 0 for any number."),
     Key(name="compatibility.transient_nonexcl_queues", kind="choice", default="permitted",
         choices=("permitted", "denied"), attribute="compatibility.transient_nonexcl_queues", origin="Leveret",
-        doc="Queues that are neither durable nor exclusive, which RabbitMQ 4 deprecates."),
+        doc="Whether queues may be neither durable nor exclusive; deprecated in RabbitMQ 4."),
     Key(name="compatibility.global_qos", kind="choice", default="permitted", choices=("permitted", "ignored"),
         attribute="compatibility.global_qos", origin="Leveret",
-        doc="`basic.qos` with `global`, a limit per channel, which RabbitMQ 4 deprecates."),
+        doc="`basic.qos` with `global` set, a prefetch limit per channel; deprecated in RabbitMQ 4."),
     Key(name="compatibility.passive_declare", kind="choice", default="any-permission",
         choices=("any-permission", "open"), attribute="compatibility.passive_declare", origin="Leveret",
-        doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages it "
-        "has: users with any permission (configure, write or read) for its name, as in RabbitMQ 4.2.7, or, by `open`, "
-        "every user of the virtual host, as in RabbitMQ 3."),
-    Key(name="compatibility.python_patterns", kind="bool", default="false",
-        attribute="compatibility.python_patterns", origin="Leveret",
-        doc="Have Python's `re` take patterns of permissions and policies that RE2 refuses (docs/administration.md). "
-        "Names come from clients, and for some names such a pattern may hold the broker for minutes."),
-    # Watching.
-    Key(name="prometheus.enabled", kind="bool", default="true", attribute="prometheus.enabled", origin="Leveret",
-        doc="Answer HTTP requests for metrics (docs/metrics.md) and health. RabbitMQ has a plugin to enable instead."),
-    Key(name="prometheus.tcp.port", kind="int", default="15692", low=0, high=65535, attribute="prometheus.port",
-        doc="The port for that; 0 picks a free one. If it cannot be had the broker starts without, as long as port and "
-        "address are the defaults; if one of them is another, it does not start."),
-    Key(name="prometheus.tcp.ip", kind="string", default="127.0.0.1", attribute="prometheus.host",
-        doc="The address for that. RabbitMQ's default is all interfaces; here there is no login, so mind who can "
-        "reach it. With another one than the default the port has to be free."),
-    Key(name="prometheus.return_per_object_metrics", kind="bool", default="false",
-        attribute="prometheus.per_object",
-        doc="Have `/metrics` tell queues, channels and connections apart, as `/metrics/per-object` does."),
-    # The process.
-    Key(name="data_dir", kind="path", default="var", attribute="data_dir", origin="Leveret",
-        doc="Where the broker keeps its data; one broker at a time."),
-    Key(name="pid_file", kind="path", default="", attribute="pid_file", origin="Leveret",
-        doc="Holds the process id from when clients may connect until the end."),
-    Key(name="debug.slow_step", kind="duration", default="50ms", unit="ms", low=0, attribute="slow_step",
+        doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages "
+        "it has. `any-permission`: users with any permission (configure, write or read) for its name, as in "
+        "RabbitMQ 4.2.7. `open`: every user of the virtual host, as in RabbitMQ 3."),
+    Key(name="compatibility.python_patterns", kind="bool", default="false", attribute="compatibility.python_patterns",
         origin="Leveret",
-        doc="Processor time in one step of the event loop, during which nobody else is served, from which the step is "
-        "logged with what it was; `0` for never."),
-    Key(name="node_name", kind="string", default="", attribute="node_name", origin="Leveret",
-        doc="The name of this broker; `rabbit@` and the host's name by default."),
-    Key(name="cluster_name", kind="string", default="", attribute="cluster_name",
-        doc="The name clients see in the server properties; the node's name by default."),
+        doc="Let Python's `re` handle patterns of permissions and policies that RE2 does not support "
+        "([administration](administration.md#permissions)). Names come from clients, and for some names such a pattern "
+        "may block the broker for minutes."),
+)  # fmt: skip
+
+_METRICS: Final[tuple[Key, ...]] = (
+    Key(name="prometheus.enabled", kind="bool", default="true", attribute="prometheus.enabled", origin="Leveret",
+        doc="Serve metrics ([metrics](metrics.md)) and health checks over HTTP. In RabbitMQ this is a plugin."),
+    Key(name="prometheus.tcp.port", kind="int", default="15692", low=0, high=65535, attribute="prometheus.port",
+        doc="Port of the HTTP listener; 0 chooses a free port. If the default port at the default address is in use "
+        "the broker starts without metrics; with another port or address it does not start."),
+    Key(name="prometheus.tcp.ip", kind="string", default="127.0.0.1", attribute="prometheus.host",
+        doc="Address of the HTTP listener. RabbitMQ's default is all interfaces. There is no authentication: make "
+        "sure that only trusted hosts can connect. With another address than the default the port must be free."),
+    Key(name="prometheus.return_per_object_metrics", kind="bool", default="false", attribute="prometheus.per_object",
+        doc="`/metrics` reports queues, channels and connections separately, like `/metrics/per-object`."),
+)  # fmt: skip
+
+_EXPORT: Final[tuple[Key, ...]] = (
     Key(name="export.dir", kind="path", default="", attribute="export.dir", origin="Leveret",
-        doc="Where the broker writes down what it does, as files for analysis (docs/export.md); nowhere by default."),
+        doc="Directory to which the export is written ([export](export.md)); nothing is exported if not set."),
     Key(name="export.interval", kind="duration", default="5s", unit="s", low=1, attribute="export.interval",
-        origin="Leveret", doc="Time between two looks at everything, for `export.dir`."),
+        origin="Leveret",
+        doc="Time between two samples."),
     Key(name="export.rotate_interval", kind="duration", default="60s", unit="s", low=1,
         attribute="export.rotate_interval", origin="Leveret",
-        doc="Time after which a file of the export is finished, and readers can see it."),
+        doc="Time after which a file is finished and readers can see it."),
     Key(name="export.rotate_size", kind="size", default="67108864", unit="bytes", low=1024,
-        attribute="export.rotate_size", origin="Leveret", doc="Size from which it is finished earlier."),
+        attribute="export.rotate_size", origin="Leveret",
+        doc="Size at which a file is finished earlier."),
     Key(name="export.retention", kind="duration", default="7d", unit="s", low=0, attribute="export.retention",
         origin="Leveret",
-        doc="How long files of the export are kept, to the day; `0` for ever. Only those of this node are removed."),
-    *_log_keys(),
+        doc="How long exported files are kept, in whole days; `0` keeps them forever. Only files of this node are "
+        "removed."),
 )  # fmt: skip
+
+_PROCESS: Final[tuple[Key, ...]] = (
+    Key(name="data_dir", kind="path", default="var", attribute="data_dir", origin="Leveret",
+        doc="The data directory; only one broker can use it at a time."),
+    Key(name="pid_file", kind="path", default="", attribute="pid_file", origin="Leveret",
+        doc="File that contains the process id, from when clients can connect until the process ends."),
+    Key(name="node_name", kind="string", default="", attribute="node_name", origin="Leveret",
+        doc="Name of this broker; `rabbit@` and the host name by default."),
+    Key(name="cluster_name", kind="string", default="", attribute="cluster_name",
+        doc="Name that clients see in the server properties; the node name by default."),
+    Key(name="debug.slow_step", kind="duration", default="50ms", unit="ms", low=0, attribute="slow_step",
+        origin="Leveret",
+        doc="Log each step of the event loop that uses at least this much processor time, with what it did; no other "
+        "client is served meanwhile. `0` disables it."),
+)  # fmt: skip
+
+TOPICS: Final[tuple[Topic, ...]] = (
+    Topic(title="Listeners and sockets", keys=_LISTENERS,
+          intro="Where clients connect, and options of their TCP connections."),
+    Topic(title="Connections and channels", keys=_CONNECTIONS,
+          intro="The handshake, what the server proposes in `connection.tune`, and acknowledgement timeouts."),
+    Topic(title="Limits", keys=_LIMITS,
+          intro="How much clients may use. `infinity` means no limit."),
+    Topic(title="Users, virtual hosts and definitions", keys=_USERS,
+          intro="The first user and virtual host are created when the data directory is empty, unless definitions "
+          "are loaded."),
+    Topic(title="Publisher confirms", keys=_CONFIRMS,
+          intro="When a publish is confirmed ([confirm modes](howto/choose-a-confirm-mode.md))."),
+    Topic(title="Memory and disk alarms", keys=_MEMORY,
+          intro="While an alarm is in effect, publishers are blocked (`connection.blocked`)."),
+    Topic(title="Message storage", keys=_STORAGE,
+          intro="Commits, paging and the data files ([storage](storage.md))."),
+    Topic(title="Compatibility", keys=_COMPATIBILITY,
+          intro="Switches between the behaviour of RabbitMQ 3 and 4 ([compatibility](compatibility.md))."),
+    Topic(title="Metrics and health checks", keys=_METRICS,
+          intro="The HTTP endpoints for Prometheus and for probes ([metrics](metrics.md))."),
+    Topic(title="Export for analysis", keys=_EXPORT,
+          intro="JSON Lines files of what happens in the broker ([exported tables](export.md))."),
+    Topic(title="Process", keys=_PROCESS,
+          intro=""),
+    Topic(title="Logging", keys=_log_keys(),
+          intro="The console, and one file."),
+)  # fmt: skip
+
+KEYS: Final[tuple[Key, ...]] = tuple(key for topic in TOPICS for key in topic.keys)

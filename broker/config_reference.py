@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from broker.config_foreign import FOREIGN
-from broker.config_keys import KEYS, Key
+from broker.config_keys import TOPICS, Key
 from broker.config_sources import RABBITMQ_VARIABLES
 
 _KINDS = {
@@ -23,37 +23,81 @@ _KINDS = {
 _HEAD = """\
 # Configuration
 
-This page is generated from the table of keys (`make docs`); edit `broker/config_keys.py`, not this file.
+All configuration keys of the broker, by topic. The keys and the file syntax are those of `rabbitmq.conf`; keys
+that only Leveret has are marked *.
 
-Settings come from four places; an earlier one wins:
+This page is generated (`make docs`) from the table in `broker/config_keys.py`; edit that file, not this page.
 
-1. flags: `leveret serve --set KEY=VALUE` (any number of them), `--data-dir DIR`, `--pid-file FILE`,
+{contents}
+
+## Where settings come from
+
+If a key is set in several places, the first of these applies:
+
+1. command line options: `leveret serve --set KEY=VALUE` (may be repeated), `--data-dir DIR`, `--pid-file FILE`,
    `--log-file FILE`;
-2. the environment: `LEVERET_` and the key in capitals, dots as underscores (`confirm.mode` is
-   `LEVERET_CONFIRM_MODE`), and RabbitMQ's variables below;
-3. files: `--config FILE`, any number of them, later ones win; a directory stands for its `*.conf`, and a
-   pattern (`'/etc/rabbitmq/conf.d/*.conf'`; also `?`, `[0-9]`, `{this,that}`) for what it matches, in
-   lexical order;
-4. the defaults.
+2. environment variables: `LEVERET_` and the key in capitals with underscores for dots (`LEVERET_CONFIRM_MODE`
+   sets `confirm.mode`), and [RabbitMQ's variables](#environment-variables);
+3. configuration files: `--config FILE` (may be repeated; later files override earlier ones). A directory means
+   its `*.conf` files, a pattern (`'/etc/rabbitmq/conf.d/*.conf'`; also `?`, `[0-9]`, `{{this,that}}`) the files
+   it matches, in lexical order;
+4. the default.
 
-A file has RabbitMQ's syntax: `key = value` lines; `#` starts a comment; a value in single quotes is taken
-as it is; `$(NAME)` is replaced by that environment variable. In a key, `$name` below stands for a word of
-your choice.
+`leveret config` prints the effective settings without starting the broker. All problems are reported at once. An
+unknown key is an error (exit code 78) that names the closest known key. RabbitMQ's keys that are not supported are
+an error if they protect something, otherwise a warning ([list](#unsupported-keys-of-rabbitmq)).
 
-A **duration** is a number with a unit: `200ms`, `5s`, `1m`, `1h`, `1d`; a bare number is in the unit the
-key names. A **size** is a number of bytes, or takes a unit: `64KiB`, `64kB`, `128MB`, `1GiB`; all units
-are powers of 1024, as RabbitMQ reads them for these keys. An **amount** is the same for the limits of memory
-and disk, where RabbitMQ reads `kB`, `MB` and `GB` as powers of 1000 and `K`, `KiB` and so on as powers of
-1024. An **address** is `port` (all interfaces),
-`host:port` or `[ipv6]:port`.
+## Example file
 
-An unknown key stops the start with exit code 78 and the name of the closest known key, all problems at
-once. `leveret config` prints what results.
+[leveret.conf](leveret.conf), a configuration for a broker that serves other hosts:
 
-RabbitMQ's keys that have no effect here are listed below. One that protects something (it encrypts, checks
-who somebody is, or limits what they may use) stops the start with exit code 78, because whoever wrote it
-counts on it; any other gets a warning, so that an existing `rabbitmq.conf` loads.
+```ini
+{example}```
+
+## Syntax and values
+
+A file has one `key = value` per line. `#` starts a comment, a value in single quotes is taken literally, and
+`$(NAME)` is replaced by the environment variable NAME. `$name` in a key below stands for a name of your choice.
+
+| Value | Examples | Notes |
+|---|---|---|
+| duration | `200ms`, `5s`, `1m`, `1h`, `1d` | a bare number is in the unit that the key states |
+| size | `65536`, `64KiB`, `64kB`, `128MB`, `1GiB` | bytes; all units are powers of 1024 |
+| amount | `50MB`, `2GiB` | bytes; `kB`, `MB`, `GB` are powers of 1000; `K`, `KiB` and so on of 1024 |
+| address | `5672`, `127.0.0.1:5672`, `[::1]:5672` | a port alone means all interfaces |
+
+Sizes and amounts have RabbitMQ's units for the same keys.
 """
+
+EXAMPLE = """\
+# Accept connections from other hosts; the default is 127.0.0.1:5672.
+listeners.tcp.default = 5672
+
+# The first user, created when the data directory is empty. Without these lines
+# it is guest with the password guest, who may connect from this host only.
+default_user = admin
+default_pass = choose-a-long-password
+
+# Let Prometheus connect from other hosts; the default is 127.0.0.1.
+prometheus.tcp.ip = 0.0.0.0
+prometheus.tcp.port = 15692
+
+# Block publishers above 40 % of the memory, or below 2 GB of free disk space.
+vm_memory_high_watermark.relative = 0.4
+disk_free_limit.absolute = 2GB
+
+# Publisher confirms: when the broker has the message, and a limit for waiting.
+confirm.mode = standard
+confirm.timeout = 30s
+
+# Log to the console (the journal, under systemd) and to a rotated file.
+log.console = true
+log.console.level = info
+log.file = leveret.log
+log.file.rotation.size = 64MiB
+log.file.rotation.count = 10
+"""
+"""A configuration to start from; docs/leveret.conf is the same text."""
 
 
 def render() -> str:
@@ -62,39 +106,56 @@ def render() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield _HEAD
-    yield "## Keys"
+    contents = " · ".join(f"[{topic.title}](#{_anchor(topic.title)})" for topic in TOPICS)
+    yield _HEAD.format(contents=contents, example=EXAMPLE)
+    for topic in TOPICS:
+        yield f"## {topic.title}"
+        yield ""
+        if topic.intro:
+            yield topic.intro
+            yield ""
+        yield "| Key | Value | Default | Description |"
+        yield "|---|---|---|---|"
+        for key in topic.keys:
+            mark = " *" if key.origin == "Leveret" else ""
+            default = f"`{key.default}`" if key.default else ""
+            yield f"| {_linked(key.name)}{mark} | {_value(key)} | {default} | {key.doc} |"
+        yield ""
+    yield "## Environment variables"
     yield ""
-    yield "Keys marked * are Leveret's own; the others are RabbitMQ's, with its meaning."
+    yield "Besides `LEVERET_*` these variables are read; all but the first are RabbitMQ's."
     yield ""
-    yield "| Key | Value | Default | What it does |"
-    yield "|---|---|---|---|"
-    for key in KEYS:
-        mark = " *" if key.origin == "Leveret" else ""
-        default = f"`{key.default}`" if key.default else ""
-        yield f"| `{key.name}`{mark} | {_value(key)} | {default} | {key.doc} |"
-    yield ""
-    yield "## Environment variables of RabbitMQ's"
-    yield ""
-    yield "| Variable | Key |"
+    yield "| Variable | Sets |"
     yield "|---|---|"
-    yield "| `LEVERET_CONFIG_FILE` | a file, read where there is no `--config` |"
-    yield "| `RABBITMQ_CONFIG_FILE` | a file, read where there is neither; the ending may be left out |"
+    yield "| `LEVERET_CONFIG_FILE` | a configuration file, read if there is no `--config` |"
+    yield "| `RABBITMQ_CONFIG_FILE` | a configuration file, read if there is neither; its extension may be omitted |"
     yield "| `RABBITMQ_CONFIG_FILES` | a directory or a pattern, read after that file |"
     yield "| `RABBITMQ_NODE_PORT`, `RABBITMQ_NODE_IP_ADDRESS` | `listeners.tcp.default` |"
     for variable, name in RABBITMQ_VARIABLES.items():
         yield f"| `{variable}` | `{name}` |"
     yield "| `RABBITMQ_LOGS` | `-`: `log.console = true`; otherwise `log.file` |"
     yield ""
-    yield "## Keys of RabbitMQ's without effect"
+    yield "## Unsupported keys of RabbitMQ"
     yield ""
-    yield "`*` stands for anything. The values of the third column ask for nothing, and are taken without a word."
+    yield "These keys have no effect. Setting one that protects something (encryption, authentication, limits) stops"
+    yield "the start with exit code 78; any other is a warning, so that an existing `rabbitmq.conf` loads. `*` stands"
+    yield "for any text. The values in the third column request nothing, and are accepted silently."
     yield ""
-    yield "| Keys | Set, this is | Unless | Because |"
+    yield "| Keys | If set | Accepted values | Reason |"
     yield "|---|---|---|---|"
     for row in FOREIGN:
         keys, nothing = (", ".join(f"`{each}`" for each in names) for names in (row.keys, row.nothing))
-        yield f"| {keys} | {'an error' if row.refused else 'a warning'} | {nothing} | {row.why} |"
+        yield f"| {keys} | {'error' if row.refused else 'warning'} | {nothing} | {row.why} |"
+
+
+def _anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub and MyST make it."""
+    return title.lower().replace(",", "").replace(" ", "-")
+
+
+def _linked(name: str) -> str:
+    """A key that is its own link, so that others can link to it."""
+    return f'<a id="{name}" href="#{name}"><code>{name}</code></a>'
 
 
 def _value(key: Key) -> str:

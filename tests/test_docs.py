@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from broker.amqp.commands import Access, Frame
-from broker.config_reference import render
+from broker.config import load
+from broker.config_keys import KEYS
+from broker.config_reference import EXAMPLE, render
 from broker.metrics import page
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +47,23 @@ def test_links_lead_somewhere(page):
 def test_the_page_of_keys_is_current():
     """docs/configuration.md is generated from the table of keys; `make docs` brings it up to date."""
     assert render() == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_example_file_is_that_of_the_page(tmp_path):
+    """docs/leveret.conf is the example of docs/configuration.md, and loads without a warning."""
+    example = (ROOT / "docs" / "leveret.conf").read_text(encoding="utf-8")
+    config = load([ROOT / "docs" / "leveret.conf"], settings=[f"data_dir={tmp_path}"])
+
+    assert example == EXAMPLE
+    assert [] == list(config.warnings)
+
+
+def test_every_key_can_be_linked_to():
+    """Each key of the configuration is in one topic, under an anchor of its own name."""
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+    assert len(KEYS) == len({key.name for key in KEYS})
+    assert [] == [key.name for key in KEYS if page.count(f'<a id="{key.name}"') != 1]
 
 
 def test_the_page_of_metrics_is_current():
