@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(OLD_ENOUGH)' 2>/dev/null && { echo "$$p"; exit; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pytest fmt docs wheel constraints bench bench-instructions bench-compare bench-pairs \
+.PHONY: help run test lint pytest fmt coverage docs wheel constraints bench bench-instructions bench-compare bench-pairs \
 	conformance loop-steps campaign campaigns clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make lint                ruff, its formatter and mypy"
 	@echo "make pytest              the tests, ARGS='-k topic' for some"
 	@echo "make fmt                 format the code"
+	@echo "make coverage            what of each pure module its own tests run; ARGS=--write-docs"
 	@echo "make docs                write the generated pages under docs/, and the site into build/site"
 	@echo "make wheel               build the package into dist/"
 	@echo "make constraints         pin the dependencies in requirements/; ARGS=--upgrade takes newer ones"
@@ -76,6 +77,9 @@ pytest: $(VENV)/.installed-test
 fmt: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+coverage: $(VENV)/.installed-test
+	$(BIN)/python tests/covered/run.py $(ARGS)
 
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m broker config --markdown > docs/configuration.md
