@@ -1,0 +1,37 @@
+"""Says what is wrong with a commit's message; `.githooks/commit-msg` runs it before a commit is made.
+
+git config core.hooksPath .githooks
+"""
+
+import re
+import sys
+from pathlib import Path
+
+LONGEST = 72
+"""Characters of a subject at most."""
+_SUBJECT = re.compile(r"[a-z][a-z0-9 ,/_.-]*: \S+ \S.*[^.\s]")
+_MADE_BY_GIT = re.compile(r'(Merge|Revert "|fixup! |squash! |amend! )')
+_TRAILER = re.compile(r"[A-Z][\w-]+: \S.*")
+
+
+def problems(message: str) -> list[str]:
+    """What is wrong with the message: its subject is `area: verb object`, and its body says why."""
+    lines = [line.rstrip() for line in message.splitlines() if not line.startswith("#")]
+    subject, *rest = lines or [""]
+    if _MADE_BY_GIT.match(subject):
+        return []
+    found = []
+    if not _SUBJECT.fullmatch(subject):
+        found.append("the subject is not `area: verb object`")
+    if len(subject) > LONGEST:
+        found.append(f"the subject has {len(subject)} characters, {LONGEST} are the most")
+    if rest and rest[0]:
+        found.append("the line below the subject is not empty")
+    if not any(line and not _TRAILER.fullmatch(line) for line in rest):
+        found.append("no body says why")
+    return found
+
+
+if __name__ == "__main__":
+    told = problems(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    sys.exit("\n".join(told) if told else 0)

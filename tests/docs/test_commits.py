@@ -1,0 +1,69 @@
+"""Commits since the rule was written down have the form of CONTRIBUTING.md."""
+
+import subprocess
+
+import pytest
+from commits import problems
+from running import ROOT
+
+BASE = "712843b25e9e3fd3a730351082509f8e3971c212"
+"""The last commit before the rule; what came before it is as it is."""
+
+
+def git(*words: str) -> str | None:
+    """What git says, or None where there is no git, no repository, or not all of its history."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        )
+    except FileNotFoundError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def test_new_commits_have_the_form():
+    """Each commit since then has a subject `area: verb object` of at most 72 characters, and a body."""
+    if git("merge-base", "--is-ancestor", BASE, "HEAD") is None:
+        pytest.skip("no repository with the whole history")
+    messages = git("log", "--no-merges", "--format=%B%x00", f"{BASE}..HEAD").split("\0")
+    wrong = [
+        (message.strip().splitlines()[0], problems(message.strip()))
+        for message in messages
+        if message.strip()
+    ]
+
+    assert [] == [each for each in wrong if each[1]]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("storage: count bodies in files\n\nThey were not.", []),
+        ("make, docs: fold targets\n\nThere were forty.\n\nCo-Authored-By: A <a@b>", []),
+        ('Revert "storage: count bodies"\n', []),
+        ("storage: count bodies in files", ["no body says why"]),
+        ("storage: count bodies\n\nSigned-off-by: A <a@b>", ["no body says why"]),
+        ("storage: count bodies\nat once\n\nWhy.", ["the line below the subject is not empty"]),
+        ("Count bodies\n\nWhy.", ["the subject is not `area: verb object`"]),
+        ("storage: count\n\nWhy.", ["the subject is not `area: verb object`"]),
+        ("storage: count " + "x" * 58 + "\n\nWhy.", ["the subject has 73 characters, 72 are the most"]),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_told(message, told):
+    """The check knows the form, and what git writes itself."""
+    assert told == problems(message)
+
+
+def test_the_hook_refuses_a_message(tmp_path):
+    """`.githooks/commit-msg` ends with an error, and says why, where a message is wrong; it is silent otherwise."""
+    file = tmp_path / "message"
+    hook = ROOT / ".githooks" / "commit-msg"
+    results = []
+    for message in ("storage: count bodies\n", "storage: count bodies\n\nThey were not.\n"):
+        file.write_text(message)
+        done = subprocess.run(
+            [str(hook), str(file)], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        )
+        results.append((done.returncode, done.stderr))
+
+    assert [(1, "no body says why\n"), (0, "")] == results
