@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -52,7 +52,7 @@ from broker.transport import LOOK_SECONDS, SocketDriver
 from broker.turn import Turn
 from broker.vhost import VHost, make_in_memory
 from broker.watch import Watch
-from storage.memory_monitor import INTERVAL as PAGING_SECONDS
+from storage.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from storage.pager import freeing
 
 log = logging.getLogger("leveret.connection")
@@ -709,8 +709,8 @@ class Server:
         self._capacities.run(now)
         self.watch.look_at_memory(now)
         if self.disk is not None and now >= self._paging_due:
-            self._paging_due = now + PAGING_SECONDS
-            self.turn.slices.add(self.disk.monitor.steps(now), "memory monitor")
+            self._paging_due = inf
+            self.turn.slices.add(self._look_at_paging(self.disk.monitor, now), "memory monitor")
         self.run_turn()
         self._tell_damage(now)
         if self._refused:
@@ -719,6 +719,13 @@ class Server:
         for address, count in self.refusals.left_out(now):
             log.error("refused %d more connections of %s, which did not log in", count, address)
         self.turn.slices.end("tick", "")
+
+    def _look_at_paging(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
+        """Judge the queues' memory; with very many of them it takes longer than the time between two looks."""
+        try:
+            yield from monitor.steps(now)
+        finally:
+            self._paging_due = self.now() + PAGING_SECONDS
 
     def _tell_damage(self, now: float) -> None:
         """Log what could not be read."""

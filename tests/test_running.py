@@ -87,7 +87,7 @@ def _run(folder: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
-        timeout=50,
+        timeout=200,
     )
 
 

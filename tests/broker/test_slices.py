@@ -98,7 +98,7 @@ def test_nothing_is_begun_in_a_step_that_is_over(driven: Driven):
 
 
 def test_jobs_go_on_in_turn(driven: Driven):
-    """Jobs that wait get a piece each in turn, however long one of them is."""
+    """Jobs that wait get a share of the step each in turn, however long one of them is."""
     driven.slices.begin()
     driven.clock.now += SLICE
     driven.slices.add(driven.job("a", 6), "a")
@@ -107,6 +107,23 @@ def test_jobs_go_on_in_turn(driven: Driven):
     assert ["a0", "b0", "a1", "b1"] == driven.step()
     assert ["a2", "a3", "a4", "a5"] == driven.step()
     assert 1 == driven.asked
+
+
+def test_jobs_get_the_same_time(driven: Driven):
+    """A job of small pieces does as many of them in its turn as it has time for, before one of large pieces goes on."""
+
+    def small() -> Iterator[None]:
+        while True:
+            driven.clock.now += PIECE // 10
+            driven.done.append("small")
+            yield
+
+    driven.slices.begin()
+    driven.clock.now += SLICE
+    driven.slices.add(small(), "small")
+    driven.slices.add(driven.job("large", 9), "large")
+
+    assert [*["small"] * 10, "large0", *["small"] * 10, "large1"] == driven.step()
 
 
 def test_an_error_ends_its_job_only(driven: Driven, caplog: pytest.LogCaptureFixture):
