@@ -44,6 +44,8 @@ def old_bitmap(value: bytes, records: int) -> bytes:
 
 def old_state(value: bytes) -> bytes:
     """What a clean stop saved of a queue: octets are those of contents, about, and nobody may rely on them."""
+    if len(value) == _STATE.size:  # of an earlier stop, and turned back already
+        return value
     messages, first, stop, octets, below, flags = Struct(">QQQQQB").unpack(value[:-4])
     return _STATE.pack(messages, first, stop, octets + 100 * messages, below, bool(flags & 1))
 
