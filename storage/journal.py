@@ -548,6 +548,17 @@ class Journal:
             block.dirty = True
             (self._paged_dirty if block.paged else self._dirty).append(block)
 
+    def unwritten_of(self, queue: Journaled) -> Iterator[Entry]:
+        """One queue's entries that are not known to be on disk; some may be settled."""
+        yield from queue.journal_fresh
+        yield from queue.journal_paged
+        if self.in_flight is not None:
+            for whose, entries in self.in_flight.entries:
+                if whose is queue:
+                    yield from entries
+        for _, copies in self.files.values():
+            yield from [entry for whose, entry in copies if whose is queue]
+
     def unwritten(self) -> tuple[int, int]:
         """How many copies of persistent messages, and how many definitions, wait to be written."""
         entries = [entry for queue in self._queues for entry in queue.journal_fresh]

@@ -1,7 +1,7 @@
 """What the variable queues of one broker share: their limits, the journal, and who pages when."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 from storage.damage import Damages
@@ -9,6 +9,7 @@ from storage.journal import Journal
 from storage.loading import LoadRequest, Reads
 from storage.message import Message
 from storage.rates import Rates
+from storage.returned import Returned
 
 PAGING_OCTETS = 4 * 1024 * 1024
 """Octets of transient messages on their way to disk, `OVERHEAD` each included, above which no queue pages more."""
@@ -21,15 +22,20 @@ LARGE = 4096
 _PIECE = 500
 
 
-def release_at_once(run: deque[Any]) -> None:
+Releasable = deque[Any] | Returned | MutableMapping[int, Any]
+"""A run of messages, or a table of them."""
+
+
+def release_at_once(run: Releasable) -> None:
     """Whoever had it has let it go."""
 
 
-def freeing(run: deque[Any]) -> Iterator[None]:
+def freeing(run: Releasable) -> Iterator[None]:
     """Free a run of messages in pieces, each of them well below a millisecond."""
+    pop: Callable[[], object] = run.popitem if isinstance(run, MutableMapping) else run.pop
     while run:
         for _ in range(min(_PIECE, len(run))):
-            run.pop()
+            pop()
         yield
 
 
@@ -118,7 +124,7 @@ class Pager:
         self.load_octets = load_octets
         self.file_from = file_from
         self.ram_limit = ram_limit
-        self.release: Callable[[deque[Any]], object] = release_at_once
+        self.release: Callable[[Releasable], object] = release_at_once
         """Frees a run of more than `LARGE` messages that were dropped; whoever sets it may take its time."""
         self.active: set[Paging] = set()
         """Queues that had a backlog since the memory monitor last looked."""

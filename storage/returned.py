@@ -124,6 +124,16 @@ class Returned:
         self._count -= len(taken)
         return taken
 
+    def pop(self) -> Item:
+        """Take out the last message. The caller owes: there is one."""
+        chunk = self._chunks[-1]
+        chunk.seq_ids.pop()
+        item = chunk.items.pop()
+        if not chunk.items:
+            self._chunks.pop()
+        self._count -= 1
+        return item
+
     def remove(self, seq_id: int) -> None:
         """Take out one message, wherever it is. The caller owes: it is there."""
         chunks = self._chunks

@@ -44,7 +44,7 @@ from storage.body_sizes import octets_in_pieces
 from storage.large_table import MANY, fitting
 from storage.loading import UNACKED
 from storage.message import Dated, Message, dated, leading
-from storage.pager import LARGE
+from storage.pager import LARGE, Releasable
 from storage.reading import Reading
 from storage.returned import Item, Returned
 from storage.sharing import OVERHEAD
@@ -291,6 +291,8 @@ class VariableQueue(Reading):
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Forget fetched messages for good; `moved`: they live on as others published in this turn."""
+        if self.deleted:
+            return
         unacked = self._unacked
         self.acked += len(seq_ids)
         before = len(unacked)
@@ -484,9 +486,7 @@ class VariableQueue(Reading):
         return purged
 
     def _empty(self) -> None:
-        for run in (self.q4, self.q1, self.q3, self.q2):
-            if len(run) > LARGE:
-                self.pager.release(run)
+        self._release(self.returned, self.q4, self.q1, self.q3, self.q2)
         self.returned = NONE_RETURNED
         self.q4 = self.q1 = NOTHING
         self.q3 = self.q2 = NO_ENTRIES
@@ -498,23 +498,28 @@ class VariableQueue(Reading):
         self.ready_count = self.ram_octets = self._evicting = self._run_entries = self._ahead = 0
         self._loading = None
 
+    def _release(self, *runs: Releasable) -> None:
+        """Let messages go that are dropped, at once where they are few. The caller owes: nobody uses them any more."""
+        for run in runs:
+            if len(run) > LARGE:
+                self.pager.release(run)
+
     def delete(self) -> None:
-        """The queue goes, with its unacked messages. Nothing but acks of those may be called afterwards."""
+        """The queue goes, with its unacked messages: acks of those are ignored, and nothing else may be called."""
         journal = self._journal
-        known: list[Iterable[Item]] = [self.returned.items, self.q3, self.q2]
-        if self._run_entries:
-            known += self.q4, self.q1
-        if self._unacked_entries:
-            known += self._unacked.values(), self._unacked_out.values()
-        for item in chain.from_iterable(known):
-            if type(item) is Entry:
-                # what is on disk is swept, by what the disk says; so nothing of it may be noted as dead any more
-                if item.durable and item.state in {NEW, WRITING}:
+        # What is on disk is swept, by what the disk says, and nothing of it is noted as dead any more. So only what the
+        # journal holds is looked at, which is little.
+        for entry in journal.unwritten_of(self):
+            if entry.state in {NEW, WRITING}:
+                if entry.durable:
                     journal.early += 1
-                    item.message.accepted()  # type: ignore[union-attr]
-                item.state = GONE
-                item.evict = False
+                    entry.message.accepted()  # type: ignore[union-attr]
+                entry.state = GONE
+                entry.evict = False
         self._empty()
+        self._release(self._unacked, self._unacked_out)
+        self._unacked, self._unacked_out = {}, {}
+        self._unacked_entries = self.unacked_octets = 0
         self.on_loaded = never  # or it would keep its owner, who keeps it
         self.deleted = True
         self.pager.active.discard(self)

@@ -126,6 +126,30 @@ def small_messages(site: Site) -> None:
     channel.call("queue.delete", queue="deleted")
 
 
+def unacked_messages(site: Site) -> None:
+    """A durable queue is deleted while very many of its messages are unacked, then these are acked."""
+    channel = site.channel()
+    channel.queue("q", durable=True)
+    fill(channel, "q", size(1_000_000, 150_000), delivery_mode=2)
+    consume_all(channel, "q")
+    site.channel().call("queue.delete", queue="q")
+    channel.send("basic.ack", delivery_tag=0, multiple=True)
+    sync(channel)
+
+
+def requeued_messages(site: Site) -> None:
+    """A durable queue is deleted when very many of its messages have come back."""
+    channel = site.channel()
+    count = size(1_000_000, 150_000)
+    channel.queue("q", durable=True)
+    fill(channel, "q", count, delivery_mode=2)
+    consume_all(channel, "q")
+    cut(channel.client)
+    other = site.channel()
+    arrive(other, "q", count)
+    other.call("queue.delete", queue="q")
+
+
 def promises(site: Site) -> None:
     """Queues with very many messages whose publishers wait for consumers are purged and deleted."""
     other = site.channel()
@@ -216,6 +240,8 @@ CASES = [
     limit_in_transaction,
     deep_queues,
     small_messages,
+    unacked_messages,
+    requeued_messages,
     promises,
     expired_queues,
     exclusive_queues,

@@ -158,6 +158,8 @@ class Machine(RuleBasedStateMachine):
         self.writing_definitions: list[tuple[int, bool]] = []
         self.graves: dict[int, ModelQueue] = {}
         """Deleted queues, whose end may not be on disk yet."""
+        self.late_acks: list[tuple[VariableQueue, list[int]]] = []
+        """What consumers of deleted queues have still to ack."""
         self.seen: set[str] = set()
         self.target, self.limit, self.segment = inf, 1 << 40, 16
         self.open()
@@ -519,12 +521,15 @@ class Machine(RuleBasedStateMachine):
         self.verify()
 
     def delete(self, number: int, *, acks: bool) -> None:
-        model = self.pick(number)
-        unacked = model.having(UNACKED)
+        model = self.pick(number, _unacked)
+        unacked = [copy.seq_id for copy in model.having(UNACKED)]
+        for copy in model.having(UNACKED):
+            self.note(f"deleted unacked, {copy.disk}")
         for copy in model.copies.values():
             copy.state = GONE
             copy.deleted = True
         model.queue.delete()
+        assert model.queue.unacked_count == 0
         if model.queue.durable:
             qid = model.queue.qid
             self.journal.delete("defs", qid.to_bytes(8, "big"))
@@ -535,8 +540,20 @@ class Machine(RuleBasedStateMachine):
         else:
             self.declare_transient()
         if acks:
-            model.queue.ack([copy.seq_id for copy in unacked])
+            model.queue.ack(unacked)
+        elif unacked:
+            self.late_acks.append((model.queue, unacked))
         self.note("deleted a queue")
+        self.verify()
+
+    @precondition(lambda self: self.late_acks)
+    @rule(count=st.integers(1, 20))
+    def ack_deleted(self, count: int) -> None:
+        """Consumers settle some messages of a queue that is gone."""
+        queue, seq_ids = self.late_acks.pop(0)
+        queue.ack(seq_ids[:count])
+        if seq_ids[count:]:
+            self.late_acks.append((queue, seq_ids[count:]))
         self.verify()
 
     # -- memory ---------------------------------------------------------------------------------------------------------
@@ -856,6 +873,7 @@ class Machine(RuleBasedStateMachine):
         before = self.graves | self.queues
         self.queues = {}
         self.graves = {}
+        self.late_acks = []
         self.noted_definitions = []
         self.writing_definitions = []
         self.open()
