@@ -10,28 +10,28 @@ from broker.export.tables import AREA_MODULUS
 from broker.meters import SAMPLE_EVERY
 
 _HEAD = f"""\
-# The export: tables for analysis
+# Exported tables
 
 This page is generated from the declaration of the tables (`make docs`); edit `broker/export/tables.py` or
 `broker/export/reference.py`, not this file.
 
-With `export.dir` set ([configuration](configuration.md)) the broker writes down every `export.interval` what it does:
-JSON Lines that Spark, DuckDB, pandas or `jq` read as they are, and that `leveret analyze` makes reports of. Nothing is
-written for a message, and nobody waits for the disk: where writing fails the broker warns once, goes on without, and
-tries again every minute.
+If `export.dir` is set ([configuration](configuration.md#export-for-analysis)) the broker exports the state of its
+objects every `export.interval` as JSON Lines, which Spark, DuckDB, pandas or `jq` can read, and from which
+`leveret analyze` creates reports. Nothing is written per message, and clients never wait for the export: if writing
+fails the broker logs one warning, continues without the export, and tries again every minute.
 
 ## Files
 
 `<export.dir>/<table>/dt=YYYY-MM-DD/hour=HH/node=<node>/<table>-<ms>-<number>.jsonl`
 
-- Times are UTC. A row lies in the folders of its `ts`.
-- A file that is being written begins with a dot and ends with `.tmp`. It gets its name when it is finished: after
-  `export.rotate_interval` or `export.rotate_size`, at a new hour, when the broker stops. What a crash has left behind is
-  finished at the next start, up to its last whole row.
-- Days that are older than `export.retention` are removed, those of this node only: several brokers may write into one
-  directory. Their names have to differ (`node_name`): one that finds another of its name at work there, by the lock of
-  `.node=<node>.lock`, says so and waits until that is gone.
-- `node=` has the node's name percent-encoded; `@`, letters, digits and `_.-~` are themselves.
+- Times are UTC. The folders of a row are determined by its `ts`.
+- The name of an unfinished file begins with a dot and ends with `.tmp`. The file is renamed when it is finished: after
+  `export.rotate_interval` or `export.rotate_size`, at a new hour, and when the broker stops. Files left by a crash are
+  finished at the next start, up to their last complete row.
+- Days older than `export.retention` are removed, for this node only: several brokers can write to one
+  directory, under different names (`node_name`). A broker that finds another one with its name, by the lock
+  `.node=<node>.lock`, logs that and waits until it has ended.
+- `node=` contains the node's name, percent-encoded except for `@`, letters, digits and `_.-~`.
 - A line ends with `\\n`, and with nothing else that Unicode takes for the end of a line. Octets of a client's own
   description that are not UTF-8 are written like `\\udcff`.
 - Rows have all columns, in the order below. Columns may be added at the end; `v` changes if the meaning of one does.

@@ -22,49 +22,47 @@ _HEAD = """\
 This page is generated from the declarations of the metrics (`make docs`); edit `broker/metrics/families.py`,
 `broker/metrics/columns.py` and `broker/metrics/differences.py`, not this file.
 
-The broker answers HTTP requests on `127.0.0.1:15692` ([configuration](configuration.md): `prometheus.tcp.port`,
-`prometheus.tcp.ip`, `prometheus.enabled`). There is no login, so only those who may see names of queues and numbers of
-messages should reach that address.
+The broker serves metrics in Prometheus' text format and health checks over HTTP, on `127.0.0.1:15692`
+([configuration](configuration.md#metrics-and-health-checks)). There is no authentication, so restrict access to hosts
+that may see the names of queues and numbers of messages. To set up Prometheus, dashboards and alerts see
+[Monitor it with Prometheus and Grafana](howto/watch-with-grafana.md).
 
-| `GET` | What it answers |
+| `GET` | Response |
 |---|---|
-| `/metrics` | everything, summed up over all queues, channels and connections |
-| `/metrics/per-object` | everything, with a series for each queue, channel, connection and exchange |
-| `/metrics/detailed?family=NAME` | only those groups (below), any number of them, with a series for each object |
-| `/healthz` | 200 while the process lives: its event loop is less than five seconds late |
-| `/readyz` | 200 while clients may connect; not while the broker starts or stops, or has no file descriptors left |
+| `/metrics` | all metrics, summed over all queues, channels and connections |
+| `/metrics/per-object` | all metrics, with a series for each queue, channel, connection and exchange |
+| `/metrics/detailed?family=NAME` | only the given groups (below; may be repeated), with a series for each object |
+| `/healthz` | 200 while the event loop is less than five seconds late |
+| `/readyz` | 200 while clients can connect; 503 while the broker starts or stops, or has no file descriptors left |
 
-The latter two say `{"status": "ok"}`, or 503 and `{"status": "failed", "reason": "..."}`. Without a good answer from
-`/healthz` for a while the broker is to be started anew; without one from `/readyz` clients are to wait, or to go
-elsewhere. An alarm is no reason for 503: publishers are blocked, and consumers are needed more than ever
-(`rabbitmq_alarms_*`). Nor is a full disk: it raises the alarm, and confirms wait. A disk that fails in another way ends
-the process, since nobody knows what is on it.
+The latter two return `{"status": "ok"}`, or 503 and `{"status": "failed", "reason": "..."}`. If `/healthz` fails for
+some time, restart the broker; if `/readyz` fails, send clients elsewhere or let them wait. Alarms
+(`rabbitmq_alarms_*`), including that of a full disk, do not cause 503, because consumers have to continue. A disk that
+fails in another way ends the process.
 
-Names in `/metrics/detailed` begin with `rabbitmq_detailed_` (`leveret_detailed_`). `vhost=NAME`, any number of them,
-and `queue=PATTERN` (RE2, found anywhere in the name) leave out other queues and exchanges.
+Names in `/metrics/detailed` begin with `rabbitmq_detailed_` (`leveret_detailed_`). `vhost=NAME` (may be repeated) and
+`queue=PATTERN` (RE2, matching anywhere in the name) select queues and exchanges.
 
-Metrics beginning with `rabbitmq_` are RabbitMQ's: the same names, types and labels, so that its Grafana dashboards
-(10991 and others) and alert rules work; [below](#beside-rabbitmq) is where they differ. Those beginning with
-`leveret_` are our own, and `python_*` tell of the interpreter. Counters begin with 0 at each start and never fall: what
-connections, channels and queues have counted stays when they are gone. Where objects are told apart a series ends with
-its object.
+Metrics that begin with `rabbitmq_` have RabbitMQ's names, types and labels, so that its Grafana dashboards (10991 and
+others) and alert rules work; [differences](#differences-from-rabbitmq) are listed below. Those that begin with
+`leveret_` are Leveret's own, and `python_*` describe the interpreter. Counters begin with 0 at each start and never
+decrease: counts of closed connections, channels and deleted queues are kept in the sums. A series of a single object
+ends with the object.
 
-How to let Prometheus in, what to look at and what to be told of: [watch it with Grafana](howto/watch-with-grafana.md).
+With a series per object, `rabbitmq_queue_info` has the type of each queue in its label `queue_type`. Channels and
+connections have the names that RabbitMQ's management interface shows.
 
-Where objects are told apart `rabbitmq_queue_info` says in its labels of which type each queue is (`queue_type`). What
-is said of a channel or a connection names it as the management interface does.
-
-A scrape is answered in steps of about a millisecond, with a round of the event loop between two of them: it does not
-hold up clients, whatever it is asked for. Four are answered at once, more get 503; one that takes more than 30 seconds
-is cut. There are 32 connections at most, of which the oldest one is closed for the next.
+A scrape is answered in steps of about a millisecond, with an iteration of the event loop between them, so that it does
+not delay clients. At most four scrapes are answered at once, others get 503; a scrape that takes more than 30 seconds
+is aborted. There are at most 32 HTTP connections; the oldest is closed for a new one.
 """
 
 _COMPARED = """\
-## Beside RabbitMQ
+## Differences from RabbitMQ
 
-Compared with a running RabbitMQ {version} that has done the same work (`tests/broker/metrics/test_beside_rabbitmq.py`):
-whatever is not in these tables has the same name, type, labels and value there. `*` stands for any text, and what is
-said of a metric holds for its detailed form (`rabbitmq_detailed_`).
+Found by comparison with a running RabbitMQ {version} under the same load
+(`tests/broker/metrics/test_beside_rabbitmq.py`). Metrics that are not in these tables have the same name, type, labels
+and value. `*` stands for any text; a row applies to the detailed form (`rabbitmq_detailed_`) as well.
 """
 
 
