@@ -16,6 +16,7 @@ import contextlib
 import os
 import resource
 from pathlib import Path
+from typing import Protocol
 
 CLEARED_BELOW = 0.95
 """Share of the memory limit below which its alarm goes."""
@@ -143,3 +144,15 @@ def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:
     """What publishers are told in `connection.blocked` (RabbitMQ's words and order); empty if they may go on."""
     resources = [name for name, alarm in (("disk", disk), ("memory", memory)) if alarm.raised]
     return f"low on {' & '.join(resources)}" if resources else ""
+
+
+class Alarms(Protocol):
+    """Who looks at memory and disk (`broker.watch.Watch`)."""
+
+    @property
+    def memory(self) -> MemoryAlarm:
+        """Its judgement of the memory."""
+
+    @property
+    def disk(self) -> DiskAlarm:
+        """Its judgement of the disk."""

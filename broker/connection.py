@@ -26,10 +26,11 @@ from broker.errors import (
     not_allowed,
     precondition_failed,
 )
-from broker.handshake import Handshake, Node
+from broker.handshake import Handshake
 from broker.hold import Hold
 from broker.inbound import Inbound, malformed
 from broker.methods import HANDLERS
+from broker.node import Node
 from broker.queue import Queue
 from broker.totals import ChannelCounts, ConnectionCounts, added
 from broker.turn import Flushable, Outbox

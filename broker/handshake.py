@@ -17,19 +17,17 @@ the client waits or not, and grows with its failures (`broker.guard`); it holds 
 import logging
 from typing import Any, Protocol
 
-from broker.amqp.codec import decode_method, encode_method, method_ids
+from broker.amqp.codec import decode_method, encode_method, frame_text, method_ids
 from broker.amqp.commands import Connection as Wire
 from broker.amqp.errors import MalformedResponse, UnknownMechanism, WireError
 from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
 from broker.amqp.sasl import read_response
-from broker.amqp.tables import Table, binary_text, encode_table
-from broker.auth import LoginRefusedError, User, Users
-from broker.clients import Clients
-from broker.definitions import Journal
+from broker.amqp.tables import Table, encode_table
+from broker.auth import LoginRefusedError, User
 from broker.errors import AMQPError, ReplyCode, not_allowed
-from broker.guard import Guard, Refusals, shown
-from broker.object_limits import ObjectLimits
-from broker.turn import Outbox, Turn
+from broker.guard import shown
+from broker.node import Node
+from broker.turn import Outbox
 from broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
@@ -37,54 +35,6 @@ log = logging.getLogger("leveret.connection")
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 _HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
 _TOTAL_LIMIT = 65536
-
-
-class Node(Protocol):
-    """What connections need of the server: settings, users, vhosts and the work list they share."""
-
-    turn: Turn
-    users: Users
-    clients: Clients
-    vhosts: dict[str, VHost]
-    start_frame: bytes
-    mechanisms: tuple[str, ...]
-    handshake_timeout: float
-    auth_failure_delay: float
-    initial_frame_max: int
-    frame_min: int
-    frame_max: int
-    channel_max: int
-    heartbeat: int
-    max_message_size: int
-    consumer_max: int | None
-    consumer_timeout: int
-    """How many ms a delivery may stay unacked where nothing else is said; 0 for ever."""
-    confirm_timeout: float
-    """How many seconds a publish may be without a verdict; 0 for ever."""
-    object_limits: ObjectLimits
-    topic_max_hash: int
-    cc_keys: int
-    global_qos: bool
-    transient_denied: bool
-    passive_is_open: bool
-    """Whether passive declarations need no permission."""
-    alarm: str
-    """Why publishers are to be blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
-    blocked: set[Any]
-    """The connections that are."""
-    guard: Guard
-    refusals: Refusals
-    journal: Journal
-    """Takes what has to be on disk before clients are told."""
-
-    def now(self) -> float:
-        """Seconds of a monotonic clock."""
-
-    def deadline(self, connection: Any, seconds: float) -> None:
-        """Set the connection's deadline that many seconds from now."""
-
-    def wake(self, connection: Any, seconds: float) -> None:
-        """Have the connection look at its clock that many seconds from now."""
 
 
 class Newcomer(Protocol):
@@ -277,10 +227,3 @@ class Handshake:
         connection = self._connection
         if self._node.refusals.admit(connection.peer[0], self._node.now()):
             log.error(text, connection.name, *values)
-
-
-def frame_text(kind: int, payload: bytes) -> str:
-    """How RabbitMQ shows a frame in an error text."""
-    if len(payload) <= 16:
-        return f"type {kind}, all octets = {binary_text(payload)}"
-    return f"type {kind}, first 16 octets = {binary_text(payload[:16])}"

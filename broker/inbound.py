@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from broker.amqp.codec import decode_method
+from broker.amqp.codec import decode_method, frame_text
 from broker.amqp.commands import Basic
 from broker.amqp.errors import MalformedMethod
 from broker.amqp.fastpath import (
@@ -41,8 +41,8 @@ from broker.auth import Permissions, TopicPermissions, User
 from broker.channel import Channel
 from broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from broker.fan_out import FanOut
-from broker.handshake import Node, frame_text
 from broker.hold import Hold
+from broker.node import Node
 from broker.queue import Queue
 from broker.route import Route, Special, inspect
 from broker.totals import MOST_SIZES

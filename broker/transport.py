@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from broker import peers
 from broker.connection import Connection
 from broker.flow import PAUSE_SECONDS, Pause, congested
-from broker.handshake import Node
+from broker.node import Node
 from broker.slices import SLICE
 
 log = logging.getLogger("leveret.connection")

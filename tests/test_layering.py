@@ -49,6 +49,7 @@ STOREYS = (
         "broker.arguments",
         "broker.auth*",
         "broker.confirm_*",
+        "broker.deadlock",
         "broker.dead_letters",
         "broker.delivery_ages",
         "broker.limits",
@@ -79,9 +80,11 @@ STOREYS = (
     # what a client talks to
     ("broker.channel*", "broker.tx"),
     ("broker.methods*",),
-    ("broker.clients", "broker.handshake"),
+    ("broker.clients", "broker.node"),
+    ("broker.handshake",),
     ("broker.inbound",),
     ("broker.connection*",),
+    ("broker.connection_state",),
     ("broker.administration*",),
     # configuration and drivers: the loop, sockets, files, the process
     ("broker.log_rotation",),

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any, Protocol
 
-from broker.alarms import DiskAlarm, MemoryAlarm
+from broker.alarms import Alarms
 from broker.auth import User, Users
 from broker.clients import Clients
 from broker.errors import AMQPError, ReplyCode
@@ -26,18 +26,6 @@ class BadRequestError(AdministrationError):
 
 class ForbiddenError(AdministrationError):
     """The user may not do this."""
-
-
-class Alarms(Protocol):
-    """Who looks at memory and disk (`broker.watch.Watch`)."""
-
-    @property
-    def memory(self) -> MemoryAlarm:
-        """Its judgement of the memory."""
-
-    @property
-    def disk(self) -> DiskAlarm:
-        """Its judgement of the disk."""
 
 
 class Site(Protocol):

@@ -14,6 +14,7 @@ from broker.amqp.tables import decode_whole_table
 from broker.auth import User
 from broker.channel import Channel
 from broker.connection import Connection
+from broker.connection_state import FLOW_SECONDS, connection_state
 from broker.consumer import Consumer
 from broker.definitions_file import plain_arguments
 from broker.flow import Pause
@@ -21,8 +22,6 @@ from broker.policies import Applied
 from broker.queue import Queue
 from broker.vhost import VHost
 
-FLOW_SECONDS = 5.0
-"""How long somebody who was paced counts as being so: RabbitMQ's time, since pauses are too short to be met."""
 IDLE_SECONDS = 10.0
 """How long nothing may have happened in a queue that is not idle."""
 
@@ -203,29 +202,6 @@ def shown_policies(applied: Applied) -> dict[str, Any]:
         "operator_policy": None if operator is None else operator.name,
         "effective_policy_definition": applied.definition,
     }
-
-
-def connection_state(connection: Connection, alarm: str, now: float) -> str:
-    """What RabbitMQ calls it (rabbit_reader).
-
-    Args:
-        connection: an open one.
-        alarm: why publishers are blocked, empty if they are not.
-        now: seconds of the clock that `Connection.paced_at` is of.
-
-    Returns:
-        `blocked`: it has published while an alarm was raised, and is not read. `blocking`: an alarm is raised, and it
-        has not published yet. `flow`: it is made to wait for queues or for the disk now and then. `running`, or
-        `closing`: none of these.
-
-    """
-    if connection.state != "open":
-        return "closing"
-    if connection.blocked:
-        return "blocked"
-    if alarm:
-        return "blocking"
-    return "flow" if now - connection.paced_at < FLOW_SECONDS else "running"
 
 
 def queue_state(queue: Queue, quiet: float, now: float) -> str:

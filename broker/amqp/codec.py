@@ -18,7 +18,7 @@ from pamqp.commands import INDEX_MAPPING, Basic
 
 from broker.amqp.commands import Access
 from broker.amqp.errors import MalformedMethod, MalformedTable, UnknownMethod
-from broker.amqp.tables import bytes_text, decode_table, encode_table
+from broker.amqp.tables import binary_text, bytes_text, decode_table, encode_table
 
 _HEAD = struct.Struct(">BHII")
 _LENGTH = struct.Struct(">I")
@@ -269,3 +269,10 @@ def method_ids(method: Frame) -> tuple[int, int]:
 def has_content(method: Frame) -> bool:
     """Whether a content header and body follow the method."""
     return method.index in _WITH_CONTENT
+
+
+def frame_text(kind: int, payload: bytes) -> str:
+    """A frame as RabbitMQ shows it in an error text."""
+    if len(payload) <= 16:
+        return f"type {kind}, all octets = {binary_text(payload)}"
+    return f"type {kind}, first 16 octets = {binary_text(payload[:16])}"

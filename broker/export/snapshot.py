@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Iterator
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
-from broker.administration.listings import connection_state
 from broker.clients import Clients, client_name
 from broker.connection import Connection
+from broker.connection_state import connection_state
 from broker.export.patterns import Patterns
 from broker.export.queues import facts, queue_row
 from broker.export.seen import Seen

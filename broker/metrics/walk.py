@@ -8,11 +8,11 @@ fall from one look to the next.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from broker.administration.access import Alarms
-from broker.administration.listings import connection_state
+from broker.alarms import Alarms
 from broker.channel import Channel
 from broker.clients import Clients
 from broker.connection import Connection
+from broker.connection_state import connection_state
 from broker.histogram import Histogram, Latency
 from broker.metrics.columns import (
     CHANNEL_LABELS,

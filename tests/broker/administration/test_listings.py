@@ -6,9 +6,10 @@ import pytest
 from fakes import Client, Node, publish_frames
 
 from broker.administration import ForbiddenError, NotFoundError
-from broker.administration.listings import FLOW_SECONDS, IDLE_SECONDS
+from broker.administration.listings import IDLE_SECONDS
 from broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 from broker.auth import User
+from broker.connection_state import FLOW_SECONDS
 from broker.flow import Pause
 
 ANN = User("ann", "", frozenset({"management"}))
