@@ -12,6 +12,10 @@ from typing import NamedTuple, Protocol
 from storage.message import Message
 
 
+def never() -> None:
+    """Take the place of `on_loaded` where nobody wants to know."""
+
+
 class Batch(NamedTuple):
     """A run of fetched messages in queue order.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, MutableMapping
 from itertools import chain, islice
 from math import inf
 
+from storage.backing_queue import never
 from storage.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
 from storage.body_sizes import octets_of
 from storage.loading import LoadRequest
@@ -30,10 +31,6 @@ NO_ENTRIES: deque[Entry] = deque()
 """The same for entries."""
 NONE_RETURNED = Returned()
 """The same for requeued messages."""
-
-
-def never() -> None:
-    """Nobody wants to know."""
 
 
 class SubQueues:

@@ -38,7 +38,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import itemgetter
 
-from storage.backing_queue import Batch
+from storage.backing_queue import Batch, never
 from storage.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
 from storage.body_sizes import octets_in_pieces
 from storage.large_table import MANY, fitting
@@ -48,7 +48,7 @@ from storage.pager import LARGE, Releasable
 from storage.reading import Reading
 from storage.returned import Item, Returned
 from storage.sharing import OVERHEAD
-from storage.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING, never
+from storage.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
