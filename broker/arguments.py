@@ -19,18 +19,13 @@ from typing import NamedTuple, Protocol
 
 from broker.amqp.tables import Field, Table, argument_text, string_text, term_text, value_text
 from broker.errors import AMQPError, precondition_failed, resource
+from confirm.modes import CONFIRM_MODES
 
 MAX_EXPIRY_MS = 315_360_000_000
 """Ten years: the longest `x-expires`, `x-message-ttl` and `expiration` that RabbitMQ takes."""
 
 CLASSIC = "classic"
 QUORUM = "quorum"
-
-STANDARD = "standard"
-CONSUMER_ACK = "consumer-ack"
-CONSUMER_ACK_LIGHT = "consumer-ack-light"
-CONFIRM_MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
-"""When a queue lets publishers be told that it has their messages (docs/confirms.md)."""
 
 _INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 _UNDEFINED = ("longstr", "undefined")

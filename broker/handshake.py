@@ -11,7 +11,7 @@ a closed socket, so that guessing is slow. The delay holds one of the places of 
 the client waits or not, and grows with its failures (`broker.guard`); it holds nobody else.
 """
 # ruff: noqa: C901, PLR0911 - one case after the other, as the specification has them
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 import logging

@@ -18,15 +18,16 @@ from typing import Protocol
 
 from broker.amqp.properties import may_expire
 from broker.amqp.tables import Table
-from broker.arguments import CONSUMER_ACK_LIGHT, QUORUM, STANDARD, queue_type
-from broker.confirm_ages import Stillness
+from broker.arguments import QUORUM, queue_type
 from broker.consumer import Consumer
+from broker.deadlock import Stillness
 from broker.errors import NotYet
 from broker.meters import QueueMeter
 from broker.rules import Keeper, Rules
 from broker.settings import NO_SETTINGS, QueueSettings
 from broker.totals import QueueCounts, QueueTally
 from broker.turn import Turn
+from confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
 from storage.backing_queue import BackingQueue, Batch
 from storage.consumer_ack import ConsumerAckQueue
 from storage.message import Message
@@ -141,7 +142,7 @@ class Queue:
         self.awaiting: ConsumerAckQueue | None = None
         """What of `backing` tells publishers what consumers say; None as long as none has asked for it."""
         self.stillness: Stillness | None = None
-        """Since when nothing has moved, if publishers wait for consumers (`broker.confirm_ages`)."""
+        """Since when nothing has moved, if publishers wait for consumers (`broker.deadlock`)."""
         self.awaits_consumers = False
         """Whether messages that come by a channel in confirm mode are to be `Promised`."""
         self.turn = turn

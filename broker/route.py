@@ -25,9 +25,9 @@ from broker.amqp.properties import (
     parse_expiration,
 )
 from broker.amqp.tables import Field, Table
-from broker.arguments import STANDARD
 from broker.errors import AMQPError, ReplyCode, precondition_failed
 from broker.queue import Queue
+from confirm.modes import STANDARD
 from confirm.promise import Promise, Publisher
 from confirm.standard import StandardConfirms
 from exchanges.base import Exchange

@@ -20,15 +20,14 @@ from broker.amqp.codec import encode_method
 from broker.amqp.commands import Connection as Wire, make
 from broker.amqp.sasl import mechanisms
 from broker.amqp.tables import typed
-from broker.arguments import CONFIRM_MODES
 from broker.auth import User, UserLimits, Users, VHostLimits, default_credentials
 from broker.clients import Clients
 from broker.collector import Collector
 from broker.config import Config
-from broker.confirm_ages import TRAP, TRAP_SECONDS, is_trapped
 from broker.connection import Connection
 from broker.credentials import Password, hash_password
 from broker.damage_log import DamageLog
+from broker.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
 from broker.definitions_file import DefinitionsError
 from broker.definitions_parameters import StoredGlobalParameters
@@ -52,6 +51,7 @@ from broker.transport import LOOK_SECONDS, SocketDriver
 from broker.turn import Turn
 from broker.vhost import VHost, make_in_memory
 from broker.watch import Watch
+from confirm.modes import CONFIRM_MODES
 from storage.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from storage.pager import freeing
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.amqp.tables import Table
-from broker.arguments import CONSUMER_ACK, CONSUMER_ACK_LIGHT, MAX_EXPIRY_MS, QUORUM, STANDARD, queue_type
+from broker.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
+from confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"
@@ -34,7 +35,7 @@ class QueueSettings:
         delivery_limit: how often a message may come back before it is discarded.
         consumer_timeout: ms that a delivery may stay unacked; 0 is for ever, None what the broker says.
         lazy: keep as little as possible in memory.
-        confirm_mode: when publishers may be told that it has their messages, one of `broker.arguments.CONFIRM_MODES`:
+        confirm_mode: when publishers may be told that it has their messages, one of `confirm.modes.CONFIRM_MODES`:
             what is in effect, which is not always what was asked for (`queue_settings`).
 
     """
@@ -96,10 +97,6 @@ def queue_settings(
 ) -> QueueSettings:
     """Work out a queue's settings.
 
-    The confirm mode of a quorum queue is `STANDARD`, since everything goes to disk there. `CONSUMER_ACK_LIGHT` is
-    `CONSUMER_ACK` where a message is needed after its delivery: its body for a dead letter exchange, how often it
-    came back for a delivery limit, its size for a limit of octets.
-
     Args:
         arguments: as declared, and valid.
         definition: those of the policies that apply to it, merged. Times may be as long as anybody likes.
@@ -127,12 +124,14 @@ def queue_settings(
 
     limit, octets = smaller("delivery-limit"), smaller("max-length-bytes")
     dead_letter_exchange = either("dead-letter-exchange")
-    mode = either("confirm-mode") or confirm_mode
-    if queue_type(arguments) == QUORUM:
-        limit = COUNTED if limit is None else limit
-        mode = STANDARD
-    elif mode == CONSUMER_ACK_LIGHT and (limit, octets, dead_letter_exchange) != (None, None, None):
-        mode = CONSUMER_ACK
+    is_quorum = queue_type(arguments) == QUORUM
+    if is_quorum and limit is None:
+        limit = COUNTED
+    mode = effective_mode(
+        either("confirm-mode") or confirm_mode,
+        is_quorum=is_quorum,
+        needs_delivered=(limit, octets, dead_letter_exchange) != (None, None, None),
+    )
     return QueueSettings(
         message_ttl=time("message-ttl"),
         expires=time("expires"),

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from broker.amqp.properties import priority
 from broker.amqp.tables import Table
-from broker.arguments import STANDARD, max_priority
+from broker.arguments import max_priority
 from broker.auth import VHostLimits
 from broker.consumer import Consumer
 from broker.dead_lettering import DeadLettering
@@ -25,6 +25,7 @@ from broker.route import REPLY_TO
 from broker.settings import queue_settings
 from broker.totals import QueueCounts
 from broker.turn import Turn
+from confirm.modes import STANDARD
 from exchanges.base import Exchange, Headers
 from exchanges.router import Router
 from storage.backing_queue import BackingQueue

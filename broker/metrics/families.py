@@ -10,13 +10,14 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from broker import COMPATIBLE_VERSION, __version__
-from broker.arguments import CLASSIC, CONSUMER_ACK, CONSUMER_ACK_LIGHT, QUORUM, STANDARD
+from broker.arguments import CLASSIC, QUORUM
 from broker.histogram import Histogram
 from broker.metrics.node import Node
 from broker.metrics.rows import STATES
 from broker.metrics.text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
 from broker.rules import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from broker.totals import SIZE_BOUNDS, QueueCounts
+from confirm.modes import CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD
 
 PROTOCOL = "amqp091"
 QUEUE_TYPES = (CLASSIC, QUORUM)

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 from running import Running
 
 from broker.amqp.commands import Basic, Confirm, make
-from broker.confirm_ages import TRAP_SECONDS, ConfirmAges, is_trapped
+from broker.confirm_ages import ConfirmAges
+from broker.deadlock import TRAP_SECONDS, is_trapped
 
 TIMEOUT = 30.0
 AWAITED = {"x-confirm-mode": ("longstr", "consumer-ack")}

@@ -18,7 +18,7 @@ from broker.amqp.commands import Basic, Channel as Wire, Confirm, Exchange, Queu
 from broker.amqp.properties import Properties
 from broker.amqp.tables import Table
 from broker.config import StorageConfig
-from broker.delivery_ages import MARKS
+from broker.confirm_ages import MARKS
 from broker.disk import paging
 from confirm.promise import Promise
 
