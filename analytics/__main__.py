@@ -1,10 +1,10 @@
-"""`python -m analytics`, which is what `leveret analyze` runs, and the file to give `spark-submit`."""
+"""`python -m leveret.analytics`, which is what `leveret analyze` runs, and the file to give `spark-submit`."""
 
 import os
 import sys
 
 try:
-    from analytics.command import PROGRAM, main
+    from leveret.analytics.command import PROGRAM, main
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"pyspark", "py4j", "matplotlib"}:
         raise

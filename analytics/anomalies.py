@@ -8,10 +8,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
-from analytics.figures import Panel, Series, at, panels
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input
-from analytics.series import FULL_US, clocks, steps
+from leveret.analytics.figures import Panel, Series, at, panels
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.reading import Input
+from leveret.analytics.series import FULL_US, clocks, steps
 
 RATES: Final = ("pub", "delivered", "acked")
 FAR: Final = 6.0

@@ -9,10 +9,10 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Row, Window, functions as F
 
-from analytics.figures import Panel, Series, panels
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input
-from analytics.series import steps
+from leveret.analytics.figures import Panel, Series, panels
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.reading import Input
+from leveret.analytics.series import steps
 
 COUNTERS: Final = ("published", "cpu_user_us", "cpu_sys_us")
 LATE_US: Final = 10_000

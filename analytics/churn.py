@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from analytics.figures import Panel, panels, series_of
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input
-from analytics.series import bin_seconds, start_of_bin
+from leveret.analytics.figures import Panel, panels, series_of
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.reading import Input
+from leveret.analytics.series import bin_seconds, start_of_bin
 
 COMING: Final = ("connection_opened", "connection_closed", "queue_created", "queue_deleted", "auth_failed")
 SHOWN: Final = 50

@@ -16,13 +16,13 @@ import click
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from analytics import job as one_job, report
-from analytics.follow import Follower
-from analytics.java import JavaError
-from analytics.job import Page
-from analytics.jobs import ALL, JOBS, NOT_IN_ALL
-from analytics.reading import Input, InputError
-from analytics.session import EMBEDDED, session
+from leveret.analytics import job as one_job, report
+from leveret.analytics.follow import Follower
+from leveret.analytics.java import JavaError
+from leveret.analytics.job import Page
+from leveret.analytics.jobs import ALL, JOBS, NOT_IN_ALL
+from leveret.analytics.reading import Input, InputError
+from leveret.analytics.session import EMBEDDED, session
 
 PROGRAM: Final = "leveret analyze"
 FOLLOW_SECONDS: Final = 30

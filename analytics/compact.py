@@ -7,10 +7,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input, InputError, source, url
-from analytics.schemas import Table, tables
-from analytics.series import counted
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.reading import Input, InputError, source, url
+from leveret.analytics.schemas import Table, tables
+from leveret.analytics.series import counted
 
 TABLES: Final = "tables"
 """Directory of the output that is an input for the other jobs."""

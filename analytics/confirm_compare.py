@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, Window, functions as F
 
-from analytics.figures import Panel, Series, panels
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.ratios import half_width, mean_of_ratios, paired, ratios
-from analytics.reading import Input, InputError
+from leveret.analytics.figures import Panel, Series, panels
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.ratios import half_width, mean_of_ratios, paired, ratios
+from leveret.analytics.reading import Input, InputError
 
 BASELINES: Final = ("default", "paper-standard", "rabbitmq")
 FIGURES: Final = {"consumer-ack": 5, "consumer-ack-light": 6}

@@ -12,8 +12,8 @@ from typing import Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, source, url, whole
-from analytics.schemas import tables
+from leveret.analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside, source, url, whole
+from leveret.analytics.schemas import tables
 
 FOLLOWED: Final = "followed"
 """Directory of the output for rows, lines that were set aside, and how far they are."""

@@ -1,4 +1,4 @@
-"""Made-up tables of any size whose analysis is known beforehand: `python -m analytics.generate` (driver: files).
+"""Made-up tables of any size with a known analysis: `python -m leveret.analytics.generate` (driver: files).
 
 Every value is arithmetic on the row's number, so the same rows come out on any number of cores, and what a job has to
 find in them follows from the formulas: `tests/analytics` reckons it without Spark.
@@ -12,10 +12,10 @@ from typing import Final
 import click
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
-from analytics.histograms import highest, lowest
-from analytics.reading import url
-from analytics.schemas import VERSION, tables
-from analytics.session import session
+from leveret.analytics.histograms import highest, lowest
+from leveret.analytics.reading import url
+from leveret.analytics.schemas import VERSION, tables
+from leveret.analytics.session import session
 
 START_MS: Final = 1_800_000_000_000
 INTERVAL_MS: Final = 5000

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import TimestampType
 
-from analytics.reading import Input, source, url
+from leveret.analytics.reading import Input, source, url
 
 MOST_ROWS: Final = 10_000
 """How many rows of a table are fetched for a page; a figure with more points shows nothing more."""

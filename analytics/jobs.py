@@ -3,8 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-from analytics import anomalies, capacity, churn, compact, confirm_compare, health, latency, paging, routing
-from analytics.job import Job
+from leveret.analytics import (
+    anomalies,
+    capacity,
+    churn,
+    compact,
+    confirm_compare,
+    health,
+    latency,
+    paging,
+    routing,
+)
+from leveret.analytics.job import Job
 
 JOBS: Final[Mapping[str, Job]] = {
     job.name: job

@@ -4,11 +4,20 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Row, functions as F
 
-from analytics.figures import Panel, Series, at, heat, panels, series_of
-from analytics.histograms import QUANTILES, SCHEME, cumulated, highest, lowest, merged, quantiles, summed
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input, InputError
-from analytics.series import bin_seconds, start_of_bin
+from leveret.analytics.figures import Panel, Series, at, heat, panels, series_of
+from leveret.analytics.histograms import (
+    QUANTILES,
+    SCHEME,
+    cumulated,
+    highest,
+    lowest,
+    merged,
+    quantiles,
+    summed,
+)
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.reading import Input, InputError
+from leveret.analytics.series import bin_seconds, start_of_bin
 
 OBJECTIVE_US: Final = 100_000
 TARGET: Final = 0.999

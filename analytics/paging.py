@@ -12,10 +12,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from analytics.figures import Panel, bars, panels, series_of
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input
-from analytics.series import bin_seconds, counted, last, start_of_bin, steps
+from leveret.analytics.figures import Panel, bars, panels, series_of
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.reading import Input
+from leveret.analytics.series import bin_seconds, counted, last, start_of_bin, steps
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")

@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from analytics.schemas import CORRUPT, VERSION, Table, tables
+from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 
 UNREADABLE: Final = "not a row of this table"
 OTHER_VERSION: Final = "another version of the table"

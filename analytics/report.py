@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from analytics.job import Page, Section, number_of
-from analytics.reading import Counted
+from leveret.analytics.job import Page, Section, number_of
+from leveret.analytics.reading import Counted
 
 SHOWN_ROWS: Final = 200
 """Rows of a table on a page; all of them are in the Parquet beside it."""

@@ -4,10 +4,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from analytics.figures import bars
-from analytics.job import Job, Page, Section, Written, number_of
-from analytics.reading import Input
-from analytics.series import FULL_US
+from leveret.analytics.figures import bars
+from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.reading import Input
+from leveret.analytics.series import FULL_US
 
 COUNTERS: Final = (
     *("pub_in", "routed", "unroutable_returned", "unroutable_dropped", "fanout_sum", "route_lookups"),

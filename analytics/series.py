@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from analytics.schemas import tables
+from leveret.analytics.schemas import tables
 
 AREA_MODULUS: Final = 2**62
 """Areas are counted modulo this."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from analytics import java
+from leveret.analytics import java
 
 EMBEDDED: Final = "local[*]"
 APPLICATION: Final = "leveret analyze"

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ("-m", "broker")
+PROGRAM = ("-m", "leveret")
 NAMES = ("leveret", "rabbitmq", "relay")
 START_LIMIT = 60.0
 STOP_LIMIT = 20.0

@@ -19,11 +19,11 @@ from pathlib import Path
 from statistics import median
 from struct import pack
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, make
-from broker.config import Config
-from broker.connection import Connection
-from broker.server import Server
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, make
+from leveret.broker.config import Config
+from leveret.broker.connection import Connection
+from leveret.broker.server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 READ = 64 * 1024
@@ -70,11 +70,11 @@ def new_server(*, measured: bool = False):
     """A server whose loop never runs, with a disk if this revision has one, measured as for an export if it can be."""
 
     try:
-        from broker.disk import Disk  # noqa: PLC0415 - earlier revisions have none
+        from leveret.broker.disk import Disk  # noqa: PLC0415 - earlier revisions have none
     except ImportError:
         server = Server(Config())
     else:
-        import storage.table  # noqa: PLC0415 - the same
+        import leveret.storage.table  # noqa: PLC0415 - the same
 
         storage.table.MAP_SIZE = 1 << 26  # nothing is written, and valgrind has no room for more
         directory = tempfile.TemporaryDirectory(prefix="hotpath-")
@@ -85,14 +85,14 @@ def new_server(*, measured: bool = False):
         server.directory = directory  # goes with it
     server.now = lambda: NOW
     try:
-        from broker.slices import Slices  # noqa: PLC0415 - the same
+        from leveret.broker.slices import Slices  # noqa: PLC0415 - the same
     except ImportError:
         pass
     else:
         server.turn.slices = Slices()  # no step is over, however slow whatever counts makes the broker
     if measured:
         try:
-            from broker.meters import Events  # noqa: PLC0415 - the same
+            from leveret.broker.meters import Events  # noqa: PLC0415 - the same
         except ImportError:
             pass
         else:

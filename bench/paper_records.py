@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bench.paper_plan import Plan
-from broker.export.tables import BenchCost, BenchRun, BenchSample
+from leveret.broker.export.tables import BenchCost, BenchRun, BenchSample
 
 PLAN = "plan.json"
 T = TypeVar("T", bound=msgspec.Struct)

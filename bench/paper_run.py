@@ -27,7 +27,7 @@ from bench.paper_plan import (
 from bench.paper_records import BenchCost, BenchRun, BenchSample
 from bench.paper_samples import Sample, SampleError, merged, parse, steady, total
 from bench.workloads import Workload
-from broker import __version__
+from leveret import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 FRACTIONS = ("cpu_seconds", "slowest_commit_ms")

@@ -17,11 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from bench.results import Report, append
-from storage.environment import Environment
-from storage.journal import EMBED_BELOW, Journal
-from storage.message import Persistent
-from storage.pager import Pager
-from storage.variable_queue import VariableQueue
+from leveret.storage.environment import Environment
+from leveret.storage.journal import EMBED_BELOW, Journal
+from leveret.storage.message import Persistent
+from leveret.storage.pager import Pager
+from leveret.storage.variable_queue import VariableQueue
 
 SIZES = (100, 1500, 4096, 65536)
 BATCHES = (1, 10, 100, 1000)

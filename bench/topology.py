@@ -24,10 +24,10 @@ from pamqp import commands
 
 from bench import brokers
 from bench.client import Client
-from broker.turn import Turn
-from broker.vhost import VHost
-from exchanges.base import Table
-from exchanges.router import Router
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost
+from leveret.exchanges.base import Table
+from leveret.exchanges.router import Router
 
 RABBITMQ_DURABLE_PAIR = 1872
 

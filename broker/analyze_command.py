@@ -20,4 +20,4 @@ import click
 def analyze(arguments: Sequence[str]) -> None:
     """Run an analysis; `leveret analyze --help` says more."""
     # -P: a directory that happens to be the current one must not provide the package.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "analytics", *arguments])  # noqa: S606 - ourselves
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "leveret.analytics", *arguments])  # noqa: S606 - ourselves

@@ -17,9 +17,9 @@ stays a string instead of a list of numbers.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from broker.amqp.tables import Field, Table, argument_text, string_text, term_text, value_text
-from broker.errors import AMQPError, precondition_failed, resource
-from confirm.modes import CONFIRM_MODES
+from leveret.broker.amqp.tables import Field, Table, argument_text, string_text, term_text, value_text
+from leveret.broker.errors import AMQPError, precondition_failed, resource
+from leveret.confirm.modes import CONFIRM_MODES
 
 MAX_EXPIRY_MS = 315_360_000_000
 """Ten years: the longest `x-expires`, `x-message-ttl` and `expiration` that RabbitMQ takes."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol
 
-from broker.credentials import SHA256, Password, check_password
-from broker.patterns import Matcher, Patterns
+from leveret.broker.credentials import SHA256, Password, check_password
+from leveret.broker.patterns import Matcher, Patterns
 
 Kind = Literal["configure", "write", "read"]
 TopicKind = Literal["write", "read"]

@@ -15,9 +15,9 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from itertools import groupby, islice
 from typing import Protocol
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic
-from broker.amqp.fastpath import (
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic
+from leveret.broker.amqp.fastpath import (
     body_size_of,
     pack_confirm,
     pack_get_ok,
@@ -25,16 +25,16 @@ from broker.amqp.fastpath import (
     reframe,
     reframed,
 )
-from broker.amqp.large_body import LARGE
-from broker.amqp.properties import Properties
-from broker.amqp.tables import Table
-from broker.auth import Permissions, TopicPermissions, User
-from broker.confirm_ages import ConfirmAges
-from broker.confirm_times import ConfirmTimes
-from broker.consumer import Consumer, Getter
-from broker.delay_line import DelayLine
-from broker.delivery_ages import DeliveryAges
-from broker.errors import (
+from leveret.broker.amqp.large_body import LARGE
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.amqp.tables import Table
+from leveret.broker.auth import Permissions, TopicPermissions, User
+from leveret.broker.confirm_ages import ConfirmAges
+from leveret.broker.confirm_times import ConfirmTimes
+from leveret.broker.consumer import Consumer, Getter
+from leveret.broker.delay_line import DelayLine
+from leveret.broker.delivery_ages import DeliveryAges
+from leveret.broker.errors import (
     AMQPError,
     NotYet,
     ReplyCode,
@@ -43,18 +43,18 @@ from broker.errors import (
     precondition_failed,
     resource,
 )
-from broker.fan_out import AT_ONCE, FanOut
-from broker.queue import Queue
-from broker.route import AwaitedRoute, Route, Special, spread
-from broker.suspension import Suspension
-from broker.totals import ChannelCounts
-from broker.turn import Outbox
-from broker.vhost import REPLY_PREFIX, VHost
-from confirm.standard import StandardConfirms
-from exchanges.base import Exchange
-from exchanges.errors import TooManyHopsError
-from storage.large_table import MANY, fitting, large
-from storage.message import Message
+from leveret.broker.fan_out import AT_ONCE, FanOut
+from leveret.broker.queue import Queue
+from leveret.broker.route import AwaitedRoute, Route, Special, spread
+from leveret.broker.suspension import Suspension
+from leveret.broker.totals import ChannelCounts
+from leveret.broker.turn import Outbox
+from leveret.broker.vhost import REPLY_PREFIX, VHost
+from leveret.confirm.standard import StandardConfirms
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.errors import TooManyHopsError
+from leveret.storage.large_table import MANY, fitting, large
+from leveret.storage.message import Message
 
 
 class ChannelHost(Protocol):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 import os
 import re
@@ -15,17 +14,17 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from broker import __version__, exit_codes, logs
-from broker.analyze_command import analyze
-from broker.config import Config, ConfigError, Listener, effective, load
-from broker.data_lock import DataDirError, locked
-from broker.definitions_command import definitions
-from broker.log_rotation import Rotation
-from broker.sd_notify import Notifier
-from broker.store_command import store
+from leveret import __version__
+from leveret.broker import exit_codes, logs
+from leveret.broker.analyze_command import analyze
+from leveret.broker.config import Config, ConfigError, Listener, effective, load
+from leveret.broker.data_lock import DataDirError, locked
+from leveret.broker.definitions_command import definitions
+from leveret.broker.log_rotation import Rotation
+from leveret.broker.sd_notify import Notifier
+from leveret.broker.store_command import store
 
 DISTRIBUTION: Final = "leveret"
-TOP_LEVEL_NAMES: Final = ("broker", "exchanges", "storage", "confirm", "analytics")
 # How long the writer's thread waits for the interpreter, a few dozen times a commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
 # Logs and exports are for the owner and the group, which ships or analyses them; the data are for the owner alone.
@@ -94,7 +93,6 @@ def serve(
         flags += [f"log.file={Path(log_file).absolute()}", "log.console=false"]
     config = _load_or_exit(config_paths, data_dir, flags)
     try:
-        refuse_name_collisions(importlib.metadata.distributions())
         _raise_file_limit()
         os.umask(os.umask(UMASK) | UMASK)
         with locked(config.data_dir), contextlib.closing(_configure_logs(config)) as outputs:
@@ -114,7 +112,7 @@ def show_config(
 ) -> None:
     """Print the configuration that results; passwords are masked."""
     if markdown:
-        from broker.config_reference import render  # noqa: PLC0415 - only for whoever writes the page
+        from leveret.broker.config_reference import render  # noqa: PLC0415 - only for whoever writes the page
 
         click.echo(render(), nl=False)
         return
@@ -135,34 +133,6 @@ def _load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings:
         for problem in error.problems:
             click.echo(f"{DISTRIBUTION}: {problem}", err=True)
         sys.exit(exit_codes.CONFIG)
-
-
-def refuse_name_collisions(distributions: Iterable[importlib.metadata.Distribution]) -> None:
-    """Raise StartupError if another installed distribution has files under one of our top-level names.
-
-    pip lets one overwrite the other without a word, and then parts of two programs run as one.
-    """
-    for distribution in distributions:
-        record = distribution.read_text("RECORD") or distribution.read_text("top_level.txt") or ""
-        name = (distribution.metadata["Name"] or "") if _claims_ours(record) else DISTRIBUTION
-        if name.lower() != DISTRIBUTION:
-            taken = ", ".join(ours for ours in TOP_LEVEL_NAMES if _claims(record, ours))
-            raise StartupError(
-                f"the installed distribution {name!r} also owns the package {taken}; "
-                f"install {DISTRIBUTION} into an environment of its own",
-                exit_codes.CONFIG,
-            )
-
-
-def _claims_ours(record: str) -> bool:
-    return any(_claims(record, name) for name in TOP_LEVEL_NAMES)
-
-
-def _claims(record: str, name: str) -> bool:
-    """True if a RECORD has files below ``name/``, or a top_level.txt has the line ``name``."""
-    return record.startswith((f"{name}/", f"{name}\n", f"{name}.py,")) or any(
-        f"\n{name}{end}" in record for end in ("/", "\n", ".py,")
-    )
 
 
 def _raise_file_limit() -> None:
@@ -204,10 +174,10 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
 
 async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: contextlib.AsyncExitStack) -> int:
     # The whole broker is loaded here, not for `leveret --version`.
-    from broker.definitions_file import DefinitionsError  # noqa: PLC0415
-    from broker.patterns import InvalidPatternError  # noqa: PLC0415
-    from broker.server import Server  # noqa: PLC0415
-    from storage.errors import StorageError  # noqa: PLC0415
+    from leveret.broker.definitions_file import DefinitionsError  # noqa: PLC0415
+    from leveret.broker.patterns import InvalidPatternError  # noqa: PLC0415
+    from leveret.broker.server import Server  # noqa: PLC0415
+    from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
@@ -255,8 +225,8 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
 
 async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Answer requests for metrics and health; returns what ends that. Raises StartupError where that has to be."""
-    from broker.http import Monitor, cluster_id  # noqa: PLC0415
-    from broker.metrics.node import Identity  # noqa: PLC0415
+    from leveret.broker.http import Monitor, cluster_id  # noqa: PLC0415
+    from leveret.broker.metrics.node import Identity  # noqa: PLC0415
 
     wanted = config.prometheus
     seed = f"{config.node_name} {config.data_dir.resolve()}"
@@ -276,9 +246,9 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
 
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if they cannot be used."""
-    from broker.alarms import memory_limit  # noqa: PLC0415
-    from broker.disk import Disk, compact_if_worth_it  # noqa: PLC0415
-    from storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
+    from leveret.broker.alarms import memory_limit  # noqa: PLC0415
+    from leveret.broker.disk import Disk, compact_if_worth_it  # noqa: PLC0415
+    from leveret.storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
 
     memory = memory_limit(config.memory_absolute, config.memory_relative)
     ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.amqp.errors import MalformedTable
-from broker.amqp.tables import decode_whole_table
-from broker.auth import User, Users
-from broker.errors import not_allowed
-from broker.turn import Turn
-from broker.vhost import VHost
+from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.tables import decode_whole_table
+from leveret.broker.auth import User, Users
+from leveret.broker.errors import not_allowed
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 

@@ -25,16 +25,16 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from broker.histogram import Latency
-from broker.slices import Slices
-from broker.totals import Sizes
-from broker.turn import Turn
-from storage.batch import Batch
-from storage.environment import Environment
-from storage.errors import DiskFullError, Done
-from storage.journal import Journal
-from storage.loading import Loaded, LoadRequest
-from storage.message import Persistent
+from leveret.broker.histogram import Latency
+from leveret.broker.slices import Slices
+from leveret.broker.totals import Sizes
+from leveret.broker.turn import Turn
+from leveret.storage.batch import Batch
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.journal import Journal
+from leveret.storage.loading import Loaded, LoadRequest
+from leveret.storage.message import Persistent
 
 log = logging.getLogger("leveret.storage")
 

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from broker.config_foreign import ForeignKeys
-from broker.config_keys import KEYS
-from broker.config_lookup import KeyTable
-from broker.config_sections import (
+from leveret.broker.config_foreign import ForeignKeys
+from leveret.broker.config_keys import KEYS
+from leveret.broker.config_lookup import KeyTable
+from leveret.broker.config_sections import (
     Compatibility,
     DefaultLimits,
     ExportConfig,
@@ -28,10 +28,10 @@ from broker.config_sections import (
     UserLimits,
     VHostLimits,
 )
-from broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
-from broker.config_values import PARSERS, Listener, Setting, read_file
-from broker.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
-from broker.patterns import InvalidPatternError, Patterns
+from leveret.broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
+from leveret.broker.config_values import PARSERS, Listener, Setting, read_file
+from leveret.broker.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
+from leveret.broker.patterns import InvalidPatternError, Patterns
 
 __all__ = [
     "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig",

@@ -2,7 +2,7 @@
 
 import re
 
-from broker.config_keys import KEYS, Key
+from leveret.broker.config_keys import KEYS, Key
 
 
 class KeyTable:

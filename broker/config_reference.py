@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from broker.config_foreign import FOREIGN
-from broker.config_keys import TOPICS, Key
-from broker.config_sources import RABBITMQ_VARIABLES
+from leveret.broker.config_foreign import FOREIGN
+from leveret.broker.config_keys import TOPICS, Key
+from leveret.broker.config_sources import RABBITMQ_VARIABLES
 
 _KINDS = {
     "bool": "`true` or `false`",

@@ -5,8 +5,8 @@ stands for all since the one before. Where confirms wait long, fewer are watched
 numbers has no more to look at than one with a hundred.
 """
 
-from broker.meters import SAMPLE_EVERY, MeteringTurn, next_place, one_of
-from confirm.standard import StandardConfirms
+from leveret.broker.meters import SAMPLE_EVERY, MeteringTurn, next_place, one_of
+from leveret.confirm.standard import StandardConfirms
 
 WATCHED_CONFIRMS = 8
 """Numbers of a channel that are watched at once, at most: then every other one is not watched any more."""

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from broker.amqp.codec import decode_method, encode_method, method_ids
-from broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
-from broker.amqp.errors import MalformedMethod, UnknownMethod
-from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
-from broker.auth import User
-from broker.channel import Channel
-from broker.errors import (
+from leveret.broker.amqp.codec import decode_method, encode_method, method_ids
+from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
+from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
+from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
+from leveret.broker.auth import User
+from leveret.broker.channel import Channel
+from leveret.broker.errors import (
     AMQPError,
     FrameError,
     NotYet,
@@ -26,15 +26,15 @@ from broker.errors import (
     not_allowed,
     precondition_failed,
 )
-from broker.handshake import Handshake
-from broker.hold import Hold
-from broker.inbound import Inbound, malformed
-from broker.methods import HANDLERS
-from broker.node import Node
-from broker.queue import Queue
-from broker.totals import ChannelCounts, ConnectionCounts, added
-from broker.turn import Flushable, Outbox
-from broker.vhost import VHost
+from leveret.broker.handshake import Handshake
+from leveret.broker.hold import Hold
+from leveret.broker.inbound import Inbound, malformed
+from leveret.broker.methods import HANDLERS
+from leveret.broker.node import Node
+from leveret.broker.queue import Queue
+from leveret.broker.totals import ChannelCounts, ConnectionCounts, added
+from leveret.broker.turn import Flushable, Outbox
+from leveret.broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 channel_log = logging.getLogger("leveret.channel")

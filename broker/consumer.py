@@ -8,14 +8,14 @@ from collections.abc import Collection, MutableMapping, Sequence
 from itertools import repeat
 from typing import Protocol
 
-from broker.amqp.fastpath import deliver_parts, pack_tag, reframe, reframed
-from broker.amqp.large_body import LARGE
-from broker.amqp.tables import Table
-from broker.settings import QueueSettings
-from broker.suspension import Suspendable
-from broker.turn import Outbox
-from storage.large_table import MANY, fitting
-from storage.message import Message
+from leveret.broker.amqp.fastpath import deliver_parts, pack_tag, reframe, reframed
+from leveret.broker.amqp.large_body import LARGE
+from leveret.broker.amqp.tables import Table
+from leveret.broker.settings import QueueSettings
+from leveret.broker.suspension import Suspendable
+from leveret.broker.turn import Outbox
+from leveret.storage.large_table import MANY, fitting
+from leveret.storage.message import Message
 
 UNLIMITED = 1 << 60
 _PARTS_LIMIT = 256  # addresses whose encoded deliver a consumer remembers

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from broker.vhost import VHost
-from storage.damage import (
+from leveret.broker.vhost import VHost
+from leveret.storage.damage import (
     BITMAP,
     BLOCK,
     BODY,
@@ -16,7 +16,7 @@ from storage.damage import (
     Damage,
     Damages,
 )
-from storage.priorities import queue_qid
+from leveret.storage.priorities import queue_qid
 
 SECONDS = 1.0
 _TEXTS = {

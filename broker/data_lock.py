@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISREG
 
-from storage.permissions import DIRECTORY, FILE
+from leveret.storage.permissions import DIRECTORY, FILE
 
 _HOLDER = re.compile(rb"(\d+) (\S+)\n")
 

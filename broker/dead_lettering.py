@@ -17,15 +17,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.amqp.properties import delivery_mode
-from broker.dead_letters import MOST_DEATHS, Cycles, DeadLetter, dead_letter
-from broker.queue import Queue
-from broker.route import PERSISTENT_MODE, offer, saved_among
-from broker.rules import REJECTED
-from confirm.promise import Promise, Publisher
-from exchanges.base import Exchange, Headers
-from exchanges.errors import TooManyHopsError
-from storage.message import Awaited, Message, Moved, Persistent, moving
+from leveret.broker.amqp.properties import delivery_mode
+from leveret.broker.dead_letters import MOST_DEATHS, Cycles, DeadLetter, dead_letter
+from leveret.broker.queue import Queue
+from leveret.broker.route import PERSISTENT_MODE, offer, saved_among
+from leveret.broker.rules import REJECTED
+from leveret.confirm.promise import Promise, Publisher
+from leveret.exchanges.base import Exchange, Headers
+from leveret.exchanges.errors import TooManyHopsError
+from leveret.storage.message import Awaited, Message, Moved, Persistent, moving
 
 
 class DeadLettering:

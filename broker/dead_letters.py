@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeVar
 
-from broker.amqp.properties import FLAGS_AT, Properties, parse_expiration
-from broker.amqp.tables import (
+from leveret.broker.amqp.properties import FLAGS_AT, Properties, parse_expiration
+from leveret.broker.amqp.tables import (
     Field,
     Table,
     as_written,
@@ -27,7 +27,7 @@ from broker.amqp.tables import (
     split_fields,
     split_items,
 )
-from storage.message import Message
+from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.queue")
 

@@ -18,14 +18,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
 
-from broker.amqp.tables import Field, Table, encode_table
-from broker.auth import User, UserLimits, Users, VHostLimits
-from broker.patterns import Patterns
-from broker.policies import Policy
-from broker.queue import Queue
-from broker.vhost import VHost
-from exchanges.base import Exchange
-from storage.definitions import (
+from leveret.broker.amqp.tables import Field, Table, encode_table
+from leveret.broker.auth import User, UserLimits, Users, VHostLimits
+from leveret.broker.patterns import Patterns
+from leveret.broker.policies import Policy
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
+from leveret.exchanges.base import Exchange
+from leveret.storage.definitions import (
     BindingRow,
     ExchangeRow,
     PermissionRow,

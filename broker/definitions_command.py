@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import click
 
-from broker import exit_codes
-from broker.config import Config, ConfigError, load
-from broker.data_lock import DataDirError, locked
+from leveret.broker import exit_codes
+from leveret.broker.config import Config, ConfigError, load
+from leveret.broker.data_lock import DataDirError, locked
 
 
 def _data_dir(command: Callable[..., None]) -> Callable[..., None]:
@@ -34,8 +34,8 @@ def definitions() -> None:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def export_definitions(data_dir: Path | None, file: Path | None) -> None:
     """Write what is stored to FILE or to the terminal, as JSON of RabbitMQ's form. A broker may be running."""
-    from broker.definitions_offline import export_stored  # noqa: PLC0415
-    from storage.errors import StorageError  # noqa: PLC0415
+    from leveret.broker.definitions_offline import export_stored  # noqa: PLC0415
+    from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     config = _load(data_dir)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is open is closed
@@ -59,9 +59,9 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 def import_definitions(data_dir: Path | None, file: Path) -> None:
     """Make what FILE says in the data of a broker that is not running; all of it or, if something is wrong, nothing."""
-    from broker.definitions_file import DefinitionsError  # noqa: PLC0415
-    from broker.definitions_offline import import_stored  # noqa: PLC0415
-    from storage.errors import StorageError  # noqa: PLC0415
+    from leveret.broker.definitions_file import DefinitionsError  # noqa: PLC0415
+    from leveret.broker.definitions_offline import import_stored  # noqa: PLC0415
+    from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     config = _load(data_dir)
     if not file.is_file():

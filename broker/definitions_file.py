@@ -14,10 +14,10 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from broker.amqp.errors import MalformedTable
-from broker.amqp.tables import Field, Table, decode_whole_table, encode_table
-from broker.credentials import SHA256
-from broker.parameters import MAX_DEPTH, is_too_deep
+from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table
+from leveret.broker.credentials import SHA256
+from leveret.broker.parameters import MAX_DEPTH, is_too_deep
 
 PASSED_OVER: Final = frozenset(
     (

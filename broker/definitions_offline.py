@@ -4,18 +4,18 @@ from pathlib import Path
 
 import msgspec
 
-from broker.administration.exporting import exported
-from broker.auth import Users
-from broker.config import Config
-from broker.definitions import Definitions, NullJournal
-from broker.definitions_file import write_document
-from broker.definitions_restore import restore
-from broker.disk import Disk
-from broker.parameters import GlobalParameters
-from broker.server import Server
-from broker.turn import Turn
-from broker.vhost import VHost
-from storage.peek import stored_definitions
+from leveret.broker.administration.exporting import exported
+from leveret.broker.auth import Users
+from leveret.broker.config import Config
+from leveret.broker.definitions import Definitions, NullJournal
+from leveret.broker.definitions_file import write_document
+from leveret.broker.definitions_restore import restore
+from leveret.broker.disk import Disk
+from leveret.broker.parameters import GlobalParameters
+from leveret.broker.server import Server
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost
+from leveret.storage.peek import stored_definitions
 
 
 class _Stored:

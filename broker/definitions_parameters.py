@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from broker.definitions import Definitions, octets, to_json
-from broker.parameters import GlobalParameters
-from storage.definitions import GlobalParameterRow, relation_key
+from leveret.broker.definitions import Definitions, octets, to_json
+from leveret.broker.parameters import GlobalParameters
+from leveret.storage.definitions import GlobalParameterRow, relation_key
 
 
 class StoredGlobalParameters(GlobalParameters):

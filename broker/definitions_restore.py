@@ -10,16 +10,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from broker.amqp.errors import MalformedTable
-from broker.amqp.tables import decode_whole_table
-from broker.auth import User, UserLimits, Users, VHostLimits
-from broker.definitions import Definitions, StoredTopology, text
-from broker.parameters import GlobalParameters
-from broker.queue import Queue
-from broker.vhost import VHost
-from exchanges.base import Exchange
-from exchanges.errors import ExchangeError
-from storage.definitions import (
+from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.tables import decode_whole_table
+from leveret.broker.auth import User, UserLimits, Users, VHostLimits
+from leveret.broker.definitions import Definitions, StoredTopology, text
+from leveret.broker.parameters import GlobalParameters
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.errors import ExchangeError
+from leveret.storage.definitions import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
@@ -34,7 +34,7 @@ from storage.definitions import (
     VHostRow,
     decode,
 )
-from storage.errors import DamagedError, UnknownFormatError
+from leveret.storage.errors import DamagedError, UnknownFormatError
 
 log = logging.getLogger("leveret.definitions")
 

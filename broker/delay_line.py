@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from broker.amqp.errors import MalformedProperties
-from broker.amqp.properties import Properties
-from broker.queue import Queue
-from broker.route import Special, offer, saved_among
-from broker.timers import Timer
-from broker.totals import QueueTally
-from broker.turn import Turn
-from exchanges.base import Exchange
-from exchanges.delayed import HEADER, delay_of
-from exchanges.errors import TooManyHopsError
-from exchanges.router import Router
-from storage.damage import DELAYED, MISSING, Damages
-from storage.delayed import (
+from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.queue import Queue
+from leveret.broker.route import Special, offer, saved_among
+from leveret.broker.timers import Timer
+from leveret.broker.totals import QueueTally
+from leveret.broker.turn import Turn
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.delayed import HEADER, delay_of
+from leveret.exchanges.errors import TooManyHopsError
+from leveret.exchanges.router import Router
+from leveret.storage.damage import DELAYED, MISSING, Damages
+from leveret.storage.delayed import (
     TABLE,
     DelayedRows,
     Due,
@@ -35,8 +35,8 @@ from storage.delayed import (
     pack_row,
     unpack_row,
 )
-from storage.errors import DamagedError
-from storage.message import Message, Moved, Persistent, moving
+from leveret.storage.errors import DamagedError
+from leveret.storage.message import Message, Moved, Persistent, moving
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds, after which others have their turn."""

@@ -18,9 +18,9 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from broker.turn import Runnable, Turn
-from storage.backing_queue import BackingQueue
-from storage.message import Message
+from leveret.broker.turn import Runnable, Turn
+from leveret.storage.backing_queue import BackingQueue
+from leveret.storage.message import Message
 
 STEP = 64
 """Messages whose bodies are looked up together."""

@@ -11,29 +11,29 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.amqp.properties import priority
-from broker.amqp.tables import Table
-from broker.arguments import max_priority
-from broker.commit_task import CommitTask, Reader, StorageHost
-from broker.config import StorageConfig
-from broker.delay_line import DelayLine
-from broker.garbage import Garbage
-from storage.backing_queue import BackingQueue
-from storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
-from storage.damage import Damages
-from storage.delayed import DelayedRows, Due
-from storage.environment import Environment
-from storage.errors import DiskFullError, StorageError
-from storage.invariants import check
-from storage.journal import Journal
-from storage.late import LateQueue
-from storage.loading import LoadRequest
-from storage.memory_monitor import MemoryMonitor
-from storage.pager import Pager
-from storage.priorities import PriorityQueue, level_qid, parts, queue_qid
-from storage.recovery import recover, saved_rows
-from storage.table import first_msg_id
-from storage.variable_queue import VariableQueue
+from leveret.broker.amqp.properties import priority
+from leveret.broker.amqp.tables import Table
+from leveret.broker.arguments import max_priority
+from leveret.broker.commit_task import CommitTask, Reader, StorageHost
+from leveret.broker.config import StorageConfig
+from leveret.broker.delay_line import DelayLine
+from leveret.broker.garbage import Garbage
+from leveret.storage.backing_queue import BackingQueue
+from leveret.storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
+from leveret.storage.damage import Damages
+from leveret.storage.delayed import DelayedRows, Due
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DiskFullError, StorageError
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.late import LateQueue
+from leveret.storage.loading import LoadRequest
+from leveret.storage.memory_monitor import MemoryMonitor
+from leveret.storage.pager import Pager
+from leveret.storage.priorities import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.recovery import recover, saved_rows
+from leveret.storage.table import first_msg_id
+from leveret.storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
 

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker import peers
-from broker.config_values import Listener
-from broker.half_open import HalfOpen, origin
-from broker.transport import SocketDriver
+from leveret.broker import peers
+from leveret.broker.config_values import Listener
+from leveret.broker.half_open import HalfOpen, origin
+from leveret.broker.transport import SocketDriver
 
 log = logging.getLogger("leveret.connection")
 

@@ -12,11 +12,11 @@ that is deleted before its turn has never had it.
 from collections.abc import Sequence
 from operator import attrgetter
 
-from broker.queue import Queue
-from broker.turn import Turn
-from confirm.promise import Promise
-from confirm.standard import StandardConfirms
-from storage.message import Message, Persistent, Promised
+from leveret.broker.queue import Queue
+from leveret.broker.turn import Turn
+from leveret.confirm.promise import Promise
+from leveret.confirm.standard import StandardConfirms
+from leveret.storage.message import Message, Persistent, Promised
 
 AT_ONCE = 2048
 """Queues from which a message does not reach all of them in one step."""

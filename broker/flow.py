@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
 
-from broker.fan_out import AT_ONCE
-from broker.queue import DrainListener, Queue
+from leveret.broker.fan_out import AT_ONCE
+from leveret.broker.queue import DrainListener, Queue
 
 HIGH = 1000
 """Ready messages from which a publisher is made to wait."""

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from storage.errors import DamagedError
-from storage.holes import Given, give_back, keep_reserve
-from storage.table import Table
+from leveret.storage.errors import DamagedError
+from leveret.storage.holes import Given, give_back, keep_reserve
+from leveret.storage.table import Table
 
 log = logging.getLogger("leveret.storage")
 

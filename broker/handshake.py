@@ -17,18 +17,18 @@ the client waits or not, and grows with its failures (`broker.guard`); it holds 
 import logging
 from typing import Any, Protocol
 
-from broker.amqp.codec import decode_method, encode_method, frame_text, method_ids
-from broker.amqp.commands import Connection as Wire
-from broker.amqp.errors import MalformedResponse, UnknownMechanism, WireError
-from broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
-from broker.amqp.sasl import read_response
-from broker.amqp.tables import Table, encode_table
-from broker.auth import LoginRefusedError, User
-from broker.errors import AMQPError, ReplyCode, not_allowed
-from broker.guard import shown
-from broker.node import Node
-from broker.turn import Outbox
-from broker.vhost import VHost
+from leveret.broker.amqp.codec import decode_method, encode_method, frame_text, method_ids
+from leveret.broker.amqp.commands import Connection as Wire
+from leveret.broker.amqp.errors import MalformedResponse, UnknownMechanism, WireError
+from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
+from leveret.broker.amqp.sasl import read_response
+from leveret.broker.amqp.tables import Table, encode_table
+from leveret.broker.auth import LoginRefusedError, User
+from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
+from leveret.broker.guard import shown
+from leveret.broker.node import Node
+from leveret.broker.turn import Outbox
+from leveret.broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 

@@ -11,7 +11,7 @@ connection waits on, without a reply.
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from broker.turn import Outbox
+from leveret.broker.turn import Outbox
 
 
 class Resumable(Protocol):

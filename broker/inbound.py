@@ -17,10 +17,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from broker.amqp.codec import decode_method, frame_text
-from broker.amqp.commands import Basic
-from broker.amqp.errors import MalformedMethod
-from broker.amqp.fastpath import (
+from leveret.broker.amqp.codec import decode_method, frame_text
+from leveret.broker.amqp.commands import Basic
+from leveret.broker.amqp.errors import MalformedMethod
+from leveret.broker.amqp.fastpath import (
     BASIC_ACK,
     BASIC_CLASS,
     BASIC_PUBLISH,
@@ -36,19 +36,19 @@ from broker.amqp.fastpath import (
     unpack_header,
     unpack_method,
 )
-from broker.amqp.large_body import LARGE, LargeBody
-from broker.auth import Permissions, TopicPermissions, User
-from broker.channel import Channel
-from broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
-from broker.fan_out import FanOut
-from broker.hold import Hold
-from broker.node import Node
-from broker.queue import Queue
-from broker.route import Route, Special, inspect
-from broker.totals import MOST_SIZES
-from broker.turn import Outbox
-from broker.vhost import VHost
-from storage.message import Message
+from leveret.broker.amqp.large_body import LARGE, LargeBody
+from leveret.broker.auth import Permissions, TopicPermissions, User
+from leveret.broker.channel import Channel
+from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
+from leveret.broker.fan_out import FanOut
+from leveret.broker.hold import Hold
+from leveret.broker.node import Node
+from leveret.broker.queue import Queue
+from leveret.broker.route import Route, Special, inspect
+from leveret.broker.totals import MOST_SIZES
+from leveret.broker.turn import Outbox
+from leveret.broker.vhost import VHost
+from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.connection")
 

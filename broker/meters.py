@@ -16,10 +16,10 @@ from collections import defaultdict, deque
 from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
-from broker.histogram import Histogram, Latency
-from storage.backing_queue import BackingQueue
-from storage.priorities import PriorityQueue
-from storage.sub_queues import SubQueues
+from leveret.broker.histogram import Histogram, Latency
+from leveret.storage.backing_queue import BackingQueue
+from leveret.storage.priorities import PriorityQueue
+from leveret.storage.sub_queues import SubQueues
 
 SAMPLE_EVERY = 17
 """Of so many messages one is watched, and never more than one of a turn; fewer in a long queue. A prime, or whoever

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from broker.auth import Users
-from broker.clients import Clients
-from broker.guard import Guard, Refusals
-from broker.object_limits import ObjectLimits
-from broker.turn import Turn
-from broker.vhost import VHost
+from leveret.broker.auth import Users
+from leveret.broker.clients import Clients
+from leveret.broker.guard import Guard, Refusals
+from leveret.broker.object_limits import ObjectLimits
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost
 
 
 class Journal(Protocol):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from broker.amqp.commands import Basic, Exchange as ExchangeMethods, Queue as QueueMethods
-from broker.amqp.tables import encode_table
-from broker.errors import precondition_failed, resource
+from leveret.broker.amqp.commands import Basic, Exchange as ExchangeMethods, Queue as QueueMethods
+from leveret.broker.amqp.tables import encode_table
+from leveret.broker.errors import precondition_failed, resource
 
 QUEUES = 200_000
 EXCHANGES = 100_000

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.amqp.tables import binary_text, float_text, string_text
-from broker.auth import Users, VHostLimits
+from leveret.broker.amqp.tables import binary_text, float_text, string_text
+from leveret.broker.auth import Users, VHostLimits
 
 LIMITS = "vhost-limits"
 OPERATOR_POLICY = "operator_policy"

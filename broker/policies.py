@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from broker.amqp.tables import Table
-from broker.arguments import QUORUM, queue_type
-from broker.parameters import ParameterError, check_keys, refuse
-from broker.patterns import Matcher, Patterns
-from broker.policy_keys import (
+from leveret.broker.amqp.tables import Table
+from leveret.broker.arguments import QUORUM, queue_type
+from leveret.broker.parameters import ParameterError, check_keys, refuse
+from leveret.broker.patterns import Matcher, Patterns
+from leveret.broker.policy_keys import (
     CLASSIC_QUEUES,
     EXCHANGES,
     IMPOSSIBLE,
     QUORUM_QUEUES,
     policy_keys,
 )
-from broker.settings import merged_definition
+from leveret.broker.settings import merged_definition
 
 
 class PolicyError(ParameterError):

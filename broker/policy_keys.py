@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.parameters import Check, check_number, pairs_text, term_text
-from broker.patterns import InvalidPatternError, Patterns
-from confirm.modes import CONFIRM_MODES
+from leveret.broker.parameters import Check, check_number, pairs_text, term_text
+from leveret.broker.patterns import InvalidPatternError, Patterns
+from leveret.confirm.modes import CONFIRM_MODES
 
 CLASSIC_QUEUES = "classic_queues"
 QUORUM_QUEUES = "quorum_queues"

@@ -16,21 +16,21 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from broker.amqp.properties import may_expire
-from broker.amqp.tables import Table
-from broker.arguments import QUORUM, queue_type
-from broker.consumer import Consumer
-from broker.deadlock import Stillness
-from broker.errors import NotYet
-from broker.meters import QueueMeter
-from broker.rules import Keeper, Rules
-from broker.settings import NO_SETTINGS, QueueSettings
-from broker.totals import QueueCounts, QueueTally
-from broker.turn import Turn
-from confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
-from storage.backing_queue import BackingQueue, Batch
-from storage.consumer_ack import ConsumerAckQueue
-from storage.message import Message
+from leveret.broker.amqp.properties import may_expire
+from leveret.broker.amqp.tables import Table
+from leveret.broker.arguments import QUORUM, queue_type
+from leveret.broker.consumer import Consumer
+from leveret.broker.deadlock import Stillness
+from leveret.broker.errors import NotYet
+from leveret.broker.meters import QueueMeter
+from leveret.broker.rules import Keeper, Rules
+from leveret.broker.settings import NO_SETTINGS, QueueSettings
+from leveret.broker.totals import QueueCounts, QueueTally
+from leveret.broker.turn import Turn
+from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
+from leveret.storage.backing_queue import BackingQueue, Batch
+from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.storage.message import Message
 
 _NOT_YET = Batch((), [], redelivered=False)
 """What `get` answers while it has to wait."""

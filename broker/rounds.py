@@ -7,7 +7,7 @@ pause that everybody feels.
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from broker.ticks import TICK_SECONDS
+from leveret.broker.ticks import TICK_SECONDS
 
 T = TypeVar("T")
 

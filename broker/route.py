@@ -10,8 +10,8 @@ Hot path: see docs/performance.md.
 from collections.abc import Sequence
 from typing import Protocol
 
-from broker.amqp.errors import InvalidExpiration, MalformedProperties
-from broker.amqp.properties import (
+from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties
+from leveret.broker.amqp.properties import (
     FLAG_DELIVERY_MODE,
     FLAG_EXPIRATION,
     FLAG_HEADERS,
@@ -24,15 +24,15 @@ from broker.amqp.properties import (
     flags,
     parse_expiration,
 )
-from broker.amqp.tables import Field, Table
-from broker.errors import AMQPError, ReplyCode, precondition_failed
-from broker.queue import Queue
-from confirm.modes import STANDARD
-from confirm.promise import Promise, Publisher
-from confirm.standard import StandardConfirms
-from exchanges.base import Exchange
-from exchanges.tally import Tally
-from storage.message import Message, Persistent, Promised
+from leveret.broker.amqp.tables import Field, Table
+from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
+from leveret.broker.queue import Queue
+from leveret.confirm.modes import STANDARD
+from leveret.confirm.promise import Promise, Publisher
+from leveret.confirm.standard import StandardConfirms
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.tally import Tally
+from leveret.storage.message import Message, Persistent, Promised
 
 PERSISTENT_MODE = 2
 _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO

@@ -18,14 +18,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Protocol
 
-from broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
-from broker.discards import DiscardingQueue, Discards, Publisher
-from broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
-from broker.timers import Timer
-from broker.totals import QueueTally
-from storage.backing_queue import Batch
-from storage.consumer_ack import ConsumerAckQueue
-from storage.message import Message
+from leveret.broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
+from leveret.broker.discards import DiscardingQueue, Discards, Publisher
+from leveret.broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
+from leveret.broker.timers import Timer
+from leveret.broker.totals import QueueTally
+from leveret.storage.backing_queue import Batch
+from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.storage.message import Message
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 """Why a queue discards a message."""

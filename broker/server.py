@@ -13,47 +13,48 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from broker import COMPATIBLE_VERSION, __version__, exit_codes
-from broker.administration import Administration, BadRequestError
-from broker.alarms import memory_limit, total_memory
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Connection as Wire, make
-from broker.amqp.sasl import mechanisms
-from broker.amqp.tables import typed
-from broker.auth import User, UserLimits, Users, VHostLimits, default_credentials
-from broker.clients import Clients
-from broker.collector import Collector
-from broker.config import Config
-from broker.connection import Connection
-from broker.credentials import Password, hash_password
-from broker.damage_log import DamageLog
-from broker.deadlock import TRAP, TRAP_SECONDS, is_trapped
-from broker.definitions import Definitions, Journal, NullJournal, StoredUsers
-from broker.definitions_file import DefinitionsError
-from broker.definitions_parameters import StoredGlobalParameters
-from broker.definitions_restore import restore
-from broker.disk import Disk
-from broker.door import Door
-from broker.export.layout import Layout
-from broker.export.writer import Export
-from broker.guard import Guard, Refusals
-from broker.half_open import HalfOpen
-from broker.histogram import Latency
-from broker.object_limits import ObjectLimits
-from broker.parameters import Parameters
-from broker.patterns import Patterns
-from broker.queue import Queue
-from broker.rounds import Round
-from broker.slices import Slices
-from broker.spill import STEP_OCTETS, Spill
-from broker.ticks import TICK_SECONDS, Ticks
-from broker.transport import LOOK_SECONDS, SocketDriver
-from broker.turn import Turn
-from broker.vhost import VHost, make_in_memory
-from broker.watch import Watch
-from confirm.modes import CONFIRM_MODES
-from storage.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
-from storage.pager import freeing
+from leveret import __version__
+from leveret.broker import COMPATIBLE_VERSION, exit_codes
+from leveret.broker.administration import Administration, BadRequestError
+from leveret.broker.alarms import memory_limit, total_memory
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Connection as Wire, make
+from leveret.broker.amqp.sasl import mechanisms
+from leveret.broker.amqp.tables import typed
+from leveret.broker.auth import User, UserLimits, Users, VHostLimits, default_credentials
+from leveret.broker.clients import Clients
+from leveret.broker.collector import Collector
+from leveret.broker.config import Config
+from leveret.broker.connection import Connection
+from leveret.broker.credentials import Password, hash_password
+from leveret.broker.damage_log import DamageLog
+from leveret.broker.deadlock import TRAP, TRAP_SECONDS, is_trapped
+from leveret.broker.definitions import Definitions, Journal, NullJournal, StoredUsers
+from leveret.broker.definitions_file import DefinitionsError
+from leveret.broker.definitions_parameters import StoredGlobalParameters
+from leveret.broker.definitions_restore import restore
+from leveret.broker.disk import Disk
+from leveret.broker.door import Door
+from leveret.broker.export.layout import Layout
+from leveret.broker.export.writer import Export
+from leveret.broker.guard import Guard, Refusals
+from leveret.broker.half_open import HalfOpen
+from leveret.broker.histogram import Latency
+from leveret.broker.object_limits import ObjectLimits
+from leveret.broker.parameters import Parameters
+from leveret.broker.patterns import Patterns
+from leveret.broker.queue import Queue
+from leveret.broker.rounds import Round
+from leveret.broker.slices import Slices
+from leveret.broker.spill import STEP_OCTETS, Spill
+from leveret.broker.ticks import TICK_SECONDS, Ticks
+from leveret.broker.transport import LOOK_SECONDS, SocketDriver
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost, make_in_memory
+from leveret.broker.watch import Watch
+from leveret.confirm.modes import CONFIRM_MODES
+from leveret.storage.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
+from leveret.storage.pager import freeing
 
 log = logging.getLogger("leveret.connection")
 loop_log = logging.getLogger("leveret")

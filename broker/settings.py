@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.amqp.tables import Table
-from broker.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
-from confirm.modes import STANDARD, effective_mode
+from leveret.broker.amqp.tables import Table
+from leveret.broker.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
+from leveret.confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"

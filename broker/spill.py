@@ -12,13 +12,13 @@ with priorities is turned by itself: what is appended to the highest would be it
 from collections.abc import Iterator
 from functools import partial
 
-from broker.amqp.properties import delivery_mode
-from broker.queue import Queue
-from broker.route import PERSISTENT_MODE
-from storage.backing_queue import BackingQueue, Batch
-from storage.message import Message, Moved, moving
-from storage.priorities import PriorityQueue, parts
-from storage.variable_queue import VariableQueue
+from leveret.broker.amqp.properties import delivery_mode
+from leveret.broker.queue import Queue
+from leveret.broker.route import PERSISTENT_MODE
+from leveret.storage.backing_queue import BackingQueue, Batch
+from leveret.storage.message import Message, Moved, moving
+from leveret.storage.priorities import PriorityQueue, parts
+from leveret.storage.variable_queue import VariableQueue
 
 STEP = 4096
 """Messages that are moved in one commit."""

@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 
 import click
 
-from broker import exit_codes
-from broker.config import ConfigError, load
-from broker.data_lock import DataDirError, locked
-from storage.compact import compact
-from storage.errors import DiskFullError, StorageError
+import leveret
+from leveret.broker import exit_codes
+from leveret.broker.config import ConfigError, load
+from leveret.broker.data_lock import DataDirError, locked
+from leveret.storage.compact import compact
+from leveret.storage.errors import DiskFullError, StorageError
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(leveret.__file__).parent.parent
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -113,7 +114,7 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
 def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Have data read by another process: what it found, and the sum, None if it did not come that far."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])}
-    words = [sys.executable, "-m", "broker.store_reader", str(data_dir)]
+    words = [sys.executable, "-m", "leveret.broker.store_reader", str(data_dir)]
     done = subprocess.run(words, capture_output=True, env=environment, check=False)  # noqa: S603 - our own program
     findings: list[dict[str, Any]] = []
     stats = None

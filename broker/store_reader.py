@@ -2,9 +2,9 @@
 
 import sys
 
-from broker.amqp.errors import MalformedTable
-from broker.amqp.tables import decode_whole_table
-from storage.check import main
+from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.tables import decode_whole_table
+from leveret.storage.check import main
 
 
 def fault_of_arguments(octets: bytes) -> str:

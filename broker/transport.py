@@ -10,11 +10,11 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from broker import peers
-from broker.connection import Connection
-from broker.flow import PAUSE_SECONDS, Pause, congested
-from broker.node import Node
-from broker.slices import SLICE
+from leveret.broker import peers
+from leveret.broker.connection import Connection
+from leveret.broker.flow import PAUSE_SECONDS, Pause, congested
+from leveret.broker.node import Node
+from leveret.broker.slices import SLICE
 
 log = logging.getLogger("leveret.connection")
 

@@ -7,31 +7,31 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
-from broker.amqp.properties import priority
-from broker.amqp.tables import Table
-from broker.arguments import max_priority
-from broker.auth import VHostLimits
-from broker.consumer import Consumer
-from broker.dead_lettering import DeadLettering
-from broker.dead_letters import MOST_DEATHS
-from broker.delay_line import DelayDisk, DelayLine
-from broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
-from broker.object_limits import ObjectLimits
-from broker.patterns import Patterns
-from broker.policies import Applied, Policies, PolicyRecord, queue_kind
-from broker.policy_keys import EXCHANGES
-from broker.queue import Owner, Queue
-from broker.route import REPLY_TO
-from broker.settings import queue_settings
-from broker.totals import QueueCounts
-from broker.turn import Turn
-from confirm.modes import STANDARD
-from exchanges.base import Exchange, Headers
-from exchanges.router import Router
-from storage.backing_queue import BackingQueue
-from storage.memory import MemoryQueue
-from storage.message import Message
-from storage.priorities import PriorityQueue, transitions_of
+from leveret.broker.amqp.properties import priority
+from leveret.broker.amqp.tables import Table
+from leveret.broker.arguments import max_priority
+from leveret.broker.auth import VHostLimits
+from leveret.broker.consumer import Consumer
+from leveret.broker.dead_lettering import DeadLettering
+from leveret.broker.dead_letters import MOST_DEATHS
+from leveret.broker.delay_line import DelayDisk, DelayLine
+from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
+from leveret.broker.object_limits import ObjectLimits
+from leveret.broker.patterns import Patterns
+from leveret.broker.policies import Applied, Policies, PolicyRecord, queue_kind
+from leveret.broker.policy_keys import EXCHANGES
+from leveret.broker.queue import Owner, Queue
+from leveret.broker.route import REPLY_TO
+from leveret.broker.settings import queue_settings
+from leveret.broker.totals import QueueCounts
+from leveret.broker.turn import Turn
+from leveret.confirm.modes import STANDARD
+from leveret.exchanges.base import Exchange, Headers
+from leveret.exchanges.router import Router
+from leveret.storage.backing_queue import BackingQueue
+from leveret.storage.memory import MemoryQueue
+from leveret.storage.message import Message
+from leveret.storage.priorities import PriorityQueue, transitions_of
 
 REPLY_PREFIX = REPLY_TO + "."
 _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"

@@ -11,10 +11,10 @@ import logging
 import time
 from typing import Protocol
 
-from broker.alarms import CLEARED_BELOW, DiskAlarm, MemoryAlarm, anonymous_memory, reason
-from broker.allocator import Allocator
-from broker.disk import Disk, Room
-from broker.turn import Turn
+from leveret.broker.alarms import CLEARED_BELOW, DiskAlarm, MemoryAlarm, anonymous_memory, reason
+from leveret.broker.allocator import Allocator
+from leveret.broker.disk import Disk, Room
+from leveret.broker.turn import Turn
 
 log = logging.getLogger("leveret.connection")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import ClassVar, NamedTuple, Protocol
 
-from exchanges.tally import Tally
+from leveret.exchanges.tally import Tally
 
 Field = tuple[str, object]
 """One value of a table: (RabbitMQ's name of its type, value)."""

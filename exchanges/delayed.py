@@ -11,12 +11,12 @@ Where `line` is None nothing is delayed.
 
 from typing import Any, ClassVar
 
-from exchanges.base import Exchange, Headers, Table
-from exchanges.direct import DirectExchange
-from exchanges.errors import InvalidDelayedTypeError, UnknownExchangeTypeError
-from exchanges.fanout import FanoutExchange
-from exchanges.headers import HeadersExchange
-from exchanges.topic import TopicExchange
+from leveret.exchanges.base import Exchange, Headers, Table
+from leveret.exchanges.direct import DirectExchange
+from leveret.exchanges.errors import InvalidDelayedTypeError, UnknownExchangeTypeError
+from leveret.exchanges.fanout import FanoutExchange
+from leveret.exchanges.headers import HeadersExchange
+from leveret.exchanges.topic import TopicExchange
 
 DELAYED = "x-delayed-message"
 HEADER = "x-delay"

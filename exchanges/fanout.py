@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import ClassVar
 
-from exchanges.base import Exchange, Headers
+from leveret.exchanges.base import Exchange, Headers
 
 
 class FanoutExchange(Exchange):

@@ -13,9 +13,9 @@ Hot path: see docs/performance.md.
 from collections.abc import Collection
 from typing import ClassVar
 
-from exchanges.base import Exchange, Headers, Identity, Table
-from exchanges.destinations import Destinations, with_destination, without_destination
-from exchanges.errors import InvalidXMatch
+from leveret.exchanges.base import Exchange, Headers, Identity, Table
+from leveret.exchanges.destinations import Destinations, with_destination, without_destination
+from leveret.exchanges.errors import InvalidXMatch
 
 _X_MATCH = "x-match"
 _FORMS = {

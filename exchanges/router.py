@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
-from exchanges.base import (
+from leveret.exchanges.base import (
     PIECE,
     Binding,
     Bound,
@@ -23,12 +23,12 @@ from exchanges.base import (
     arguments_of,
     binding_key_of,
 )
-from exchanges.delayed import DELAYED, DelayedExchange, delayed_class
-from exchanges.direct import DirectExchange
-from exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
-from exchanges.fanout import FanoutExchange
-from exchanges.headers import HeadersExchange
-from exchanges.topic import TopicExchange
+from leveret.exchanges.delayed import DELAYED, DelayedExchange, delayed_class
+from leveret.exchanges.direct import DirectExchange
+from leveret.exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
+from leveret.exchanges.fanout import FanoutExchange
+from leveret.exchanges.headers import HeadersExchange
+from leveret.exchanges.topic import TopicExchange
 
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {
     "direct": DirectExchange,

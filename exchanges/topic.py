@@ -6,8 +6,8 @@ Hot path: see docs/performance.md.
 from collections.abc import Iterator
 from typing import ClassVar
 
-from exchanges.base import Exchange, Headers, Identity, binding_key_of
-from exchanges.trie import TopicTrie
+from leveret.exchanges.base import Exchange, Headers, Identity, binding_key_of
+from leveret.exchanges.trie import TopicTrie
 
 
 class TopicExchange(Exchange):

@@ -23,7 +23,7 @@ Hot path: see docs/performance.md.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from exchanges.destinations import Destinations, with_destination, without_destination
+from leveret.exchanges.destinations import Destinations, with_destination, without_destination
 
 # How many transitions a trie may remember: in proportion to its own size, and bounded. With their states they
 # take about 120 bytes each, 4 MB at the most.

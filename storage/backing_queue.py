@@ -9,7 +9,7 @@ costs one call per queue and not one per message.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from storage.message import Message
+from leveret.storage.message import Message
 
 
 def never() -> None:

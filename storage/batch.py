@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from storage.blocks import Block, Entry, Plan
-from storage.errors import DiskFullError, Done
-from storage.loading import Range
+from leveret.storage.blocks import Block, Entry, Plan
+from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.loading import Range
 
 
 class Journaled(Protocol):

@@ -39,8 +39,8 @@ from struct import Struct, error as StructError  # noqa: N812 - it is an excepti
 from typing import NamedTuple
 from zlib import crc32
 
-from storage.errors import DamagedError
-from storage.message import HEAD_OCTETS, Message, Persistent, body_octets, unpack_body
+from leveret.storage.errors import DamagedError
+from leveret.storage.message import HEAD_OCTETS, Message, Persistent, body_octets, unpack_body
 
 BLOCK_OCTETS = 64 * 1024
 """About the size of a block; chosen by measurement (docs/storage.md). A larger message has a block of its own."""

@@ -5,8 +5,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from storage.blocks import Entry
-from storage.message import HEAD_OCTETS, Message, body_octets
+from leveret.storage.blocks import Entry
+from leveret.storage.message import HEAD_OCTETS, Message, body_octets
 
 _MSG_ID = Struct(">Q").pack
 _CHECKSUM_OCTETS = 4

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from storage import delayed
-from storage.blocks import (
+from leveret.storage import delayed
+from leveret.storage.blocks import (
     IN_FILE,
     RETURN_OCTETS,
     Header,
@@ -37,16 +37,16 @@ from storage.blocks import (
     read_records,
     returns_of,
 )
-from storage.body_sizes import stored_octets
-from storage.data_file import DataFile, refuse_cut_off
-from storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
-from storage.errors import DamagedError, StorageError
-from storage.formats import fault_of
-from storage.message import body_octets
-from storage.priorities import queue_qid
-from storage.recovery import read_state
-from storage.seals import Saved, read_saved, unpack_number
-from storage.table import MAP_SIZE, pack_blob, unused_octets
+from leveret.storage.body_sizes import stored_octets
+from leveret.storage.data_file import DataFile, refuse_cut_off
+from leveret.storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
+from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.formats import fault_of
+from leveret.storage.message import body_octets
+from leveret.storage.priorities import queue_qid
+from leveret.storage.recovery import read_state
+from leveret.storage.seals import Saved, read_saved, unpack_number
+from leveret.storage.table import MAP_SIZE, pack_blob, unused_octets
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
 _ADDED = (delayed.TABLE,)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from storage.blocks import (
+from leveret.storage.blocks import (
     NO_RETURNS,
     RECORD,
     REFERENCE,
@@ -36,14 +36,14 @@ from storage.blocks import (
     read_header,
     returns_of,
 )
-from storage.bodies import sync_directory
-from storage.body_sizes import stored_octets
-from storage.check import TABLES
-from storage.data_file import refuse_cut_off
-from storage.errors import DamagedError, DiskFullError, StorageError
-from storage.formats import FORMAT_ROW, check_format
-from storage.permissions import FILE
-from storage.table import MAP_SIZE, unused_octets
+from leveret.storage.bodies import sync_directory
+from leveret.storage.body_sizes import stored_octets
+from leveret.storage.check import TABLES
+from leveret.storage.data_file import refuse_cut_off
+from leveret.storage.errors import DamagedError, DiskFullError, StorageError
+from leveret.storage.formats import FORMAT_ROW, check_format
+from leveret.storage.permissions import FILE
+from leveret.storage.table import MAP_SIZE, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size of a file from which it may be worth the time at a start."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple, Self
 
-from storage.errors import DamagedError, StorageError
+from leveret.storage.errors import DamagedError, StorageError
 
 _MAGIC = 0xBEEFC0DE
 _NO_PAGE = (1 << 64) - 1

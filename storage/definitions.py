@@ -18,7 +18,7 @@ from zlib import crc32
 
 import msgspec
 
-from storage.errors import DamagedError
+from leveret.storage.errors import DamagedError
 
 _ID = Struct(">Q").pack
 _CRC = Struct(">I")

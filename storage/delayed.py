@@ -19,7 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from storage.errors import DamagedError
+from leveret.storage.errors import DamagedError
 
 TABLE = "delayed"
 WINDOW = 2048

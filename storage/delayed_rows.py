@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from storage.delayed import (
+from leveret.storage.delayed import (
     KEY_SIZE,
     LINE_SIZE,
     DelayedRows,
@@ -18,7 +18,7 @@ from storage.delayed import (
     unpack_count,
     unpack_key,
 )
-from storage.errors import DamagedError
+from leveret.storage.errors import DamagedError
 
 log = logging.getLogger("leveret.storage")
 

@@ -22,23 +22,23 @@ from typing import Any
 
 import lmdb
 
-from storage import delayed, delayed_rows
-from storage.batch import Batch, Changes
-from storage.blocks import (
+from leveret.storage import delayed, delayed_rows
+from leveret.storage.batch import Batch, Changes
+from leveret.storage.blocks import (
     LAST_SEQ_ID,
 )
-from storage.bodies import Bodies, sync_directory
-from storage.body_sizes import stored_octets
-from storage.damage import Damages
-from storage.data_file import refuse_lost
-from storage.errors import DiskFullError, Done, StorageError
-from storage.formats import FORMAT, NEEDED
-from storage.loading import Loaded, Range, RawBlock
-from storage.permissions import DIRECTORY, tighten
-from storage.resident import file_octets
-from storage.seals import Saved, seal
-from storage.start import start
-from storage.table import Table
+from leveret.storage.bodies import Bodies, sync_directory
+from leveret.storage.body_sizes import stored_octets
+from leveret.storage.damage import Damages
+from leveret.storage.data_file import refuse_lost
+from leveret.storage.errors import DiskFullError, Done, StorageError
+from leveret.storage.formats import FORMAT, NEEDED
+from leveret.storage.loading import Loaded, Range, RawBlock
+from leveret.storage.permissions import DIRECTORY, tighten
+from leveret.storage.resident import file_octets
+from leveret.storage.seals import Saved, seal
+from leveret.storage.start import start
+from leveret.storage.table import Table
 
 log = logging.getLogger("leveret.storage")
 

@@ -16,7 +16,7 @@ Formats:
 
 from pathlib import Path
 
-from storage.errors import UnknownFormatError
+from leveret.storage.errors import UnknownFormatError
 
 FORMAT = 2
 """What this version writes."""

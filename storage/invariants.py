@@ -7,10 +7,10 @@ run of every queue, which costs time in proportion to what is in memory.
 
 from itertools import islice, pairwise
 
-from storage.blocks import GONE, NEW, STORED, WRITING, Entry
-from storage.returned import Item
-from storage.sub_queues import SAMPLE
-from storage.variable_queue import VariableQueue
+from leveret.storage.blocks import GONE, NEW, STORED, WRITING, Entry
+from leveret.storage.returned import Item
+from leveret.storage.sub_queues import SAMPLE
+from leveret.storage.variable_queue import VariableQueue
 
 
 class InvariantError(AssertionError):

@@ -21,8 +21,8 @@ from math import inf
 from operator import attrgetter
 from struct import Struct
 
-from storage.batch import Batch, Changes, Journaled
-from storage.blocks import (
+from leveret.storage.batch import Batch, Changes, Journaled
+from leveret.storage.blocks import (
     GONE,
     NEW,
     STORED,
@@ -33,11 +33,11 @@ from storage.blocks import (
     pack_key,
     plan_blocks,
 )
-from storage.delayed import KEY_SIZE, TABLE as DELAYED
-from storage.errors import DiskFullError, Done
-from storage.loading import Range
-from storage.message import Persistent
-from storage.sharing import OVERHEAD, SharedBodies
+from leveret.storage.delayed import KEY_SIZE, TABLE as DELAYED
+from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.loading import Range
+from leveret.storage.message import Persistent
+from leveret.storage.sharing import OVERHEAD, SharedBodies
 
 EMBED_BELOW = 4096
 ROW_OCTETS = 2048

@@ -16,11 +16,11 @@ This is for measurements (`storage.early_confirm = false`): it promises nothing 
 
 from collections.abc import Iterable
 
-from storage.blocks import GONE, NEW, WRITING, Entry
-from storage.message import Message
-from storage.pager import Pager
-from storage.returned import Item
-from storage.variable_queue import VariableQueue
+from leveret.storage.blocks import GONE, NEW, WRITING, Entry
+from leveret.storage.message import Message
+from leveret.storage.pager import Pager
+from leveret.storage.returned import Item
+from leveret.storage.variable_queue import VariableQueue
 
 
 class LateQueue(VariableQueue):

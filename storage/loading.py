@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from storage.blocks import Entry
-from storage.message import body_octets
+from leveret.storage.blocks import Entry
+from leveret.storage.message import body_octets
 
 DELTA, BODIES, RETURNED, UNACKED = "delta", "bodies", "returned", "unacked"
 """What is read: part of the delta, bodies of entries in q3, of requeued ones, or of unacked ones."""

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import TypeVar
 
-from storage.pager import Pager, Paging
-from storage.sharing import OVERHEAD
+from leveret.storage.pager import Pager, Paging
+from leveret.storage.sharing import OVERHEAD
 
 T = TypeVar("T")
 

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
 
-from storage.damage import Damages
-from storage.journal import Journal
-from storage.loading import LoadRequest, Reads
-from storage.message import Message
-from storage.rates import Rates
-from storage.returned import Returned
+from leveret.storage.damage import Damages
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest, Reads
+from leveret.storage.message import Message
+from leveret.storage.rates import Rates
+from leveret.storage.returned import Returned
 
 PAGING_OCTETS = 4 * 1024 * 1024
 """Octets of transient messages on their way to disk, `OVERHEAD` each included, above which no queue pages more."""

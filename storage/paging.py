@@ -11,13 +11,13 @@ from itertools import groupby
 from math import inf
 from operator import attrgetter
 
-from storage.blocks import STORED, Entry
-from storage.large_table import fitting
-from storage.loading import RETURNED, UNACKED
-from storage.message import Message
-from storage.returned import Item
-from storage.sharing import OVERHEAD
-from storage.sub_queues import NO_ENTRIES, SubQueues
+from leveret.storage.blocks import STORED, Entry
+from leveret.storage.large_table import fitting
+from leveret.storage.loading import RETURNED, UNACKED
+from leveret.storage.message import Message
+from leveret.storage.returned import Item
+from leveret.storage.sharing import OVERHEAD
+from leveret.storage.sub_queues import NO_ENTRIES, SubQueues
 
 PAGE_AT_ONCE = 2048
 """Messages that one call moves out of memory at most, so that it stays short."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import lmdb
 
-from storage.data_file import refuse_cut_off
-from storage.errors import StorageError
-from storage.formats import check_format
-from storage.table import MAP_SIZE
+from leveret.storage.data_file import refuse_cut_off
+from leveret.storage.errors import StorageError
+from leveret.storage.formats import check_format
+from leveret.storage.table import MAP_SIZE
 
 ROWS = 500
 """Rows that one transaction reads."""

@@ -18,9 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Generic, TypeVar
 
-from storage.backing_queue import BackingQueue, Batch
-from storage.message import Message
-from storage.sub_queues import SubQueues
+from leveret.storage.backing_queue import BackingQueue, Batch
+from leveret.storage.message import Message
+from leveret.storage.sub_queues import SubQueues
 
 Level = TypeVar("Level", bound=BackingQueue)
 

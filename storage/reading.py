@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from storage.blocks import (
+from leveret.storage.blocks import (
     NO_RETURNS,
     STORED,
     Block,
@@ -27,13 +27,13 @@ from storage.blocks import (
     read_records,
     returns_of,
 )
-from storage.damage import BITMAP, BLOCK, MISSING, RECORD
-from storage.errors import DamagedError
-from storage.loading import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
-from storage.message import Message
-from storage.paging import Paging
-from storage.returned import Item
-from storage.sub_queues import NO_ENTRIES
+from leveret.storage.damage import BITMAP, BLOCK, MISSING, RECORD
+from leveret.storage.errors import DamagedError
+from leveret.storage.loading import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
+from leveret.storage.message import Message
+from leveret.storage.paging import Paging
+from leveret.storage.returned import Item
+from leveret.storage.sub_queues import NO_ENTRIES
 
 _seq_id = attrgetter("seq_id")
 

@@ -16,7 +16,7 @@ from functools import partial
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
 
-from storage.blocks import (
+from leveret.storage.blocks import (
     LAST_SEQ_ID,
     Header,
     bits_of,
@@ -29,13 +29,13 @@ from storage.blocks import (
     read_records,
     unpack_key,
 )
-from storage.damage import BITMAP, BLOCK
-from storage.environment import Environment
-from storage.errors import DamagedError
-from storage.loading import Range
-from storage.priorities import queue_qid
-from storage.seals import Saved, unseal
-from storage.variable_queue import VariableQueue
+from leveret.storage.damage import BITMAP, BLOCK
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DamagedError
+from leveret.storage.loading import Range
+from leveret.storage.priorities import queue_qid
+from leveret.storage.seals import Saved, unseal
+from leveret.storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
 

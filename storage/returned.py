@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise, takewhile
 
-from storage.blocks import Entry
-from storage.message import Message
+from leveret.storage.blocks import Entry
+from leveret.storage.message import Message
 
 Item = Message | Entry
 

@@ -12,7 +12,7 @@ from struct import Struct, error as StructError  # noqa: N812 - it is an excepti
 from typing import NamedTuple
 from zlib import crc32
 
-from storage.errors import DamagedError
+from leveret.storage.errors import DamagedError
 
 _CRC = Struct(">I")
 _U64 = Struct(">Q")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from sys import getrefcount
 
-from storage.message import Message
+from leveret.storage.message import Message
 
 OVERHEAD = 256
 """Octets of memory that an alpha costs beside its content, about."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import Any, NamedTuple
 
-from storage.errors import DamagedError
-from storage.formats import FORMAT, FORMAT_ROW, check_format, number_of
-from storage.loading import Range
-from storage.seals import Saved, pack_number, read_saved, unpack_number
-from storage.table import Table
+from leveret.storage.errors import DamagedError
+from leveret.storage.formats import FORMAT, FORMAT_ROW, check_format, number_of
+from leveret.storage.loading import Range
+from leveret.storage.seals import Saved, pack_number, read_saved, unpack_number
+from leveret.storage.table import Table
 
 log = logging.getLogger("leveret.storage")
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, MutableMapping
 from itertools import chain, islice
 from math import inf
 
-from storage.backing_queue import never
-from storage.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
-from storage.body_sizes import octets_of
-from storage.loading import LoadRequest
-from storage.message import Message
-from storage.pager import Pager
-from storage.rates import Rates
-from storage.returned import Item, Returned
+from leveret.storage.backing_queue import never
+from leveret.storage.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
+from leveret.storage.body_sizes import octets_of
+from leveret.storage.loading import LoadRequest
+from leveret.storage.message import Message
+from leveret.storage.pager import Pager
+from leveret.storage.rates import Rates
+from leveret.storage.returned import Item, Returned
 
 SAMPLE = 1024
 """Entries that are looked at where all would be too many."""

@@ -20,8 +20,8 @@ from zlib import crc32
 
 import lmdb
 
-from storage.batch import Changes
-from storage.blocks import (
+from leveret.storage.batch import Changes
+from leveret.storage.blocks import (
     LAST_SEQ_ID,
     Plan,
     bits_of,
@@ -35,12 +35,12 @@ from storage.blocks import (
     returns_of,
     unpack_key,
 )
-from storage.damage import BITMAP, BLOCK, Damages
-from storage.errors import DamagedError, StorageError
-from storage.loading import Range, RawBlock
-from storage.permissions import DIRECTORY, FILE
-from storage.resident import Mapping
-from storage.seals import pack_number, unpack_number
+from leveret.storage.damage import BITMAP, BLOCK, Damages
+from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.loading import Range, RawBlock
+from leveret.storage.permissions import DIRECTORY, FILE
+from leveret.storage.resident import Mapping
+from leveret.storage.seals import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
 

@@ -30,7 +30,7 @@ def answer(*_signal: object) -> None:
     found = Counter(_type(each) for each in gc.garbage)
     gc.garbage.clear()
     gc.collect()
-    connections = sum(_type(each) == "broker.connection.Connection" for each in gc.get_objects())
+    connections = sum(_type(each) == "leveret.broker.connection.Connection" for each in gc.get_objects())
     part = Path(ANSWER + ".part")
     part.write_text(json.dumps({"cycles": found, "connections": connections}))
     part.rename(ANSWER)
@@ -38,7 +38,7 @@ def answer(*_signal: object) -> None:
 
 def main() -> None:
     """Run the broker's command line."""
-    from broker import cli
+    from leveret.broker import cli
 
     gc.disable()
     gc.collect()

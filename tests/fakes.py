@@ -9,28 +9,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.amqp.codec import decode_method, encode_method
-from broker.amqp.commands import Basic, Channel, Connection as Wire, Queue, make
-from broker.amqp.errors import MalformedMethod
-from broker.amqp.fastpath import FRAME_OVERHEAD, content_frames, unpack_frame
-from broker.amqp.properties import Properties, build
-from broker.amqp.tables import Table
-from broker.clients import Clients
-from broker.commit_task import StorageHost
-from broker.config import Config, StorageConfig
-from broker.connection import Connection
-from broker.definitions import Definitions, StoredUsers
-from broker.definitions_parameters import StoredGlobalParameters
-from broker.disk import Disk, paging
-from broker.handshake import PROTOCOL_HEADER
-from broker.histogram import Latency
-from broker.server import Server
-from broker.slices import SLICE, Slices
-from broker.totals import Sizes
-from storage.delayed import DelayedRows, Due
-from storage.errors import DiskFullError
-from storage.loading import LoadRequest
-from storage.recovery import saved_rows
+from leveret.broker.amqp.codec import decode_method, encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Queue, make
+from leveret.broker.amqp.errors import MalformedMethod
+from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, content_frames, unpack_frame
+from leveret.broker.amqp.properties import Properties, build
+from leveret.broker.amqp.tables import Table
+from leveret.broker.clients import Clients
+from leveret.broker.commit_task import StorageHost
+from leveret.broker.config import Config, StorageConfig
+from leveret.broker.connection import Connection
+from leveret.broker.definitions import Definitions, StoredUsers
+from leveret.broker.definitions_parameters import StoredGlobalParameters
+from leveret.broker.disk import Disk, paging
+from leveret.broker.handshake import PROTOCOL_HEADER
+from leveret.broker.histogram import Latency
+from leveret.broker.server import Server
+from leveret.broker.slices import SLICE, Slices
+from leveret.broker.totals import Sizes
+from leveret.storage.delayed import DelayedRows, Due
+from leveret.storage.errors import DiskFullError
+from leveret.storage.loading import LoadRequest
+from leveret.storage.recovery import saved_rows
 
 CAPABILITIES: Table = {"consumer_cancel_notify": ("bool", True), "connection.blocked": ("bool", True)}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pyspark.testing import assertDataFrameEqual
 
-from analytics import report
-from analytics.job import run
-from analytics.schemas import tables
+from leveret.analytics import report
+from leveret.analytics.job import run
+from leveret.analytics.schemas import tables
 
 TABLES = json.loads((Path(__file__).parent.parent / "analytics" / "tables.json").read_text(encoding="utf-8"))
 START = 1_795_245_600_000

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).parent.parent
-BROKER = ("-m", "broker")
+BROKER = ("-m", "leveret")
 UNWATCHED = ("--set", "prometheus.enabled=false")
 """Most brokers of tests need no HTTP listener, which takes time to load and a port that there is once."""
 SLOW_STEP = "slow step of the event loop"

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from broker.amqp.properties import build
-from storage.definitions import ExchangeRow, QueueRow, VHostRow, encode
-from storage.environment import Environment
-from storage.journal import Journal
-from storage.message import Persistent
-from storage.pager import Pager
-from storage.recovery import saved_rows
-from storage.table import pack_blob
-from storage.variable_queue import VariableQueue
+from leveret.broker.amqp.properties import build
+from leveret.storage.definitions import ExchangeRow, QueueRow, VHostRow, encode
+from leveret.storage.environment import Environment
+from leveret.storage.journal import Journal
+from leveret.storage.message import Persistent
+from leveret.storage.pager import Pager
+from leveret.storage.recovery import saved_rows
+from leveret.storage.table import pack_blob
+from leveret.storage.variable_queue import VariableQueue
 
 NO_ARGUMENTS = bytes(4)
 ADDRESS = b"\x00\x02k1"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.amqp.commands import Access, Frame
-from broker.config import load
-from broker.config_keys import KEYS
-from broker.config_reference import EXAMPLE, render
-from broker.metrics import page
+from leveret.broker.amqp.commands import Access, Frame
+from leveret.broker.config import load
+from leveret.broker.config_keys import KEYS
+from leveret.broker.config_reference import EXAMPLE, render
+from leveret.broker.metrics import page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -124,7 +124,7 @@ def modules() -> dict[str, object]:
         parts = parts[:-1] if parts[-1] == "__init__" else parts
         if parts[-1] == "__main__":
             continue
-        module = importlib.import_module(".".join(parts))
+        module = importlib.import_module(".".join(("leveret", *parts)))
         for at in range(len(parts)):
             found.setdefault(".".join(parts[at:]), []).append(module)
     return found
@@ -138,7 +138,7 @@ def has(thing: object, name: str) -> bool:
         return False
     return any(
         name in vars(base).get("__annotations__", ())
-        or (base.__module__.startswith(PACKAGES) and re.search(rf"self\.{name}\b", inspect.getsource(base)))
+        or (base.__module__.startswith("leveret.") and re.search(rf"self\.{name}\b", inspect.getsource(base)))
         for base in thing.__mro__
     )
 
@@ -151,7 +151,7 @@ def exists(name: str) -> bool:
         for found in known.values()
         for module in found
         for thing in vars(module).values()
-        if inspect.isclass(thing) and thing.__module__.startswith(PACKAGES)
+        if inspect.isclass(thing) and thing.__module__.startswith("leveret.")
     }
     parts = name.split(".")
     if name in known:

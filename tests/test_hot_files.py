@@ -28,6 +28,7 @@ for name, case in hotpath.CASES.items():
     case(count)
     sys.setprofile(None)
     called |= {Path(code.co_filename) for code, number in calls.items() if number >= count}
+called = {path.resolve() for path in called}
 ours = {str(path.relative_to(folder)) for path in called if path.is_relative_to(folder)}
 print(*(path for path in ours if not path.startswith(("bench", ".venv"))))
 """

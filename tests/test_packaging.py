@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("analytics", "broker", "confirm", "exchanges", "storage")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -59,32 +61,24 @@ def test_the_source_package_says_how_to_report(tmp_path):
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
-    """The top-level names are ours and the metadata: no tests, no benchmarks, no documents."""
+    """The top-level names are our one and the metadata: no tests, no benchmarks, no documents."""
     names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
 
-    assert {
-        "analytics",
-        "broker",
-        "confirm",
-        "exchanges",
-        "storage",
-        f"leveret-{PROJECT['version']}.dist-info",
-    } == names
+    assert {"leveret", f"leveret-{PROJECT['version']}.dist-info"} == names
 
 
 def test_the_wheel_holds_every_module(wheel):
-    """Each source file of the packages is in the wheel."""
-    packages = ("analytics", "broker", "confirm", "exchanges", "storage")
-    sources = {str(path.relative_to(ROOT)) for package in packages for path in (ROOT / package).rglob("*.py")}
+    """Each source file of the packages is in the wheel, once, under the name by which it is imported."""
+    sources = {f"leveret/{path.name}" for path in (ROOT / "leveret").glob("*.py")} | {
+        f"leveret/{path.relative_to(ROOT)}" for package in PACKAGES for path in (ROOT / package).rglob("*.py")
+    }
 
     assert sources == {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
 
 
 def test_type_checkers_may_read_the_packages(wheel):
-    """Each package of the wheel has the file that says its annotations are meant for others (PEP 561)."""
-    packages = ("analytics", "broker", "confirm", "exchanges", "storage")
-
-    assert {f"{package}/py.typed" for package in packages} <= set(zipfile.ZipFile(wheel).namelist())
+    """The package of the wheel has the file that says its annotations are meant for others (PEP 561)."""
+    assert "leveret/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +97,63 @@ def binaries(wheel, tmp_path_factory):
     return binaries
 
 
+def test_in_a_checkout_the_packages_are_links():
+    """`leveret/` has a link to each folder of the repository that the wheel nests, and no other folder of that name."""
+    assert {package: f"../{package}" for package in PACKAGES} == {
+        path.name: str(path.readlink()) for path in (ROOT / "leveret").iterdir() if path.is_symlink()
+    }
+
+
+def test_the_source_package_makes_the_same_wheel(wheel, tmp_path):
+    """The archive of the sources, which has no links, becomes a wheel with the same files."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        archive.extractall(tmp_path, filter="data")
+    run(
+        sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path,
+        cwd=tmp_path / f"leveret-{PROJECT['version']}",
+    )  # fmt: skip
+    (again,) = tmp_path.glob("*.whl")
+
+    assert sorted(zipfile.ZipFile(wheel).namelist()) == sorted(zipfile.ZipFile(again).namelist())
+
+
+@pytest.fixture
+def foreign(binaries):
+    """Packages of others in the same environment that have the names of our folders."""
+    (site,) = (binaries.parent / "lib").glob("python*/site-packages")
+    for package in PACKAGES:
+        (site / package).mkdir()
+        (site / package / "__init__.py").write_text(f"raise SystemExit('{package} of another project')\n")
+    yield
+    for package in PACKAGES:
+        shutil.rmtree(site / package)
+
+
+@pytest.mark.usefixtures("foreign")
+def test_packages_of_others_may_have_the_names_of_our_folders(binaries, tmp_path):
+    """Beside packages called broker, storage, confirm, exchanges and analytics everything runs, and imports none."""
+    version = f"leveret {PROJECT['version']}\n"
+    everything = (
+        "import importlib, pkgutil, leveret\n"
+        "for found in pkgutil.walk_packages(leveret.__path__, 'leveret.'):\n"
+        "    if not found.name.endswith('__main__') and '.analytics' not in found.name:\n"
+        "        importlib.import_module(found.name)\n"
+    )
+
+    assert version == run(binaries / "leveret", "--version", cwd=tmp_path)
+    assert version == run(binaries / "python", "-m", "leveret", "--version", cwd=tmp_path)
+    run(binaries / "python", "-c", everything, cwd=tmp_path)
+    assert "latency" in run(binaries / "leveret", "analyze", "--help", cwd=tmp_path)
+
+
 def test_the_installed_command_tells_the_version(binaries, tmp_path):
     """The command is there, and what it imports is the wheel's."""
     told = run(
         binaries / "python",
         "-c",
-        "import broker, storage; print(broker.__file__, storage.__file__)",
+        "from leveret import broker, storage; print(broker.__file__, storage.__file__)",
         cwd=tmp_path,
     )
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 from running import ROOT
 
-from broker import exit_codes
-from broker.cli import serve
+from leveret.broker import exit_codes
+from leveret.broker.cli import serve
 
 UNIT = ROOT / "systemd" / "leveret.service"
 

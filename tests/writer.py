@@ -1,10 +1,10 @@
 """A queue's part of the journal, with commits to an environment, for tests of what is on disk."""
 
-from storage.blocks import Entry, Record, bits_of, read_header, read_records
-from storage.environment import Environment
-from storage.journal import Journal
-from storage.loading import Loaded
-from storage.message import Message, Persistent
+from leveret.storage.blocks import Entry, Record, bits_of, read_header, read_records
+from leveret.storage.environment import Environment
+from leveret.storage.journal import Journal
+from leveret.storage.loading import Loaded
+from leveret.storage.message import Message, Persistent
 
 SEGMENT = 64
 QID = 1 << 32 | 1

@@ -9,19 +9,19 @@ Nothing here waits, reads a clock or knows a socket. Operations change things at
 the journal; whoever calls one owes the server's `run_turn` afterwards, and an answer only `Journal.when_safe`.
 """
 
-from broker.administration.access import (
+from leveret.broker.administration.access import (
     AdministrationError,
     BadRequestError,
     ForbiddenError,
     NotFoundError,
     Site,
 )
-from broker.administration.definitions import DefinitionsAdministration
-from broker.administration.listings import Listings
-from broker.administration.policies import PolicyAdministration
-from broker.administration.topology import TopologyAdministration
-from broker.administration.users import UserAdministration
-from broker.administration.vhosts import VHostAdministration
+from leveret.broker.administration.definitions import DefinitionsAdministration
+from leveret.broker.administration.listings import Listings
+from leveret.broker.administration.policies import PolicyAdministration
+from leveret.broker.administration.topology import TopologyAdministration
+from leveret.broker.administration.users import UserAdministration
+from leveret.broker.administration.vhosts import VHostAdministration
 
 __all__ = [
     "Administration", "AdministrationError", "BadRequestError", "ForbiddenError", "NotFoundError", "Site",

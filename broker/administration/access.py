@@ -3,13 +3,13 @@
 from enum import StrEnum
 from typing import Any, Protocol
 
-from broker.alarms import Alarms
-from broker.auth import User, Users
-from broker.clients import Clients
-from broker.errors import AMQPError, ReplyCode
-from broker.parameters import GlobalParameters, Parameters, check_integer, check_keys
-from broker.turn import Turn
-from broker.vhost import VHost
+from leveret.broker.alarms import Alarms
+from leveret.broker.auth import User, Users
+from leveret.broker.clients import Clients
+from leveret.broker.errors import AMQPError, ReplyCode
+from leveret.broker.parameters import GlobalParameters, Parameters, check_integer, check_keys
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost
 
 
 class AdministrationError(Exception):

@@ -10,11 +10,17 @@ import logging
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
-from broker.administration.access import BadRequestError, Right, Site, authorize
-from broker.administration.exporting import exported
-from broker.administration.importing import Plan
-from broker.auth import User
-from broker.definitions_file import SECTIONS, DefinitionsError, Document, read_document, write_document
+from leveret.broker.administration.access import BadRequestError, Right, Site, authorize
+from leveret.broker.administration.exporting import exported
+from leveret.broker.administration.importing import Plan
+from leveret.broker.auth import User
+from leveret.broker.definitions_file import (
+    SECTIONS,
+    DefinitionsError,
+    Document,
+    read_document,
+    write_document,
+)
 
 log = logging.getLogger("leveret.definitions")
 T = TypeVar("T")

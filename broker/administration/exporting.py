@@ -5,12 +5,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from broker import COMPATIBLE_VERSION, __version__
-from broker.administration.importing import RESERVED
-from broker.administration.users import shown_user_limits
-from broker.administration.vhosts import shown_vhost_limits
-from broker.auth import User, Users
-from broker.definitions_file import (
+from leveret import __version__
+from leveret.broker import COMPATIBLE_VERSION
+from leveret.broker.administration.importing import RESERVED
+from leveret.broker.administration.users import shown_user_limits
+from leveret.broker.administration.vhosts import shown_vhost_limits
+from leveret.broker.auth import User, Users
+from leveret.broker.definitions_file import (
     BindingEntry,
     Document,
     ExchangeEntry,
@@ -26,9 +27,9 @@ from broker.definitions_file import (
     json_text,
     plain_arguments,
 )
-from broker.parameters import GlobalParameters, Parameters
-from broker.queue import Queue
-from broker.vhost import VHost
+from leveret.broker.parameters import GlobalParameters, Parameters
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
 
 
 class Defined(Protocol):

@@ -6,23 +6,23 @@ from typing import Any
 
 import msgspec
 
-from broker.administration.access import AdministrationError, BadRequestError, Site, checked_limits
-from broker.administration.users import USER_LIMITS, check_user, user_limits_of, user_of
-from broker.administration.vhosts import (
+from leveret.broker.administration.access import AdministrationError, BadRequestError, Site, checked_limits
+from leveret.broker.administration.users import USER_LIMITS, check_user, user_limits_of, user_of
+from leveret.broker.administration.vhosts import (
     VHOST_LIMITS,
     check_vhost_limit,
     check_vhost_name,
     put_vhost,
     set_vhost_limits,
 )
-from broker.arguments import (
+from leveret.broker.arguments import (
     check_alternate_exchange_type,
     check_dead_letter_exchange_type,
     check_queue_arguments,
     check_queue_properties,
 )
-from broker.auth import Users
-from broker.definitions_file import (
+from leveret.broker.auth import Users
+from leveret.broker.definitions_file import (
     BindingEntry,
     DefinitionsError,
     Document,
@@ -40,12 +40,12 @@ from broker.definitions_file import (
     table_of,
     where,
 )
-from broker.errors import AMQPError, resource
-from broker.parameters import OPERATOR_POLICY, ParameterError, check_keys, check_parameter, refuse
-from broker.patterns import InvalidPatternError
-from broker.policy_keys import policy_keys
-from exchanges.errors import ExchangeError
-from exchanges.router import EXCHANGE_TYPES, Router
+from leveret.broker.errors import AMQPError, resource
+from leveret.broker.parameters import OPERATOR_POLICY, ParameterError, check_keys, check_parameter, refuse
+from leveret.broker.patterns import InvalidPatternError
+from leveret.broker.policy_keys import policy_keys
+from leveret.exchanges.errors import ExchangeError
+from leveret.exchanges.router import EXCHANGE_TYPES, Router
 
 log = logging.getLogger("leveret.definitions")
 

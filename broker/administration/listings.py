@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from broker.administration.access import ForbiddenError, Right, Site, authorize, visible_vhosts
-from broker.amqp.errors import MalformedTable
-from broker.amqp.tables import decode_whole_table
-from broker.auth import User
-from broker.channel import Channel
-from broker.connection import Connection
-from broker.connection_state import FLOW_SECONDS, connection_state
-from broker.consumer import Consumer
-from broker.definitions_file import plain_arguments
-from broker.flow import Pause
-from broker.policies import Applied
-from broker.queue import Queue
-from broker.vhost import VHost
+from leveret.broker.administration.access import ForbiddenError, Right, Site, authorize, visible_vhosts
+from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.tables import decode_whole_table
+from leveret.broker.auth import User
+from leveret.broker.channel import Channel
+from leveret.broker.connection import Connection
+from leveret.broker.connection_state import FLOW_SECONDS, connection_state
+from leveret.broker.consumer import Consumer
+from leveret.broker.definitions_file import plain_arguments
+from leveret.broker.flow import Pause
+from leveret.broker.policies import Applied
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
 
 IDLE_SECONDS = 10.0
 """How long nothing may have happened in a queue that is not idle."""

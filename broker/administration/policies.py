@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from broker.administration.access import (
+from leveret.broker.administration.access import (
     BadRequestError,
     NotFoundError,
     Right,
@@ -13,9 +13,9 @@ from broker.administration.access import (
     may_see,
     visible_vhosts,
 )
-from broker.auth import User
-from broker.parameters import LIMITS, MAX_DEPTH, OPERATOR_POLICY, ParameterError, is_too_deep
-from broker.policies import Policy
+from leveret.broker.auth import User
+from leveret.broker.parameters import LIMITS, MAX_DEPTH, OPERATOR_POLICY, ParameterError, is_too_deep
+from leveret.broker.policies import Policy
 
 
 class PolicyAdministration:

@@ -7,15 +7,15 @@ Here the handlers of `broker.methods` are given a channel that nobody listens to
 from collections.abc import Iterator
 from typing import Any
 
-from broker.administration.access import Site, translated
-from broker.auth import Permissions, TopicPermissions, User
-from broker.channel import Channel
-from broker.errors import AMQPError, Subscribe
-from broker.fan_out import FanOut
-from broker.methods import HANDLERS
-from broker.queue import Queue
-from broker.turn import Outbox
-from broker.vhost import VHost
+from leveret.broker.administration.access import Site, translated
+from leveret.broker.auth import Permissions, TopicPermissions, User
+from leveret.broker.channel import Channel
+from leveret.broker.errors import AMQPError, Subscribe
+from leveret.broker.fan_out import FanOut
+from leveret.broker.methods import HANDLERS
+from leveret.broker.queue import Queue
+from leveret.broker.turn import Outbox
+from leveret.broker.vhost import VHost
 
 _OPERATOR = User("", "")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from broker.administration.access import (
+from leveret.broker.administration.access import (
     BadRequestError,
     NotFoundError,
     Right,
@@ -13,15 +13,15 @@ from broker.administration.access import (
     found_vhost,
     visible_vhosts,
 )
-from broker.administration.stand_in import execute
-from broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
-from broker.amqp.tables import Table
-from broker.auth import User
-from broker.definitions_file import DefinitionsError, plain_arguments, table_of
-from broker.errors import resource
-from broker.queue import Queue
-from broker.vhost import VHost
-from exchanges.base import Binding, Exchange
+from leveret.broker.administration.stand_in import execute
+from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.auth import User
+from leveret.broker.definitions_file import DefinitionsError, plain_arguments, table_of
+from leveret.broker.errors import resource
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
+from leveret.exchanges.base import Binding, Exchange
 
 
 class TopologyAdministration:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker.administration.access import (
+from leveret.broker.administration.access import (
     BadRequestError,
     Right,
     Site,
@@ -13,9 +13,9 @@ from broker.administration.access import (
     found_vhost,
     shown_limits,
 )
-from broker.auth import User, UserLimits
-from broker.credentials import ALGORITHMS, SHA256, Password, hash_password
-from broker.patterns import InvalidPatternError
+from leveret.broker.auth import User, UserLimits
+from leveret.broker.credentials import ALGORITHMS, SHA256, Password, hash_password
+from leveret.broker.patterns import InvalidPatternError
 
 USER_LIMITS = ("max-connections", "max-channels")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker.administration.access import (
+from leveret.broker.administration.access import (
     BadRequestError,
     Right,
     Site,
@@ -13,8 +13,8 @@ from broker.administration.access import (
     shown_limits,
     visible_vhosts,
 )
-from broker.auth import User, VHostLimits
-from broker.vhost import VHost
+from leveret.broker.auth import User, VHostLimits
+from leveret.broker.vhost import VHost
 
 VHOST_LIMITS = ("max-connections", "max-queues")
 _NAME_OCTETS = 255

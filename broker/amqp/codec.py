@@ -16,9 +16,9 @@ from typing import Any
 from pamqp.base import Frame
 from pamqp.commands import INDEX_MAPPING, Basic
 
-from broker.amqp.commands import Access
-from broker.amqp.errors import MalformedMethod, MalformedTable, UnknownMethod
-from broker.amqp.tables import binary_text, bytes_text, decode_table, encode_table
+from leveret.broker.amqp.commands import Access
+from leveret.broker.amqp.errors import MalformedMethod, MalformedTable, UnknownMethod
+from leveret.broker.amqp.tables import binary_text, bytes_text, decode_table, encode_table
 
 _HEAD = struct.Struct(">BHII")
 _LENGTH = struct.Struct(">I")

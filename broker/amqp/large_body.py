@@ -8,7 +8,7 @@ anew in even ones: then a peer's frames of one octet cost no more than others.
 from io import BytesIO
 from struct import Struct
 
-from broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_BODY
+from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_BODY
 
 LARGE = 1024 * 1024
 """Octets of a body from which it is assembled here."""

@@ -15,8 +15,8 @@ import functools
 import struct
 from typing import Any
 
-from broker.amqp.errors import InvalidExpiration, MalformedProperties, MalformedTable
-from broker.amqp.tables import (
+from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties, MalformedTable
+from leveret.broker.amqp.tables import (
     MAX_ENTRIES,
     Table,
     decode_table,

@@ -6,9 +6,9 @@ Only reading happens here; whether the password is right is `broker.auth`'s busi
 
 from collections.abc import Callable, Sequence
 
-from broker.amqp.errors import MalformedResponse, MalformedTable, UnknownMechanism
-from broker.amqp.tables import decode_fields
-from broker.credentials import Password
+from leveret.broker.amqp.errors import MalformedResponse, MalformedTable, UnknownMechanism
+from leveret.broker.amqp.tables import decode_fields
+from leveret.broker.credentials import Password
 
 Credentials = tuple[str, Password]
 """User name and password."""

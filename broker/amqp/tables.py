@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.errors import MalformedTable
 
 Field = tuple[str, Any]
 """RabbitMQ's name of the type, and the value."""

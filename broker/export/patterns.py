@@ -13,9 +13,9 @@ from heapq import nlargest, nsmallest
 from itertools import chain, islice
 from operator import itemgetter
 
-from exchanges.base import Exchange
-from exchanges.tally import Tally
-from exchanges.trie import TopicTrie
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.tally import Tally
+from leveret.exchanges.trie import TopicTrie
 
 MOST = 64
 """Binding keys of an exchange that have rows, at most."""

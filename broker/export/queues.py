@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from math import inf, isinf
 
-from broker.export.tables import AREA_MODULUS, QueueInterval
-from broker.meters import paged
-from broker.queue import Queue
-from broker.totals import QueueCounts
-from storage.backing_queue import BackingQueue
-from storage.priorities import PriorityQueue
-from storage.sub_queues import SubQueues
+from leveret.broker.export.tables import AREA_MODULUS, QueueInterval
+from leveret.broker.meters import paged
+from leveret.broker.queue import Queue
+from leveret.broker.totals import QueueCounts
+from leveret.storage.backing_queue import BackingQueue
+from leveret.storage.priorities import PriorityQueue
+from leveret.storage.sub_queues import SubQueues
 
 _NO_LEVELS: tuple[float, ...] = (0, 0, 0, inf, 0.0, 0.0, 0, 0, 0, 0, 0)
 _UNMOVED: dict[str, int] = {}

@@ -1,13 +1,13 @@
-"""Writes docs/export.md from the declaration of the export's tables: `python -m broker.export.reference`."""
+"""Writes docs/export.md from the declaration of the export's tables: `python -m leveret.broker.export.reference`."""
 # ruff: noqa: E501 - a page of prose and tables, in lines as docs have them
 
 import inspect
 import sys
 from collections.abc import Iterator
 
-from broker.export.schema import EVENTS, TABLES, columns
-from broker.export.tables import AREA_MODULUS
-from broker.meters import SAMPLE_EVERY
+from leveret.broker.export.schema import EVENTS, TABLES, columns
+from leveret.broker.export.tables import AREA_MODULUS
+from leveret.broker.meters import SAMPLE_EVERY
 
 _HEAD = f"""\
 # Exported tables

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from broker.export.tables import (
+from leveret.broker.export.tables import (
     BenchCost,
     BenchRun,
     BenchSample,

@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Iterator
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
-from broker.clients import Clients, client_name
-from broker.connection import Connection
-from broker.connection_state import connection_state
-from broker.export.patterns import Patterns
-from broker.export.queues import facts, queue_row
-from broker.export.seen import Seen
-from broker.export.tables import (
+from leveret.broker.clients import Clients, client_name
+from leveret.broker.connection import Connection
+from leveret.broker.connection_state import connection_state
+from leveret.broker.export.patterns import Patterns
+from leveret.broker.export.queues import facts, queue_row
+from leveret.broker.export.seen import Seen
+from leveret.broker.export.tables import (
     Bucket,
     ConnInterval,
     Event,
@@ -27,15 +27,15 @@ from broker.export.tables import (
     Row,
     TopicPattern,
 )
-from broker.histogram import Histogram
-from broker.meters import Happening, QueueMeter
-from broker.queue import Queue
-from broker.totals import ChannelCounts, QueueCounts, Totals, added
-from broker.turn import Turn
-from broker.vhost import VHost
-from exchanges.base import Exchange
-from storage.journal import Journal
-from storage.pager import Pager
+from leveret.broker.histogram import Histogram
+from leveret.broker.meters import Happening, QueueMeter
+from leveret.broker.queue import Queue
+from leveret.broker.totals import ChannelCounts, QueueCounts, Totals, added
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost
+from leveret.exchanges.base import Exchange
+from leveret.storage.journal import Journal
+from leveret.storage.pager import Pager
 
 
 class Process(NamedTuple):

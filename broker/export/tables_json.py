@@ -1,4 +1,4 @@
-"""`python -m broker.export.tables_json > analytics/tables.json`: what the export's tables are, for readers elsewhere.
+"""`python -m leveret.broker.export.tables_json > analytics/tables.json`: the export's tables, for readers elsewhere.
 
 Analysis runs where the broker need not be installed, so it has the declaration as a file. `make docs` writes it.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from broker.export.schema import TABLES, columns, spark_schema
+from leveret.broker.export.schema import TABLES, columns, spark_schema
 
 
 def declared(table: str) -> list[dict[str, Any]]:

@@ -25,12 +25,12 @@ import aiofiles
 import aiofiles.os
 import msgspec
 
-from broker import __version__
-from broker.alarms import open_files
-from broker.export.layout import UNFINISHED, Layout, Names, finished_name
-from broker.export.schema import TABLES
-from broker.export.snapshot import Process, Rows, Site
-from broker.meters import Events
+from leveret import __version__
+from leveret.broker.alarms import open_files
+from leveret.broker.export.layout import UNFINISHED, Layout, Names, finished_name
+from leveret.broker.export.schema import TABLES
+from leveret.broker.export.snapshot import Process, Rows, Site
+from leveret.broker.meters import Events
 
 log = logging.getLogger("leveret.export")
 

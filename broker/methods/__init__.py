@@ -8,9 +8,17 @@ acks only where the receive loop left them alone.
 from collections.abc import Callable
 from typing import Any
 
-from broker.amqp.commands import Access, Basic, Channel as ChannelMethods, Confirm, Exchange, Queue, Tx
-from broker.channel import Channel
-from broker.methods import basic, exchange, modes, queue
+from leveret.broker.amqp.commands import (
+    Access,
+    Basic,
+    Channel as ChannelMethods,
+    Confirm,
+    Exchange,
+    Queue,
+    Tx,
+)
+from leveret.broker.channel import Channel
+from leveret.broker.methods import basic, exchange, modes, queue
 
 Handler = Callable[[Channel, Any], None]
 

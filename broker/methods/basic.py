@@ -2,13 +2,13 @@
 
 import secrets
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic as Wire, make
-from broker.amqp.tables import Table
-from broker.arguments import QUORUM, check_consume_arguments
-from broker.channel import Channel
-from broker.consumer import Consumer
-from broker.errors import (
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic as Wire, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.arguments import QUORUM, check_consume_arguments
+from leveret.broker.channel import Channel
+from leveret.broker.consumer import Consumer
+from leveret.broker.errors import (
     access_refused,
     not_allowed,
     not_implemented,
@@ -16,8 +16,8 @@ from broker.errors import (
     resource,
     resource_locked,
 )
-from broker.methods.names import queue_name
-from broker.route import REPLY_TO
+from leveret.broker.methods.names import queue_name
+from leveret.broker.route import REPLY_TO
 
 
 def basic_qos(channel: Channel, method: Wire.Qos) -> None:

@@ -2,16 +2,21 @@
 
 from typing import cast
 
-from broker.amqp.commands import Exchange as Wire, make
-from broker.amqp.tables import Table
-from broker.arguments import check_alternate_exchange_type, check_exchange_equivalence
-from broker.channel import Channel
-from broker.errors import access_refused, not_found, precondition_failed, resource
-from broker.methods.names import check_binding_key, check_name, check_not_default_exchange, strip_cr_lf
-from broker.queue import Queue
-from exchanges.base import Exchange
-from exchanges.errors import ExchangeError, InvalidXMatch
-from exchanges.router import EXCHANGE_TYPES
+from leveret.broker.amqp.commands import Exchange as Wire, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.arguments import check_alternate_exchange_type, check_exchange_equivalence
+from leveret.broker.channel import Channel
+from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
+from leveret.broker.methods.names import (
+    check_binding_key,
+    check_name,
+    check_not_default_exchange,
+    strip_cr_lf,
+)
+from leveret.broker.queue import Queue
+from leveret.exchanges.base import Exchange
+from leveret.exchanges.errors import ExchangeError, InvalidXMatch
+from leveret.exchanges.router import EXCHANGE_TYPES
 
 
 def exchange_declare(channel: Channel, method: Wire.Declare) -> None:

@@ -1,10 +1,10 @@
 """Confirm and transactional mode, flow, and the access class."""
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
-from broker.channel import Channel, Transaction
-from broker.errors import not_implemented, precondition_failed
-from confirm.standard import StandardConfirms
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
+from leveret.broker.channel import Channel, Transaction
+from leveret.broker.errors import not_implemented, precondition_failed
+from leveret.confirm.standard import StandardConfirms
 
 
 def access_request(channel: Channel, method: Access.Request) -> None:

@@ -1,7 +1,7 @@
 """Names as RabbitMQ takes them from the wire, and the checks every declaration shares."""
 
-from broker.channel import Channel
-from broker.errors import access_refused, not_found, precondition_failed
+from leveret.broker.channel import Channel
+from leveret.broker.errors import access_refused, not_found, precondition_failed
 
 _STRIP = str.maketrans("", "", "\r\n")
 

@@ -1,7 +1,7 @@
 """The queue class: declare, bind, unbind, purge, delete."""
 
-from broker.amqp.commands import Queue as Wire, make
-from broker.arguments import (
+from leveret.broker.amqp.commands import Queue as Wire, make
+from leveret.broker.arguments import (
     check_dead_letter_exchange_type,
     check_may_be_generated,
     check_queue_arguments,
@@ -9,13 +9,13 @@ from broker.arguments import (
     check_queue_properties,
     with_default_type,
 )
-from broker.channel import Channel
-from broker.errors import access_refused, not_found, precondition_failed, resource
-from broker.methods.exchange import bind, unbind
-from broker.methods.names import check_name, queue_name, strip_cr_lf
-from broker.queue import Queue
-from broker.route import REPLY_TO
-from broker.vhost import REPLY_PREFIX
+from leveret.broker.channel import Channel
+from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
+from leveret.broker.methods.exchange import bind, unbind
+from leveret.broker.methods.names import check_name, queue_name, strip_cr_lf
+from leveret.broker.queue import Queue
+from leveret.broker.route import REPLY_TO
+from leveret.broker.vhost import REPLY_PREFIX
 
 
 def queue_declare(channel: Channel, method: Wire.Declare) -> None:

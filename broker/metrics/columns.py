@@ -10,9 +10,9 @@ Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detail
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
-from broker.metrics.text import COUNTER, GAUGE, Column
-from exchanges.base import Exchange
+from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
+from leveret.broker.metrics.text import COUNTER, GAUGE, Column
+from leveret.exchanges.base import Exchange
 
 T = TypeVar("T")
 

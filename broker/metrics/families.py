@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from broker import COMPATIBLE_VERSION, __version__
-from broker.arguments import CLASSIC, QUORUM
-from broker.histogram import Histogram
-from broker.metrics.node import Node
-from broker.metrics.rows import STATES
-from broker.metrics.text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
-from broker.rules import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
-from broker.totals import SIZE_BOUNDS, QueueCounts
-from confirm.modes import CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD
+from leveret import __version__
+from leveret.broker import COMPATIBLE_VERSION
+from leveret.broker.arguments import CLASSIC, QUORUM
+from leveret.broker.histogram import Histogram
+from leveret.broker.metrics.node import Node
+from leveret.broker.metrics.rows import STATES
+from leveret.broker.metrics.text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
+from leveret.broker.rules import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from leveret.broker.totals import SIZE_BOUNDS, QueueCounts
+from leveret.confirm.modes import CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD
 
 PROTOCOL = "amqp091"
 QUEUE_TYPES = (CLASSIC, QUORUM)

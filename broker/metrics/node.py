@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.histogram import Histogram
-from broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
-from broker.totals import SIZE_BOUNDS, QueueCounts
-from storage.damage import KINDS
+from leveret.broker.histogram import Histogram
+from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
+from leveret.broker.totals import SIZE_BOUNDS, QueueCounts
+from leveret.storage.damage import KINDS
 
 
 class Identity(NamedTuple):

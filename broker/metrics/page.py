@@ -1,12 +1,12 @@
-"""Writes docs/metrics.md from the declarations of the metrics: `python -m broker.metrics.page`."""
+"""Writes docs/metrics.md from the declarations of the metrics: `python -m leveret.broker.metrics.page`."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES, Group
-from broker.metrics.differences import ABSENT, COMPARED, LABELS, LATER, VALUES
-from broker.metrics.families import (
+from leveret.broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES, Group
+from leveret.broker.metrics.differences import ABSENT, COMPARED, LABELS, LATER, VALUES
+from leveret.broker.metrics.families import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from broker.channel import Channel
-from broker.connection import Connection
-from broker.queue import Queue
-from broker.totals import ChannelCounts, ConnectionCounts, QueueCounts
-from storage.priorities import parts, transitions_of
-from storage.sub_queues import SubQueues
+from leveret.broker.channel import Channel
+from leveret.broker.connection import Connection
+from leveret.broker.queue import Queue
+from leveret.broker.totals import ChannelCounts, ConnectionCounts, QueueCounts
+from leveret.storage.priorities import parts, transitions_of
+from leveret.storage.sub_queues import SubQueues
 
 STATES = ("alpha", "beta", "gamma", "delta")
 

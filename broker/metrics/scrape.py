@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from broker.metrics.columns import (
+from leveret.broker.metrics.columns import (
     CHANNELS,
     CONNECTIONS,
     EXCHANGE_LABELS,
@@ -16,7 +16,7 @@ from broker.metrics.columns import (
     TYPED_EXCHANGE_LABELS,
     Group,
 )
-from broker.metrics.families import (
+from leveret.broker.metrics.families import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,
@@ -25,12 +25,12 @@ from broker.metrics.families import (
     TOTALS,
     Family,
 )
-from broker.metrics.node import Identity, Node, Process
-from broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
-from broker.metrics.walk import Asked, Measured, Rows, Walk
-from broker.queue import Queue
-from broker.vhost import VHost
-from exchanges.base import Exchange
+from leveret.broker.metrics.node import Identity, Node, Process
+from leveret.broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
+from leveret.broker.metrics.walk import Asked, Measured, Rows, Walk
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
+from leveret.exchanges.base import Exchange
 
 PATTERN_OCTETS = 512
 """The longest pattern of names of queues that may be asked for."""

@@ -8,22 +8,22 @@ fall from one look to the next.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from broker.alarms import Alarms
-from broker.channel import Channel
-from broker.clients import Clients
-from broker.connection import Connection
-from broker.connection_state import connection_state
-from broker.histogram import Histogram, Latency
-from broker.metrics.columns import (
+from leveret.broker.alarms import Alarms
+from leveret.broker.channel import Channel
+from leveret.broker.clients import Clients
+from leveret.broker.connection import Connection
+from leveret.broker.connection_state import connection_state
+from leveret.broker.histogram import Histogram, Latency
+from leveret.broker.metrics.columns import (
     CHANNEL_LABELS,
     CONNECTION_LABELS,
     QUEUE_LABELS,
     TARGET_LABELS,
     VHOST_CHANNEL_LABELS,
 )
-from broker.metrics.families import queue_type_label
-from broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Resources, Storage
-from broker.metrics.rows import (
+from leveret.broker.metrics.families import queue_type_label
+from leveret.broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Resources, Storage
+from leveret.broker.metrics.rows import (
     ChannelLevels,
     ChannelRow,
     ConnectionLevels,
@@ -37,14 +37,14 @@ from broker.metrics.rows import (
     connection_row,
     queue_row,
 )
-from broker.metrics.text import labels_text
-from broker.queue import Queue
-from broker.totals import QueueCounts, Sizes
-from broker.turn import Turn
-from broker.vhost import VHost
-from storage.damage import KINDS, Damages
-from storage.journal import Journal
-from storage.pager import Pager
+from leveret.broker.metrics.text import labels_text
+from leveret.broker.queue import Queue
+from leveret.broker.totals import QueueCounts, Sizes
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import VHost
+from leveret.storage.damage import KINDS, Damages
+from leveret.storage.journal import Journal
+from leveret.storage.pager import Pager
 
 STEP = 100
 """Queues, channels or connections that are looked at in one step."""

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from analytics.reading import Input
-from analytics.session import session
+from leveret.analytics.reading import Input
+from leveret.analytics.session import session
 
 MADE_SECONDS = 300
 """Starting a Java and Spark's first query take long on a machine that does other things."""

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from made_rows import histogram, row
 
-from analytics.command import analyse, keep_looking, main, said
-from analytics.follow import FOLLOWED, Follower
-from analytics.jobs import JOBS
-from analytics.reading import ASIDE, QUARANTINE, Input, InputError
+from leveret.analytics.command import analyse, keep_looking, main, said
+from leveret.analytics.follow import FOLLOWED, Follower
+from leveret.analytics.jobs import JOBS
+from leveret.analytics.reading import ASIDE, QUARANTINE, Input, InputError
 
 ROOT = Path(__file__).parents[2]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -44,7 +44,7 @@ def latencies(*seconds):
 def run(*arguments, **environment):
     """`leveret analyze` in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "broker", "analyze", *map(str, arguments)],
+        [sys.executable, "-m", "leveret", "analyze", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -161,8 +161,8 @@ def test_the_command_makes_a_report_with_the_java_of_a_package(data, tmp_path):
 def test_spark_submit_runs_it_on_workers_without_python(data, tmp_path):
     """Submitted as a zip to a master whose worker is a process of its own and has no Python, the job does the same."""
     made = data({"latency_hist": [*latencies(0, 5), "{"]})
-    archive, output = tmp_path / "analytics.zip", tmp_path / "report"
-    subprocess.run([sys.executable, "-m", "zipfile", "-c", archive, "analytics/"], cwd=ROOT, check=True)
+    archive, output = tmp_path / "leveret.zip", tmp_path / "report"
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", archive, "leveret/"], cwd=ROOT, check=True)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 

@@ -5,9 +5,9 @@ import pytest
 from made_rows import quiet, row
 from pyspark.testing import assertDataFrameEqual
 
-from analytics.compact import COMPACT, KEPT, TABLES, VALIDATE, WRITTEN, compact, validate
-from analytics.job import run
-from analytics.reading import Input, InputError
+from leveret.analytics.compact import COMPACT, KEPT, TABLES, VALIDATE, WRITTEN, compact, validate
+from leveret.analytics.job import run
+from leveret.analytics.reading import Input, InputError
 
 
 def queues(count, **values):

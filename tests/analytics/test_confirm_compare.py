@@ -7,8 +7,10 @@ from made_rows import drawn, quiet
 from paper_runs import made_plan, made_run
 from pyspark.testing import assertDataFrameEqual
 
-from analytics import confirm_compare
-from analytics.confirm_compare import (
+from bench import paper_report
+from bench.paper_records import BenchCost, BenchRun, BenchSample, Records
+from leveret.analytics import confirm_compare
+from leveret.analytics.confirm_compare import (
     JOB,
     NACKED,
     NO_COST,
@@ -20,10 +22,8 @@ from analytics.confirm_compare import (
     cuts,
     measured,
 )
-from analytics.job import run
-from analytics.reading import Input, InputError
-from bench import paper_report
-from bench.paper_records import BenchCost, BenchRun, BenchSample, Records
+from leveret.analytics.job import run
+from leveret.analytics.reading import Input, InputError
 
 LINES = ("default", "paper-standard", "consumer-ack", "consumer-ack-light", "rabbitmq")
 

@@ -1,8 +1,18 @@
 import pytest
 from made_rows import Made, histogram, quiet, row
 
-from analytics import anomalies, capacity, churn, confirm_compare, health, latency, paging, report, routing
-from analytics.job import run
+from leveret.analytics import (
+    anomalies,
+    capacity,
+    churn,
+    confirm_compare,
+    health,
+    latency,
+    paging,
+    report,
+    routing,
+)
+from leveret.analytics.job import run
 
 ONE = {
     "latency_hist": {"scope": "node", "metric": "confirm", "mode": "standard", **histogram([40])},

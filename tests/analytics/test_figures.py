@@ -1,4 +1,4 @@
-from analytics.figures import Panel, Series, heat, panels
+from leveret.analytics.figures import Panel, Series, heat, panels
 
 
 def test_logarithmic_axes_are_written_in_plain_numbers():

@@ -5,8 +5,8 @@ import pytest
 from made_rows import Made, index
 from pyspark.testing import assertDataFrameEqual
 
-from analytics import anomalies, capacity, churn, confirm_compare, generate, routing
-from analytics.generate import (
+from leveret.analytics import anomalies, capacity, churn, confirm_compare, generate, routing
+from leveret.analytics.generate import (
     ALARM,
     ALARMED,
     CYCLE_MS,
@@ -20,10 +20,10 @@ from analytics.generate import (
     latency_hist,
     write,
 )
-from analytics.histograms import QUANTILES
-from analytics.latency import compute
-from analytics.reading import Input
-from analytics.series import clocks
+from leveret.analytics.histograms import QUANTILES
+from leveret.analytics.latency import compute
+from leveret.analytics.reading import Input
+from leveret.analytics.series import clocks
 
 ROWS = 3000
 

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from made_rows import Made, row, run_twice
 
-from analytics.health import BEHIND, JOB, OK, STALLED, STOPPED, compute
+from leveret.analytics.health import BEHIND, JOB, OK, STALLED, STOPPED, compute
 
 STEPS = 20
 

@@ -7,8 +7,8 @@ from made_rows import histogram, index
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from analytics.histograms import QUANTILES, highest, lowest, merged, quantiles, summed
-from broker import histogram as recorded
+from leveret.analytics.histograms import QUANTILES, highest, lowest, merged, quantiles, summed
+from leveret.broker import histogram as recorded
 
 HIST = "sum_us long, min_us long, max_us long, b array<struct<i:int,c:long>>"
 

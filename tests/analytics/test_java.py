@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from analytics.java import JavaError, bundled, find, home_for_spark, probe
+from leveret.analytics.java import JavaError, bundled, find, home_for_spark, probe
 
 
 def make(home, version="17.0.1", modules=("jdk.incubator.vector",), code=0):

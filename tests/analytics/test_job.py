@@ -1,6 +1,6 @@
 import pytest
 
-from analytics.job import number_of
+from leveret.analytics.job import number_of
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import random
 import pytest
 from made_rows import Made, histogram, row, run_twice
 
-from analytics.histograms import QUANTILES
-from analytics.latency import JOB, OBJECTIVE_US, compute
-from analytics.reading import InputError
-from analytics.series import BINS_S, MOST_BINS, bin_seconds
+from leveret.analytics.histograms import QUANTILES
+from leveret.analytics.latency import JOB, OBJECTIVE_US, compute
+from leveret.analytics.reading import InputError
+from leveret.analytics.series import BINS_S, MOST_BINS, bin_seconds
 
 KINDS = (("confirm", "standard", 9.0), ("confirm", "consumer-ack", 10.0), ("deliver", "", 6.0))
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from made_rows import START, Made, row, run_twice
 
-from analytics import anomalies, capacity, churn, routing
-from analytics.series import clocks
+from leveret.analytics import anomalies, capacity, churn, routing
+from leveret.analytics.series import clocks
 
 # -- routing ------------------------------------------------------------------------------------------------------------
 

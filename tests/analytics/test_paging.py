@@ -3,9 +3,9 @@ import random
 import pytest
 from made_rows import START, Made, row, run_twice
 
-from analytics.generate import queue_interval, write
-from analytics.paging import BROKEN, BROKEN_STEPS, JOB, STATES, compute
-from analytics.reading import Input
+from leveret.analytics.generate import queue_interval, write
+from leveret.analytics.paging import BROKEN, BROKEN_STEPS, JOB, STATES, compute
+from leveret.analytics.reading import Input
 
 RATE, WAIT = 20, 2.0
 

@@ -5,8 +5,8 @@ import statistics
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
-from analytics.ratios import T_95, mean_of_ratios, paired, ratios
 from bench import paper_stats
+from leveret.analytics.ratios import T_95, mean_of_ratios, paired, ratios
 
 RATES = "window long, queues long, block long, line string, rate double"
 CELL = ("window", "queues")

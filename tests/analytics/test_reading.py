@@ -3,8 +3,8 @@ import json
 import pytest
 from made_rows import row
 
-from analytics.reading import INCOMPLETE, OTHER_VERSION, UNREADABLE, Counted, Input, InputError
-from analytics.schemas import tables
+from leveret.analytics.reading import INCOMPLETE, OTHER_VERSION, UNREADABLE, Counted, Input, InputError
+from leveret.analytics.schemas import tables
 
 
 def nodes(count):

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import Row
 
-from analytics import report
-from analytics.figures import Panel, Series, at, bars, heat, panels, plain
-from analytics.job import Page, Section
-from analytics.reading import Counted
+from leveret.analytics import report
+from leveret.analytics.figures import Panel, Series, at, bars, heat, panels, plain
+from leveret.analytics.job import Page, Section
+from leveret.analytics.reading import Counted
 
 MADE = datetime(2026, 11, 21, 7, 20, tzinfo=UTC)
 NASTY = '<script>alert("1")</script> & $\\frac{1}{2}$ очередь \x00\n'

@@ -2,9 +2,9 @@ from pathlib import Path
 
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
-from analytics import schemas
-from analytics.schemas import CORRUPT, tables
-from broker.export.tables_json import render
+from leveret.analytics import schemas
+from leveret.analytics.schemas import CORRUPT, tables
+from leveret.broker.export.tables_json import render
 
 
 def test_what_is_read_is_what_the_broker_declares():

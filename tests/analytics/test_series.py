@@ -2,7 +2,7 @@ import pytest
 from made_rows import START, Made, row
 from pyspark.sql import functions
 
-from analytics.series import AREA_MODULUS, clocks, last, start_of_bin, steps
+from leveret.analytics.series import AREA_MODULUS, clocks, last, start_of_bin, steps
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-from analytics.session import settings
+from leveret.analytics.session import settings
 
 
 def test_a_session_here_listens_on_loopback_only():

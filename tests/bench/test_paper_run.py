@@ -12,7 +12,7 @@ from bench import loads, paper_run, perftest
 from bench.brokers import Broker
 from bench.paper_run import TrialError, generate, logged, measure
 from bench.perftest import PerfTestError
-from broker import __version__
+from leveret import __version__
 
 PERF_TEST = """
 import sys, pathlib

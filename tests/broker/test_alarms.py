@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from broker import alarms
-from broker.alarms import DiskAlarm, MemoryAlarm, anonymous_memory, reason, total_memory
+from leveret.broker import alarms
+from leveret.broker.alarms import DiskAlarm, MemoryAlarm, anonymous_memory, reason, total_memory
 
 SIZES = st.integers(0, 2**40)
 
@@ -126,7 +126,7 @@ def test_publishers_are_told_what_is_short(memory, disk, text):
 def test_anonymous_memory_is_the_kernels_figure():
     """The octets in use are those the kernel calls RssAnon."""
     program = (
-        "from pathlib import Path; from broker.alarms import anonymous_memory\n"
+        "from pathlib import Path; from leveret.broker.alarms import anonymous_memory\n"
         "kib = Path('/proc/self/status').read_text().partition('RssAnon:')[2].split()[0]\n"
         "print(anonymous_memory(), kib)"
     )

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, strategies as st
 
-from broker.amqp.tables import Field, Table
-from broker.arguments import (
+from leveret.broker.amqp.tables import Field, Table
+from leveret.broker.arguments import (
     MAX_EXPIRY_MS,
     check_alternate_exchange_type,
     check_consume_arguments,
@@ -18,7 +18,7 @@ from broker.arguments import (
     check_queue_properties,
     with_default_type,
 )
-from broker.errors import AMQPError, ReplyCode
+from leveret.broker.errors import AMQPError, ReplyCode
 
 INTEGERS = ["byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long"]
 

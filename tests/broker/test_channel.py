@@ -4,10 +4,10 @@ import pytest
 from fakes import CAPABILITIES, Client, Node, publish_frames
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
-from broker.amqp.properties import Properties
-from broker.config import UserConfig
-from broker.errors import AMQPError
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.config import UserConfig
+from leveret.broker.errors import AMQPError
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import fcntl
 import gc
-import importlib.metadata
 import json
 import os
 import signal
@@ -16,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 from running import Running, command, environment
 
-from broker import __version__
-from broker.cli import StartupError, main, refuse_name_collisions
-from broker.collector import THRESHOLDS
+from leveret import __version__
+from leveret.broker.cli import main
+from leveret.broker.collector import THRESHOLDS
 
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
@@ -147,36 +146,6 @@ def test_a_log_file_that_cannot_be_opened_is_refused(tmp_path):
     told = refused(tmp_path, "--log-file", str(tmp_path))
 
     assert (73, f"cannot open log file {tmp_path}: Is a directory") == told
-
-
-def installed(tmp_path: Path, name: str, record: str) -> importlib.metadata.Distribution:
-    """A distribution with the files of ``record``."""
-    folder = tmp_path / f"{name}-1.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    (folder / "RECORD").write_text(record)
-    return importlib.metadata.Distribution.at(folder)
-
-
-def test_another_owner_of_our_packages_is_refused(tmp_path):
-    """A distribution that has files under one of our top-level names is named, and nothing starts."""
-    ours = installed(tmp_path, "leveret", "broker/__init__.py,,\nconfirm/__init__.py,,\n")
-    other = installed(tmp_path, "confirm-dialogs", "confirm.py,,\nx/storage/a.py,,\n")
-
-    with pytest.raises(StartupError, match=r"'confirm-dialogs' also owns the package confirm;"):
-        refuse_name_collisions([ours, other])
-
-
-def test_look_alikes_are_no_collision(tmp_path):
-    """Our names inside other packages, or as the start of other names, are nobody's business."""
-    refuse_name_collisions(
-        [
-            installed(tmp_path, "leveret", "broker/__init__.py,,\n"),
-            installed(
-                tmp_path, "other", "brokers/a.py,,\nother/broker/a.py,,\nother/storage.py,,\nconfirm2.py,,\n"
-            ),
-        ]
-    )
 
 
 def test_it_starts_serves_and_stops(tmp_path):

@@ -3,9 +3,9 @@
 import pytest
 from fakes import Client, DiskNode, StoringNode, hurry, publish_frames, queue_declare
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel, Confirm, make
-from broker.config import UserConfig
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
+from leveret.broker.config import UserConfig
 
 PATTERNS = (".*", ".*", ".*")
 USERS = (

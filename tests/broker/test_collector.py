@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from running import ROOT, environment
 
-from broker.collector import FEW_BLOCKS, FEW_YOUNG, FULL_SECONDS, MUCH_MEMORY, Collector
+from leveret.broker.collector import FEW_BLOCKS, FEW_YOUNG, FULL_SECONDS, MUCH_MEMORY, Collector
 
 ALL, ASIDE, BACK = 2, "aside", "back"
 
@@ -94,7 +94,7 @@ def test_a_part_of_another_process_collects_nothing(runs):
 
 BACKLOG = """
 import gc
-from broker.collector import Collector, MUCH_MEMORY
+from leveret.broker.collector import Collector, MUCH_MEMORY
 watching = Collector()
 watching.start()
 looked = []

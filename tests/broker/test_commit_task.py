@@ -12,16 +12,16 @@ import pytest
 from conformance.wire import Client
 from running import Running
 
-from broker import commit_task
-from broker.commit_task import Reader
-from broker.config import StorageConfig
-from broker.disk import Disk
-from broker.queue import Queue
-from broker.slices import SLICE, Slices
-from broker.store_command import read
-from broker.turn import Turn
-from storage.errors import Done
-from storage.message import Message, Persistent
+from leveret.broker import commit_task
+from leveret.broker.commit_task import Reader
+from leveret.broker.config import StorageConfig
+from leveret.broker.disk import Disk
+from leveret.broker.queue import Queue
+from leveret.broker.slices import SLICE, Slices
+from leveret.broker.store_command import read
+from leveret.broker.turn import Turn
+from leveret.storage.errors import Done
+from leveret.storage.message import Message, Persistent
 
 
 class Host:

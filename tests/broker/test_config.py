@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from broker.config import (
+from leveret.broker.config import (
     Config,
     ConfigError,
     Listener,
@@ -15,9 +15,9 @@ from broker.config import (
     effective,
     load,
 )
-from broker.config_foreign import FOREIGN
-from broker.config_keys import KEYS
-from broker.config_values import PARSERS, parse_line, read_file
+from leveret.broker.config_foreign import FOREIGN
+from leveret.broker.config_keys import KEYS
+from leveret.broker.config_values import PARSERS, parse_line, read_file
 
 ALL = (".*", ".*", ".*")
 

@@ -10,9 +10,9 @@ from fakes import Client, DiskNode, Node, queue_declare
 from hypothesis import given, strategies as st
 from running import Running
 
-from broker.amqp.commands import Basic, Confirm, make
-from broker.confirm_ages import ConfirmAges
-from broker.deadlock import TRAP_SECONDS, is_trapped
+from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.confirm_ages import ConfirmAges
+from leveret.broker.deadlock import TRAP_SECONDS, is_trapped
 
 TIMEOUT = 30.0
 AWAITED = {"x-confirm-mode": ("longstr", "consumer-ack")}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from fakes import Client, Node, basic_consume, publish_frames, queue_declare
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel, Confirm, Queue, make
-from broker.amqp.tables import Table
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
+from leveret.broker.amqp.tables import Table
 
 STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fakes import Client, DiskNode, queue_declare
 
-from broker.amqp.commands import Basic, Channel, Confirm, Queue, make
-from broker.amqp.tables import Table
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
+from leveret.broker.amqp.tables import Table
 
 STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes import Client, DiskNode, Node, Sent
 
-from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
 
 STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)

@@ -6,12 +6,12 @@ import pytest
 from fakes import Client, Node, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
-from broker.amqp.fastpath import HEARTBEAT
-from broker.amqp.properties import build
-from broker.config import Compatibility, UserConfig, UserLimits
-from broker.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
+from leveret.broker.amqp.fastpath import HEARTBEAT
+from leveret.broker.amqp.properties import build
+from leveret.broker.config import Compatibility, UserConfig, UserLimits
+from leveret.broker.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
 
 PUBLISH_BEGUN = encode_method(1, make(Basic.Publish, 0, "", "q", False, False))
 

@@ -6,11 +6,11 @@ from typing import Any
 from fakes import parse
 from hypothesis import given, strategies as st
 
-from broker.amqp.fastpath import content_frames, shortstr
-from broker.amqp.properties import build
-from broker.consumer import UNLIMITED, Consumer, Getter
-from broker.turn import Outbox, Turn
-from storage.message import Message
+from leveret.broker.amqp.fastpath import content_frames, shortstr
+from leveret.broker.amqp.properties import build
+from leveret.broker.consumer import UNLIMITED, Consumer, Getter
+from leveret.broker.turn import Outbox, Turn
+from leveret.storage.message import Message
 
 
 class FakeQueue:

@@ -3,11 +3,11 @@
 import pytest
 from fakes import Client, DiskNode, Node, publish_frames
 
-from broker.amqp.commands import Basic, Confirm, Queue, make
-from broker.config import StorageConfig
-from broker.totals import QueueCounts
-from exchanges.base import Exchange as AnyExchange
-from storage.consumer_ack import ConsumerAckQueue
+from leveret.broker.amqp.commands import Basic, Confirm, Queue, make
+from leveret.broker.config import StorageConfig
+from leveret.broker.totals import QueueCounts
+from leveret.exchanges.base import Exchange as AnyExchange
+from leveret.storage.consumer_ack import ConsumerAckQueue
 
 DEAD = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
 

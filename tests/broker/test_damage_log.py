@@ -9,9 +9,9 @@ import pika
 import pytest
 from running import Running
 
-from broker.damage_log import DamageLog
-from broker.store_command import read
-from storage.damage import BODY, KINDS, RECORD, Damages
+from leveret.broker.damage_log import DamageLog
+from leveret.broker.store_command import read
+from leveret.storage.damage import BODY, KINDS, RECORD, Damages
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 BLOB = ("--set", "storage.blob_threshold=65536")

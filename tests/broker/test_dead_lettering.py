@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from fakes import Client, DiskNode, Node, hurry, publish_frames
 
-from broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
-from broker.amqp.tables import Table
-from broker.config import StorageConfig
-from storage.errors import DiskFullError
+from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.config import StorageConfig
+from leveret.storage.errors import DiskFullError
 
 LARGE = b"x" * 6000
 """More than what `disk` keeps outside of files."""

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, strategies as st
 
-from broker.amqp.fastpath import content_frames
-from broker.amqp.properties import Properties, build
-from broker.amqp.tables import encode_table
-from broker.dead_letters import Cycles, cycles, dead_letter
-from storage.message import Message
+from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.properties import Properties, build
+from leveret.broker.amqp.tables import encode_table
+from leveret.broker.dead_letters import Cycles, cycles, dead_letter
+from leveret.storage.message import Message
 
 NOW = 1_700_000_000
 REASONS = ("expired", "rejected", "maxlen", "delivery_limit")

@@ -7,14 +7,14 @@ import pytest
 from fakes import Client, ManualJournal, StoringNode, hurry, queue_declare
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.commands import Exchange, Queue, make
-from broker.amqp.tables import encode_table
-from broker.auth import User, UserLimits, VHostLimits
-from broker.credentials import Password, check_password
-from broker.definitions import Definitions, NullJournal
-from broker.server import Server
-from broker.vhost import VHost
-from storage.definitions import (
+from leveret.broker.amqp.commands import Exchange, Queue, make
+from leveret.broker.amqp.tables import encode_table
+from leveret.broker.auth import User, UserLimits, VHostLimits
+from leveret.broker.credentials import Password, check_password
+from leveret.broker.definitions import Definitions, NullJournal
+from leveret.broker.server import Server
+from leveret.broker.vhost import VHost
+from leveret.storage.definitions import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
@@ -24,8 +24,8 @@ from storage.definitions import (
     decode,
     encode,
 )
-from storage.errors import DamagedError, UnknownFormatError
-from storage.memory import MemoryQueue
+from leveret.storage.errors import DamagedError, UnknownFormatError
+from leveret.storage.memory import MemoryQueue
 
 EMPTY = encode_table({})
 

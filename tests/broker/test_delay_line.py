@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from fakes import Client, DiskNode, Node, publish_frames
 
-from broker.administration.topology import shown_exchange
-from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
-from broker.amqp.tables import Table
-from broker.config import StorageConfig
-from storage.check import Check, Finding
-from storage.compact import compact
-from storage.damage import DELAYED
-from storage.message import Persistent
+from leveret.broker.administration.topology import shown_exchange
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.config import StorageConfig
+from leveret.storage.check import Check, Finding
+from leveret.storage.compact import compact
+from leveret.storage.damage import DELAYED
+from leveret.storage.message import Persistent
 
 
 def declare_exchange(

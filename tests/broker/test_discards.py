@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from broker.discards import Discards
-from broker.slices import Slices
+from leveret.broker.discards import Discards
+from leveret.broker.slices import Slices
 
 
 def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():

@@ -5,7 +5,7 @@ import gc
 import pytest
 from fakes import Client, DiskNode, publish_frames, queue_declare
 
-from broker.amqp.commands import Basic, Confirm, Queue, Tx, make
+from leveret.broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fakes import Client, DiskNode, Node, hurry, publish_frames
 
-from broker.amqp.commands import Basic, Channel, Confirm, Connection, Queue as Wire, Tx, make
-from broker.amqp.tables import Table
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Queue as Wire, Tx, make
+from leveret.broker.amqp.tables import Table
 
 DLX: Table = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
 COUNT = 300

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.flow import (
+from leveret.broker.flow import (
     DRAIN_SECONDS,
     FUTILE_LIMIT,
     FUTILE_SECONDS,
@@ -16,10 +16,10 @@ from broker.flow import (
     Pause,
     congested,
 )
-from broker.queue import Queue
-from broker.turn import Turn
-from storage.memory import MemoryQueue
-from storage.message import Message
+from leveret.broker.queue import Queue
+from leveret.broker.turn import Turn
+from leveret.storage.memory import MemoryQueue
+from leveret.storage.message import Message
 
 NOW = 100.0
 CONSUMER: Any = SimpleNamespace(cancelled=False, outbox=SimpleNamespace(full=False))

@@ -15,14 +15,14 @@ import pytest
 from conformance.wire import Client, ClosedError
 from running import Running
 
-from broker.store_command import read
+from leveret.broker.store_command import read
 
 MEGABYTES = 48
 BROKEN = """
 import os, sys
 from pathlib import Path
-from storage.environment import Environment
-from broker.__main__ import main
+from leveret.storage.environment import Environment
+from leveret.broker.__main__ import main
 commit, trigger = Environment.commit, Path(sys.argv[1])
 def failing(self, batch):
     if trigger.exists():
@@ -30,7 +30,7 @@ def failing(self, batch):
     return commit(self, batch)
 Environment.commit = failing
 sys.argv[1:] = sys.argv[2:]
-from broker import server
+from leveret.broker import server
 server.STOP_SECONDS = 60
 main()
 """
@@ -200,7 +200,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
     """Publishers who are blocked are closed in good order, and what could not be written is told in the log."""
     few = 20  # what the sockets hold, should the broker stop reading at once
     trigger = tmp_path / "broken"
-    error = "from storage.errors import DiskFullError; raise DiskFullError('no room')"
+    error = "from leveret.storage.errors import DiskFullError; raise DiskFullError('no room')"
     program = ("-c", BROKEN.format(error=error), str(trigger))
     with Running(tmp_path, program=program) as running:
         running.wait_for("Server startup complete")
@@ -233,7 +233,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
 def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path):
     """What is only in memory until consumers ack it is not tried for ever, and its publishers have no confirm."""
     trigger = tmp_path / "broken"
-    error = "from storage.errors import DiskFullError; raise DiskFullError('no room')"
+    error = "from leveret.storage.errors import DiskFullError; raise DiskFullError('no room')"
     program = ("-c", BROKEN.format(error=error), str(trigger))
     with Running(tmp_path, "--set", "confirm.mode=consumer-ack", program=program) as running:
         running.wait_for("Server startup complete")

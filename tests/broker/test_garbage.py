@@ -4,13 +4,13 @@ import asyncio
 import errno
 from typing import NamedTuple
 
-from broker import garbage as garbage_module
-from broker.config import StorageConfig
-from broker.disk import Disk
-from broker.garbage import PATIENCE, Garbage
-from broker.turn import Turn
-from storage.holes import Given
-from storage.message import Persistent
+from leveret.broker import garbage as garbage_module
+from leveret.broker.config import StorageConfig
+from leveret.broker.disk import Disk
+from leveret.broker.garbage import PATIENCE, Garbage
+from leveret.broker.turn import Turn
+from leveret.storage.holes import Given
+from leveret.storage.message import Persistent
 
 WORTH = 1_000_000
 
@@ -119,10 +119,10 @@ class Host:
 
 def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
     """Beside commits, the file takes little of the disk in the end, which counts as free once, and is whole."""
-    monkeypatch.setattr("broker.disk.WORTH_OCTETS", WORTH)
+    monkeypatch.setattr("leveret.broker.disk.WORTH_OCTETS", WORTH)
     monkeypatch.setattr(garbage_module, "PATIENCE", 0.0)
     monkeypatch.setattr(garbage_module, "PAUSE", 0.0)
-    monkeypatch.setattr("storage.holes.RESERVE", 1_000_000)
+    monkeypatch.setattr("leveret.storage.holes.RESERVE", 1_000_000)
 
     async def run():
         disk = Disk(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)

@@ -1,7 +1,7 @@
 """What is done about logins that fail."""
 
-from broker import guard
-from broker.guard import FORGET_SECONDS, Guard, Refusals, shown
+from leveret.broker import guard
+from leveret.broker.guard import FORGET_SECONDS, Guard, Refusals, shown
 
 
 def test_each_failure_doubles_the_delay():

@@ -7,12 +7,12 @@ import pytest
 from fakes import CAPABILITIES, Client, Node
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Channel, Connection as Wire, make
-from broker.amqp.fastpath import HEARTBEAT
-from broker.amqp.tables import Table
-from broker.config import Compatibility, UserConfig, UserLimits, VHostLimits
-from broker.handshake import PROTOCOL_HEADER
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Channel, Connection as Wire, make
+from leveret.broker.amqp.fastpath import HEARTBEAT
+from leveret.broker.amqp.tables import Table
+from leveret.broker.config import Compatibility, UserConfig, UserLimits, VHostLimits
+from leveret.broker.handshake import PROTOCOL_HEADER
 
 DELAY = 3.0
 POLITE: Table = {"capabilities": ("table", {"authentication_failure_close": ("bool", True)})}

@@ -7,13 +7,13 @@ from conformance.wire import Client as RealClient, ClosedError
 from fakes import Client, StoringNode, basic_consume, publish_frames, queue_declare
 from running import Running
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, Tx, make
-from broker.amqp.fastpath import HEARTBEAT
-from broker.errors import NotYet
-from broker.methods import HANDLERS
-from storage.backing_queue import Batch
-from storage.memory import MemoryQueue
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, Tx, make
+from leveret.broker.amqp.fastpath import HEARTBEAT
+from leveret.broker.errors import NotYet
+from leveret.broker.methods import HANDLERS
+from leveret.storage.backing_queue import Batch
+from leveret.storage.memory import MemoryQueue
 
 FULL = "no disk space left: the change took effect, and will be stored when there is space again"
 

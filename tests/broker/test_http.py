@@ -16,11 +16,11 @@ from fakes import Client, Node, queue_declare
 from grafana.exposition import Scraped
 from running import Running, command, environment
 
-from broker import http
-from broker.http import STALL_SECONDS, Monitor, cluster_id
-from broker.metrics.node import Identity
-from broker.metrics.text import CONTENT_TYPE
-from broker.server import RESERVED_FILES, TICK_SECONDS
+from leveret.broker import http
+from leveret.broker.http import STALL_SECONDS, Monitor, cluster_id
+from leveret.broker.metrics.node import Identity
+from leveret.broker.metrics.text import CONTENT_TYPE
+from leveret.broker.server import RESERVED_FILES, TICK_SECONDS
 
 SOON = 10.0
 WATCHED = ("--set", "prometheus.enabled=true")
@@ -338,7 +338,7 @@ def program_with_port(tmp_path, port: int) -> list[str]:
     script = tmp_path / "other_port.py"
     script.write_text(
         "import functools\n"
-        "from broker import cli, config, config_sections\n"
+        "from leveret.broker import cli, config, config_sections\n"
         f"config_sections.METRICS_PORT = {port}\n"
         f"config.PrometheusConfig = functools.partial(config.PrometheusConfig, port={port})\n"
         "cli.main()\n"
@@ -357,7 +357,7 @@ def test_a_place_that_was_asked_for_has_to_be_free(tmp_path, host, wanted):
             f"prometheus.tcp.port={port}" if wanted == "port" else f"prometheus.tcp.ip={host}",
         )
         words = [word for setting in settings for word in ("--set", setting)]
-        program = ("-m", "broker") if wanted == "port" else program_with_port(tmp_path, port)
+        program = ("-m", "leveret") if wanted == "port" else program_with_port(tmp_path, port)
         done = subprocess.run(
             command("serve", *words, program=program),
             capture_output=True,

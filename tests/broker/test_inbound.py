@@ -18,9 +18,9 @@ import pytest
 from fakes import Client, Node, Sent, frames_of, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
 
-from broker import channel as channel_module
-from broker.amqp.codec import decode_method, encode_method
-from broker.amqp.commands import (
+from leveret.broker import channel as channel_module
+from leveret.broker.amqp.codec import decode_method, encode_method
+from leveret.broker.amqp.commands import (
     Basic,
     Channel as ChannelMethods,
     Confirm,
@@ -29,7 +29,7 @@ from broker.amqp.commands import (
     Tx,
     make,
 )
-from broker.amqp.fastpath import (
+from leveret.broker.amqp.fastpath import (
     BASIC_ACK,
     BASIC_PUBLISH,
     FRAME_END,
@@ -41,10 +41,10 @@ from broker.amqp.fastpath import (
     shortstr,
     unpack_frame,
 )
-from broker.connection import Connection
-from broker.errors import AMQPError, ReplyCode, precondition_failed
-from broker.inbound import malformed
-from broker.route import inspect
+from leveret.broker.connection import Connection
+from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
+from leveret.broker.inbound import malformed
+from leveret.broker.route import inspect
 
 LIMIT = 300  # octets of the largest message allowed here
 CHANNELS = (1, 2, 3)

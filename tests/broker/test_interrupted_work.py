@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 from fakes import Client, basic_consume, hurry, publish_frames, queue_declare
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel, Connection, make
-from broker.channel import Channel as OpenChannel
-from broker.errors import AMQPError, ReplyCode
-from broker.transport import SocketDriver
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Connection, make
+from leveret.broker.channel import Channel as OpenChannel
+from leveret.broker.errors import AMQPError, ReplyCode
+from leveret.broker.transport import SocketDriver
 
 MANY = 4000
 

@@ -6,10 +6,10 @@ import json
 import pytest
 from fakes import Client, Node, StoringNode, hurry, publish_frames
 
-from broker.administration import BadRequestError
-from broker.amqp.commands import Basic, Exchange, Queue, make
-from broker.vhost import VHost
-from storage.definitions import BindingRow
+from leveret.broker.administration import BadRequestError
+from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
+from leveret.broker.vhost import VHost
+from leveret.storage.definitions import BindingRow
 
 COUNT = 30
 LIMIT = {"pattern": "^q", "definition": {"max-length": 3}}

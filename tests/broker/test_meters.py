@@ -8,11 +8,11 @@ import pytest
 from fakes import Client, DiskNode, Node, publish_frames
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.commands import Basic, Confirm, make
-from broker.config import ExportConfig, StorageConfig
-from broker.confirm_times import WATCHED_CONFIRMS
-from broker.histogram import Histogram
-from broker.meters import (
+from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.config import ExportConfig, StorageConfig
+from leveret.broker.confirm_times import WATCHED_CONFIRMS
+from leveret.broker.histogram import Histogram
+from leveret.broker.meters import (
     MOST_EVENTS,
     SAMPLE_EVERY,
     WATCHED_MESSAGES,

@@ -3,9 +3,9 @@
 import pytest
 from fakes import Client, Node
 
-from broker.amqp.commands import Basic, Exchange, Queue, make
-from broker.amqp.tables import Table
-from broker.config import ConfigError, DefaultLimits, VHostLimits, load
+from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.config import ConfigError, DefaultLimits, VHostLimits, load
 
 LARGE: Table = {"x-text": ("longstr", "x" * 16_400)}
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from fakes import StoringNode
 
-from broker.auth import VHostLimits
-from broker.parameters import Parameter, ParameterError
+from leveret.broker.auth import VHostLimits
+from leveret.broker.parameters import Parameter, ParameterError
 
 
 @pytest.fixture

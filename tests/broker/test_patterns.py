@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from broker.patterns import MAX_OCTETS, InvalidPatternError, Patterns
+from leveret.broker.patterns import MAX_OCTETS, InvalidPatternError, Patterns
 
 LOOKAHEADS = (
     "^(?!amq\\.).*",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker import peers
+from leveret.broker import peers
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -8,15 +8,15 @@ import pytest
 from fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, strategies as st
 
-from broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
-from broker.amqp.tables import Table
-from broker.auth import VHostLimits
-from broker.patterns import any_name
-from broker.policies import NOTHING, Policies, Policy, PolicyError, queue_kind
-from broker.policy_keys import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES
-from broker.queue import Queue
-from broker.settings import NO_SETTINGS
-from broker.vhost import VHost
+from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
+from leveret.broker.amqp.tables import Table
+from leveret.broker.auth import VHostLimits
+from leveret.broker.patterns import any_name
+from leveret.broker.policies import NOTHING, Policies, Policy, PolicyError, queue_kind
+from leveret.broker.policy_keys import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES
+from leveret.broker.queue import Queue
+from leveret.broker.settings import NO_SETTINGS
+from leveret.broker.vhost import VHost
 
 QUORUM: Table = {"x-queue-type": ("longstr", "quorum")}
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
-from broker.amqp.commands import Basic, Queue, make
-from broker.config import StorageConfig
-from broker.disk import paging
-from storage.check import Check, Finding
-from storage.priorities import PriorityQueue
-from storage.recovery import saved_rows
-from storage.variable_queue import VariableQueue
+from leveret.broker.amqp.commands import Basic, Queue, make
+from leveret.broker.config import StorageConfig
+from leveret.broker.disk import paging
+from leveret.storage.check import Check, Finding
+from leveret.storage.priorities import PriorityQueue
+from leveret.storage.recovery import saved_rows
+from leveret.storage.variable_queue import VariableQueue
 
 
 @pytest.fixture

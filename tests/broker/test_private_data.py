@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from running import Running
 from stored import example
 
-from broker.cli import main
-from broker.data_lock import DataDirError, locked
+from leveret.broker.cli import main
+from leveret.broker.data_lock import DataDirError, locked
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 BLOB = ("--set", "storage.blob_threshold=65536")

@@ -3,7 +3,7 @@
 import pytest
 from fakes import Client, Node, publish_frames
 
-from broker.amqp.commands import Channel, Exchange, Queue, make
+from leveret.broker.amqp.commands import Channel, Exchange, Queue, make
 
 
 def publisher(**settings) -> Client:

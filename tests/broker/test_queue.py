@@ -9,15 +9,15 @@ import pytest
 from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from hypothesis import example, given, settings, strategies as st
 
-from broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, Tx, make
-from broker.amqp.fastpath import content_frames, shortstr
-from broker.amqp.properties import build
-from broker.channel import Channel
-from broker.consumer import Consumer
-from broker.queue import RUN_BUDGET, DrainListener, Queue
-from broker.turn import Outbox, Turn
-from broker.vhost import VHost
-from storage.message import Message
+from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, Tx, make
+from leveret.broker.amqp.fastpath import content_frames, shortstr
+from leveret.broker.amqp.properties import build
+from leveret.broker.channel import Channel
+from leveret.broker.consumer import Consumer
+from leveret.broker.queue import RUN_BUDGET, DrainListener, Queue
+from leveret.broker.turn import Outbox, Turn
+from leveret.broker.vhost import VHost
+from leveret.storage.message import Message
 
 
 def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:

@@ -2,8 +2,8 @@
 
 import itertools
 
-from broker.rounds import Round
-from broker.ticks import TICK_SECONDS
+from leveret.broker.rounds import Round
+from leveret.broker.ticks import TICK_SECONDS
 
 START = 1000.0
 

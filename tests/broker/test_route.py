@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.amqp.properties import build
-from broker.errors import AMQPError
-from broker.route import PERSISTENT, REPLY_TO, inspect
+from leveret.broker.amqp.properties import build
+from leveret.broker.errors import AMQPError
+from leveret.broker.route import PERSISTENT, REPLY_TO, inspect
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fakes import Client, DiskNode, Node, basic_consume
 
-from broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
-from broker.amqp.tables import Table
+from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
+from leveret.broker.amqp.tables import Table
 
 TTL: Table = {"x-message-ttl": ("signedint", 100)}
 DLX: Table = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}

@@ -2,8 +2,8 @@
 
 from fakes import Client, hurry, publish_frames
 
-from broker.amqp.commands import Basic, Queue as Wire, make
-from broker.settings import QueueSettings
+from leveret.broker.amqp.commands import Basic, Queue as Wire, make
+from leveret.broker.settings import QueueSettings
 
 
 def test_deleted_queues_leave_no_timer() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.amqp.tables import Table
-from broker.settings import COUNTED, NO_SETTINGS, merged_definition, queue_settings
+from leveret.broker.amqp.tables import Table
+from leveret.broker.settings import COUNTED, NO_SETTINGS, merged_definition, queue_settings
 
 QUORUM = {"x-queue-type": ("longstr", "quorum")}
 LIGHT = {"confirm-mode": "consumer-ack-light"}

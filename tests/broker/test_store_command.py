@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 from running import Running
 from stored import Stored, example
 
-from broker import disk, store_command
-from broker.cli import main
-from broker.disk import compact_if_worth_it
-from storage.compact import LEFT_BEHIND, measure
-from storage.definitions import QueueRow, encode
+from leveret.broker import disk, store_command
+from leveret.broker.cli import main
+from leveret.broker.disk import compact_if_worth_it
+from leveret.storage.compact import LEFT_BEHIND, measure
+from leveret.storage.definitions import QueueRow, encode
 
 
 def store(*words: str) -> Result:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from broker.slices import SLICE, Slices
-from broker.turn import PATIENCE, Outbox, Turn
+from leveret.broker.slices import SLICE, Slices
+from leveret.broker.turn import PATIENCE, Outbox, Turn
 
 
 class Work:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from broker.auth import VHostLimits
-from broker.errors import AMQPError
-from broker.queue import Queue
-from broker.turn import Turn
-from broker.vhost import REPLY_PREFIX, VHost
-from storage.memory import MemoryQueue
-from storage.message import Message
+from leveret.broker.auth import VHostLimits
+from leveret.broker.errors import AMQPError
+from leveret.broker.queue import Queue
+from leveret.broker.turn import Turn
+from leveret.broker.vhost import REPLY_PREFIX, VHost
+from leveret.storage.memory import MemoryQueue
+from leveret.storage.message import Message
 
 ME: Any = SimpleNamespace(exclusive_queues={})
 YOU: Any = SimpleNamespace(exclusive_queues={})

@@ -5,11 +5,11 @@ import logging
 import pytest
 from fakes import Clock
 
-from broker import watch
-from broker.disk import Room
-from broker.meters import Events
-from broker.turn import Turn
-from broker.watch import Watch
+from leveret.broker import watch
+from leveret.broker.disk import Room
+from leveret.broker.meters import Events
+from leveret.broker.turn import Turn
+from leveret.broker.watch import Watch
 
 PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from fakes import Client, Clock, DiskNode, hurry, publish_frames
 
-from broker import commit_task
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
-from broker.commit_task import CommitTask
-from storage.blocks import bits_of, read_header, read_records
-from storage.table import Table
+from leveret.broker import commit_task
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
+from leveret.broker.commit_task import CommitTask
+from leveret.storage.blocks import bits_of, read_header, read_records
+from leveret.storage.table import Table
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")
 """Durable queues that all get each message, but for the last: what is rejected in `dying` goes there."""

@@ -26,9 +26,9 @@ PROGRAM = (
 
 def main() -> None:
     """Be the broker's command line."""
-    from broker import cli
-    from broker.administration import Administration
-    from broker.server import Server
+    from leveret.broker import cli
+    from leveret.broker.administration import Administration
+    from leveret.broker.server import Server
 
     start, stop = Server.start, Server.stop
     doors: list[asyncio.Server] = []

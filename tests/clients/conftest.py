@@ -25,7 +25,7 @@ STOP_SECONDS = 15
 
 
 class Broker:
-    """`python -m broker serve` on a free port, and all it logs.
+    """`python -m leveret serve` on a free port, and all it logs.
 
     Args:
         data_dir: where it keeps its data.
@@ -39,7 +39,7 @@ class Broker:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("LEVERET_")}
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "broker", "serve",
+                sys.executable, "-m", "leveret", "serve",
                 "--data-dir", str(data_dir), "--set", "listeners.tcp.1=127.0.0.1:0",
             ],
             stdout=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from confirm.modes import CONFIRM_MODES, CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD, effective_mode
+from leveret.confirm.modes import CONFIRM_MODES, CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD, effective_mode
 
 
 @pytest.mark.parametrize("asked", CONFIRM_MODES)

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
-from confirm.promise import Promise
+from leveret.confirm.promise import Promise
 
 KEPT, BROKEN = True, False
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare
 
-from broker.amqp.commands import Basic, Confirm, make
-from broker.amqp.tables import Table
+from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.amqp.tables import Table
 
 STANDARD, ACK, LIGHT = MODES = ("standard", "consumer-ack", "consumer-ack-light")
 LATE = (ACK, LIGHT)

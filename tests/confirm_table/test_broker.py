@@ -4,10 +4,10 @@ from pathlib import Path
 
 from confirm_table.cells import LIGHT, Stage, cell
 
-from broker.config import StorageConfig
-from broker.disk import paging
-from broker.spill import Spill
-from storage.loading import Loaded
+from leveret.broker.config import StorageConfig
+from leveret.broker.disk import paging
+from leveret.broker.spill import Spill
+from leveret.storage.loading import Loaded
 
 
 @cell("disk-full")

@@ -3,10 +3,10 @@
 import pytest
 from confirm_table.cells import ACK, DLX, LATE, LIGHT, MODES, TTL, Stage
 
-from broker.amqp.commands import Basic, Channel, Confirm, make
-from broker.consumer import Consumer
-from broker.queue import Queue
-from storage.consumer_ack import ConsumerAckQueue
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
+from leveret.broker.consumer import Consumer
+from leveret.broker.queue import Queue
+from leveret.storage.consumer_ack import ConsumerAckQueue
 
 modes = pytest.mark.parametrize("mode", MODES)
 late_modes = pytest.mark.parametrize("mode", LATE)

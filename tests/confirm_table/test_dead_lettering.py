@@ -2,8 +2,8 @@
 
 from confirm_table.cells import DLX, TTL, Stage, cell, limit
 
-from broker.amqp.commands import Basic, make
-from broker.amqp.tables import Table
+from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.amqp.tables import Table
 
 
 def declare(stage: Stage, arguments: Table) -> None:

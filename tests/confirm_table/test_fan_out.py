@@ -2,7 +2,7 @@
 
 from confirm_table.cells import STANDARD, Stage, cell, limit
 
-from broker.amqp.commands import Queue, make
+from leveret.broker.amqp.commands import Queue, make
 
 
 def bound(stage: Stage, *names: str) -> None:

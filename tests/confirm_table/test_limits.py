@@ -2,8 +2,8 @@
 
 from confirm_table.cells import TTL, Stage, cell, limit
 
-from broker.amqp.commands import Exchange, Queue, make
-from broker.amqp.tables import Table
+from leveret.broker.amqp.commands import Exchange, Queue, make
+from leveret.broker.amqp.tables import Table
 
 
 @cell("ttl-drop")

@@ -6,7 +6,7 @@ from pathlib import Path
 from confirm_table.cells import LIGHT, Stage, cell
 from fakes import Client
 
-from broker.amqp.commands import Basic, Channel, make
+from leveret.broker.amqp.commands import Basic, Channel, make
 
 MINUTE = 60_000
 

@@ -3,7 +3,7 @@
 from confirm_table.cells import DLX, Stage, cell, limit
 from fakes import basic_consume
 
-from broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
+from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 
 
 @cell("persistent")

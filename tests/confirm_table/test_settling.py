@@ -2,7 +2,7 @@
 
 from confirm_table.cells import LIGHT, Stage, cell
 
-from broker.amqp.commands import Basic, Tx, make
+from leveret.broker.amqp.commands import Basic, Tx, make
 
 
 @cell("consumer-ack")

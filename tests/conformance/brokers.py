@@ -268,7 +268,7 @@ def our_settings(setup: SetUp) -> list[str]:
 def start_ours(setup: SetUp) -> Broker:
     """Start this project's broker on an ephemeral port and wait until clients may connect."""
     home = Path(tempfile.mkdtemp(prefix="conformance-ours-"))
-    program = ["-m", "broker"]
+    program = ["-m", "leveret"]
     if setup.name == "short":
         program = [str(Path(__file__).with_name("short_of.py")), str(home)]
     command = [sys.executable, *program, "serve", "--data-dir", str(home / "data")]

@@ -25,8 +25,8 @@ from conformance.brokers import (  # noqa: E402
 from conformance.codec import T  # noqa: E402
 from conformance.wire import Channel, ClosedError  # noqa: E402
 
-from broker.config import Config  # noqa: E402
-from broker.server import Server  # noqa: E402
+from leveret.broker.config import Config  # noqa: E402
+from leveret.broker.server import Server  # noqa: E402
 
 ARGUMENTS = {
     "byte": T("b", -3), "unsigned byte": T("B", 200), "short": T("s", -300), "unsigned short": T("u", 60000),

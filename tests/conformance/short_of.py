@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from broker import alarms, cli, disk, watch
+from leveret.broker import alarms, cli, disk, watch
 
 PLENTY = 1 << 60
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_WORDS = "import sys; sys.path.append({!r}); import punching; punching.change(); from broker.cli import main; main()"
+_WORDS = "import sys; sys.path.append({!r}); import punching; punching.change(); from leveret.broker.cli import main; main()"
 PROGRAM = ("-c", _WORDS.format(str(Path(__file__).parent)))
 SECONDS = 0.05
 RESERVE = 64 * 1024
@@ -17,8 +17,8 @@ RESERVE = 64 * 1024
 def change() -> None:
     """Change the broker of this process."""
     sys.path.pop()
-    from broker import alarms, disk, garbage
-    from storage import holes
+    from leveret.broker import alarms, disk, garbage
+    from leveret.storage import holes
 
     shipped = garbage.Garbage
 

@@ -19,7 +19,7 @@ import warnings
 def main() -> None:
     """Serve until stdin ends."""
     warnings.simplefilter("error")
-    from broker import cli
+    from leveret.broker import cli
 
     load_everything()
     for line in sys.stdin:
@@ -44,8 +44,8 @@ def load_everything() -> None:
     import lmdb
     import uvloop
 
-    import broker.server
-    from broker.config import load
+    import leveret.broker.server
+    from leveret.broker.config import load
 
     assert all((encodings.idna, aiofiles.os, lmdb, uvloop, broker.server))
     load()

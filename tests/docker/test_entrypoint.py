@@ -14,8 +14,8 @@ import pika.exceptions
 import pytest
 from running import LISTENING, ROOT
 
-from broker import exit_codes
-from broker.config import Config, Listener, load
+from leveret.broker import exit_codes
+from leveret.broker.config import Config, Listener, load
 
 DOCKER = ROOT / "docker"
 SECONDS = 30
@@ -166,7 +166,7 @@ def test_a_file_may_listen_elsewhere(tmp_path):
 @pytest.fixture
 def container(tmp_path) -> Iterator[tuple[subprocess.Popen, int]]:
     """The broker as the image's process 1 would be, on a free port of this host; and that port."""
-    make_command(tmp_path / "bin", "leveret", f'exec "{sys.executable}" -W error -m broker "$@"')
+    make_command(tmp_path / "bin", "leveret", f'exec "{sys.executable}" -W error -m leveret "$@"')
     (tmp_path / "etc").mkdir()
     variables = {
         "RABBITMQ_CONFIG_FILE": str(tmp_path / "etc"),

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from running import ROOT, Running, environment
 
-from analytics.command import main as analyze
-from broker.cli import main
-from broker.config import load
-from broker.config_sections import METRICS_PORT
-from broker.export.layout import Layout
-from broker.export.schema import TABLES
+from leveret.analytics.command import main as analyze
+from leveret.broker.cli import main
+from leveret.broker.config import load
+from leveret.broker.config_sections import METRICS_PORT
+from leveret.broker.export.layout import Layout
+from leveret.broker.export.schema import TABLES
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

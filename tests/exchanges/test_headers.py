@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from exchanges.errors import InvalidXMatch
-from exchanges.headers import HeadersExchange
+from leveret.exchanges.errors import InvalidXMatch
+from leveret.exchanges.headers import HeadersExchange
 
 
 def unbind_all(exchange, destination) -> int:

@@ -7,8 +7,8 @@ from time import thread_time
 
 import pytest
 
-from exchanges.base import PIECE
-from exchanges.router import Router
+from leveret.exchanges.base import PIECE
+from leveret.exchanges.router import Router
 
 MANY = 5 * PIECE
 TYPES = ["direct", "fanout", "topic", "headers"]

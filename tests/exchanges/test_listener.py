@@ -6,8 +6,8 @@ from unittest import mock
 
 from hypothesis import given, settings, strategies as st
 
-from exchanges.base import PIECE
-from exchanges.router import Router
+from leveret.exchanges.base import PIECE
+from leveret.exchanges.router import Router
 
 
 class Mirror:
@@ -103,7 +103,7 @@ def test_a_listener_knows_the_durable_topology(steps, is_late):
     jobs: list[Iterator[None]] = []
     if is_late:
         router.work = lambda steps, _name: jobs.append(steps)
-    with mock.patch("exchanges.router.PIECE", 1 if is_late else PIECE):
+    with mock.patch("leveret.exchanges.router.PIECE", 1 if is_late else PIECE):
         for step in steps:
             change(router, step, jobs)
         listed = list(router.bindings())

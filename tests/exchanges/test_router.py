@@ -2,10 +2,10 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from exchanges import router as router_module
-from exchanges.base import Binding, Exchange
-from exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
-from exchanges.router import Router
+from leveret.exchanges import router as router_module
+from leveret.exchanges.base import Binding, Exchange
+from leveret.exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
+from leveret.exchanges.router import Router
 
 
 def fresh(*names, **declared):

@@ -1,8 +1,8 @@
 """What an exchange knows of the messages it has passed on."""
 
-from exchanges.base import KEYS_TOLD_APART
-from exchanges.direct import DirectExchange
-from exchanges.topic import TopicExchange
+from leveret.exchanges.base import KEYS_TOLD_APART
+from leveret.exchanges.direct import DirectExchange
+from leveret.exchanges.topic import TopicExchange
 
 
 def test_an_exchange_adds_up_its_tallies():

@@ -6,9 +6,9 @@ from collections import deque
 import pytest
 from hypothesis import given, strategies as st
 
-from exchanges import trie as trie_module
-from exchanges.topic import TopicExchange, _shortest, count_hash_words
-from exchanges.trie import TopicTrie
+from leveret.exchanges import trie as trie_module
+from leveret.exchanges.topic import TopicExchange, _shortest, count_hash_words
+from leveret.exchanges.trie import TopicTrie
 
 
 def unbind_all(exchange, destination) -> int:

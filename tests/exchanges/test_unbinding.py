@@ -4,8 +4,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from exchanges.delayed import DELAYED
-from exchanges.router import EXCHANGE_TYPES, Router
+from leveret.exchanges.delayed import DELAYED
+from leveret.exchanges.router import EXCHANGE_TYPES, Router
 
 
 def unbind_all(exchange, destination) -> int:

@@ -14,8 +14,8 @@ from fuzz.replies import Replies
 from fuzz.sessions import Case
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.commands import Basic, make
-from broker.config import UserConfig
+from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.config import UserConfig
 
 ALL = (".*", ".*", ".*")
 USERS = (UserConfig(USER, PASSWORD, (), {STRICT_VHOST: ALL, LOOSE_VHOST: ALL}),)

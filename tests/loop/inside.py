@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from fakes import Node
 from loop.harness import Step
 
-from broker.queue import Queue
-from broker.slices import Slices
+from leveret.broker.queue import Queue
+from leveret.broker.slices import Slices
 
 
 class Inside:

@@ -6,8 +6,8 @@ import pytest
 from loop.harness import BAR_MS, IS_FULL, RUNS, Step, publish, size
 from loop.inside import Inside
 
-from broker.amqp.fastpath import unpack_frame
-from storage.message import Message
+from leveret.broker.amqp.fastpath import unpack_frame
+from leveret.storage.message import Message
 
 
 def listings() -> Step:

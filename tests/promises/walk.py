@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare
 from promises.ledger import Book, Channel, Copy, Ledger, make_body
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel as Wire, Confirm, Exchange, Queue, Tx, make
-from broker.amqp.properties import Properties
-from broker.amqp.tables import Table
-from broker.config import StorageConfig
-from broker.confirm_ages import MARKS
-from broker.disk import paging
-from confirm.promise import Promise
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel as Wire, Confirm, Exchange, Queue, Tx, make
+from leveret.broker.amqp.properties import Properties
+from leveret.broker.amqp.tables import Table
+from leveret.broker.config import StorageConfig
+from leveret.broker.confirm_ages import MARKS
+from leveret.broker.disk import paging
+from leveret.confirm.promise import Promise
 
 STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)

@@ -27,10 +27,10 @@ from typing import Any
 import pytest
 from fakes import Client, DiskNode, Node, publish_frames, wire_name
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make
-from broker.vhost import REPLY_PREFIX
-from storage.memory import MemoryQueue
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make
+from leveret.broker.vhost import REPLY_PREFIX
+from leveret.storage.memory import MemoryQueue
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
 RULE = "----"
@@ -54,7 +54,9 @@ def test_scenario(path, monkeypatch, tmp_path):
     """The clients of a transcript are sent what it says."""
     counter = itertools.count(1)
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: f"random-{next(counter)}")
-    monkeypatch.setattr("broker.vhost.reply_address", lambda *_: f"{REPLY_PREFIX}random-{next(counter)}")
+    monkeypatch.setattr(
+        "leveret.broker.vhost.reply_address", lambda *_: f"{REPLY_PREFIX}random-{next(counter)}"
+    )
     written = path.read_text(encoding="utf-8")
     played = play(written, tmp_path)
     if os.environ.get("REWRITE_SCENARIOS"):

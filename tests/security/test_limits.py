@@ -9,13 +9,13 @@ from conformance.wire import Channel, Client, ClosedError
 from fakes import Client as PureClient, Node
 from running import Running
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Connection as Wire, Exchange, Queue, make
-from broker.auth import LoginRefusedError, User, Users
-from broker.config import VHostLimits
-from broker.connection import Connection
-from broker.credentials import Password, hash_password
-from broker.handshake import PROTOCOL_HEADER
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Connection as Wire, Exchange, Queue, make
+from leveret.broker.auth import LoginRefusedError, User, Users
+from leveret.broker.config import VHostLimits
+from leveret.broker.connection import Connection
+from leveret.broker.credentials import Password, hash_password
+from leveret.broker.handshake import PROTOCOL_HEADER
 
 SOON = 10.0
 

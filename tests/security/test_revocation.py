@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from fakes import Client, Node, basic_consume, hurry
 
-from broker.administration.users import UserAdministration
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, Confirm, Connection as Wire, Queue, Tx, make
-from broker.amqp.fastpath import content_frames
-from broker.amqp.properties import build
-from broker.config import UserConfig
+from leveret.broker.administration.users import UserAdministration
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Confirm, Connection as Wire, Queue, Tx, make
+from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.properties import build
+from leveret.broker.config import UserConfig
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 PATTERNS = (".*", ".*", ".*")

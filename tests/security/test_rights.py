@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from fakes import Client, Node, StoringNode, queue_declare
 
-from broker.administration import BadRequestError
-from broker.amqp.commands import Exchange, Queue, Tx, make
-from broker.config import Compatibility, UserConfig
-from broker.patterns import Patterns
+from leveret.broker.administration import BadRequestError
+from leveret.broker.amqp.commands import Exchange, Queue, Tx, make
+from leveret.broker.config import Compatibility, UserConfig
+from leveret.broker.patterns import Patterns
 
 EVERYTHING = (".*", ".*", ".*")
 NOTHING = ("^$", "^$", "^$")

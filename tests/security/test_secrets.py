@@ -12,10 +12,10 @@ from conformance.wire import Client as WireClient
 from fakes import Client, Node
 from running import Running, command, environment
 
-from broker import exit_codes, logs
-from broker.administration import BadRequestError
-from broker.amqp.commands import Queue, make
-from broker.parameters import MAX_DEPTH
+from leveret.broker import exit_codes, logs
+from leveret.broker.administration import BadRequestError
+from leveret.broker.amqp.commands import Queue, make
+from leveret.broker.parameters import MAX_DEPTH
 
 SECRET = "s3cret-canary"
 

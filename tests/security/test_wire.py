@@ -20,11 +20,11 @@ from conformance.wire import Client, ClosedError, QuietError
 from fakes import Client as PureClient, Node
 from running import Running
 
-from broker.amqp.commands import Queue, make
-from broker.amqp.properties import Properties, build
-from broker.config import Compatibility
-from broker.route import inspect
-from exchanges.router import Router
+from leveret.broker.amqp.commands import Queue, make
+from leveret.broker.amqp.properties import Properties, build
+from leveret.broker.config import Compatibility
+from leveret.broker.route import inspect
+from leveret.exchanges.router import Router
 
 SOON = 10.0
 """Seconds in which what is due within three happens on a busy machine."""

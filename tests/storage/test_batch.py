@@ -2,8 +2,8 @@
 
 import pytest
 
-from storage.batch import Batch, Changes
-from storage.errors import DiskFullError, Done
+from leveret.storage.batch import Batch, Changes
+from leveret.storage.errors import DiskFullError, Done
 
 
 @pytest.mark.parametrize(

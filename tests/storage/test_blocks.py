@@ -5,7 +5,7 @@ from zlib import crc32
 import pytest
 from hypothesis import given, strategies as st
 
-from storage.blocks import (
+from leveret.storage.blocks import (
     BLOCK_RECORDS,
     WRITING,
     Entry,
@@ -23,8 +23,8 @@ from storage.blocks import (
     read_records,
     returns_of,
 )
-from storage.errors import DamagedError
-from storage.message import Message
+from leveret.storage.errors import DamagedError
+from leveret.storage.message import Message
 
 QID = 7 << 32 | 5
 SEGMENT = 64

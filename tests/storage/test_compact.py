@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 from stored import Stored, example
 
-from storage import compact as module
-from storage.blocks import (
+from leveret.storage import compact as module
+from leveret.storage.blocks import (
     Record,
     bits_of,
     bodies_of,
@@ -22,11 +22,11 @@ from storage.blocks import (
     read_records,
     returns_of,
 )
-from storage.check import Check, Finding
-from storage.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
-from storage.environment import Environment
-from storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
-from storage.table import MAP_SIZE
+from leveret.storage.check import Check, Finding
+from leveret.storage.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
+from leveret.storage.table import MAP_SIZE
 
 
 def rows_of(data_dir: Path) -> dict[str, dict[bytes, bytes]]:
@@ -174,7 +174,7 @@ def test_an_interrupted_compaction_changes_nothing(tmp_path, monkeypatch, where)
 KILLED = """
 import os, sys
 from pathlib import Path
-from storage import compact
+from leveret.storage import compact
 data_dir, step = Path(sys.argv[1]), sys.argv[2]
 if step == "replaced":
     compact.sync_directory = lambda _: os._exit(9)

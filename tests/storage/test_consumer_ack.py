@@ -24,17 +24,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from storage import variable_queue as variable_queue_module
-from storage.consumer_ack import ConsumerAckQueue
-from storage.environment import Environment
-from storage.invariants import check
-from storage.journal import Journal
-from storage.loading import LoadRequest
-from storage.memory import MemoryQueue
-from storage.message import Message, Persistent, Promised
-from storage.pager import Pager
-from storage.priorities import PriorityQueue
-from storage.variable_queue import VariableQueue
+from leveret.storage import variable_queue as variable_queue_module
+from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.storage.environment import Environment
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest
+from leveret.storage.memory import MemoryQueue
+from leveret.storage.message import Message, Persistent, Promised
+from leveret.storage.pager import Pager
+from leveret.storage.priorities import PriorityQueue
+from leveret.storage.variable_queue import VariableQueue
 
 MEMORY = Path("/dev/shm")
 READY, UNACKED, GONE = "ready", "unacked", "gone"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from confirm.promise import Promise
-from storage.consumer_ack import ConsumerAckQueue
-from storage.memory import MemoryQueue
-from storage.message import Message, Promised
+from leveret.confirm.promise import Promise
+from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.storage.memory import MemoryQueue
+from leveret.storage.message import Message, Promised
 
 
 class Damaged(MemoryQueue):

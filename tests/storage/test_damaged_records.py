@@ -3,12 +3,12 @@
 import pytest
 from stored import SEGMENT, Stored
 
-from storage.environment import Environment
-from storage.journal import Journal
-from storage.late import LateQueue
-from storage.recovery import recover
-from storage.sub_queues import Pager
-from storage.variable_queue import VariableQueue
+from leveret.storage.environment import Environment
+from leveret.storage.journal import Journal
+from leveret.storage.late import LateQueue
+from leveret.storage.recovery import recover
+from leveret.storage.sub_queues import Pager
+from leveret.storage.variable_queue import VariableQueue
 
 BLOCKS = 4
 

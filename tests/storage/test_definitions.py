@@ -5,7 +5,7 @@ import typing
 import pytest
 from hypothesis import given, strategies as st
 
-from storage.definitions import (
+from leveret.storage.definitions import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
@@ -23,7 +23,7 @@ from storage.definitions import (
     entity_key,
     relation_key,
 )
-from storage.errors import DamagedError
+from leveret.storage.errors import DamagedError
 
 KINDS = (
     VHostRow, VHostLimitsRow, UserRow, UserLimitsRow, PermissionRow, TopicPermissionRow, ExchangeRow, QueueRow,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from storage.delayed import (
+from leveret.storage.delayed import (
     DelayedRows,
     Window,
     pack_count,
@@ -15,7 +15,7 @@ from storage.delayed import (
     unpack_key,
     unpack_row,
 )
-from storage.errors import DamagedError
+from leveret.storage.errors import DamagedError
 
 SIZE, OCTETS = 2, 2000
 

@@ -5,12 +5,12 @@ from unittest.mock import patch
 
 import pytest
 
-from storage.journal import Journal
-from storage.large_table import MANY, LargeTable
-from storage.message import Message, Persistent
-from storage.pager import Pager, Releasable, freeing
-from storage.returned import Returned
-from storage.variable_queue import VariableQueue
+from leveret.storage.journal import Journal
+from leveret.storage.large_table import MANY, LargeTable
+from leveret.storage.message import Message, Persistent
+from leveret.storage.pager import Pager, Releasable, freeing
+from leveret.storage.returned import Returned
+from leveret.storage.variable_queue import VariableQueue
 
 CONTENT = b"\x02\x00\x01" + bytes(12)
 WRITTEN = range(MANY)

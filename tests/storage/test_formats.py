@@ -8,16 +8,16 @@ import pytest
 from old_format import make_old
 from stored import Stored, content_of, example
 
-from storage.blocks import bits_of, bodies_of, pack_bits, read_header, read_records, returns_of
-from storage.check import Check, Finding
-from storage.compact import compact
-from storage.environment import Environment
-from storage.errors import UnknownFormatError
-from storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
-from storage.message import Persistent, body_octets
-from storage.peek import stored_definitions
-from storage.recovery import Recovered, recover
-from storage.table import MAP_SIZE
+from leveret.storage.blocks import bits_of, bodies_of, pack_bits, read_header, read_records, returns_of
+from leveret.storage.check import Check, Finding
+from leveret.storage.compact import compact
+from leveret.storage.environment import Environment
+from leveret.storage.errors import UnknownFormatError
+from leveret.storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
+from leveret.storage.message import Persistent, body_octets
+from leveret.storage.peek import stored_definitions
+from leveret.storage.recovery import Recovered, recover
+from leveret.storage.table import MAP_SIZE
 
 ROOT = Path(__file__).parent.parent.parent
 

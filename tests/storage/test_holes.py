@@ -9,11 +9,11 @@ from crash.diskfull import fill
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
 
-from storage import holes
-from storage.damage import Damages
-from storage.errors import DamagedError
-from storage.holes import RESERVE, give_back, keep_reserve
-from storage.table import Table
+from leveret.storage import holes
+from leveret.storage.damage import Damages
+from leveret.storage.errors import DamagedError
+from leveret.storage.holes import RESERVE, give_back, keep_reserve
+from leveret.storage.table import Table
 
 ALL = 10.0
 """Seconds that are enough for all in one step."""

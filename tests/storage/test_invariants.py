@@ -6,13 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
-from storage.environment import Environment
-from storage.invariants import InvariantError, check
-from storage.journal import Journal
-from storage.loading import LoadRequest
-from storage.message import Message
-from storage.pager import Pager
-from storage.variable_queue import VariableQueue
+from leveret.storage.environment import Environment
+from leveret.storage.invariants import InvariantError, check
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest
+from leveret.storage.message import Message
+from leveret.storage.pager import Pager
+from leveret.storage.variable_queue import VariableQueue
 
 SEGMENT = 8
 

@@ -4,11 +4,11 @@ from time import thread_time
 
 import pytest
 
-from storage.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
-from storage.errors import DiskFullError, Done
-from storage.journal import Journal
-from storage.message import Persistent
-from storage.sharing import OVERHEAD
+from leveret.storage.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
+from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.journal import Journal
+from leveret.storage.message import Persistent
+from leveret.storage.sharing import OVERHEAD
 
 
 class Publisher:

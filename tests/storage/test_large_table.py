@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from storage.large_table import FEW, MANY, LargeTable, fitting, large
+from leveret.storage.large_table import FEW, MANY, LargeTable, fitting, large
 
 NUMBERS = st.integers(0, 40_000)
 

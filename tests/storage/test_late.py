@@ -2,11 +2,11 @@
 
 import pytest
 
-from storage.errors import DiskFullError
-from storage.journal import Journal
-from storage.late import LateQueue
-from storage.message import Persistent
-from storage.pager import Pager
+from leveret.storage.errors import DiskFullError
+from leveret.storage.journal import Journal
+from leveret.storage.late import LateQueue
+from leveret.storage.message import Persistent
+from leveret.storage.pager import Pager
 
 QID = 1 << 32
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.blocks import Entry
-from storage.environment import Environment
-from storage.invariants import check
-from storage.journal import Journal
-from storage.loading import BODIES, DELTA, LoadRequest
-from storage.message import Message, Persistent
-from storage.pager import Pager
-from storage.variable_queue import VariableQueue
+from leveret.storage.blocks import Entry
+from leveret.storage.environment import Environment
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.loading import BODIES, DELTA, LoadRequest
+from leveret.storage.message import Message, Persistent
+from leveret.storage.pager import Pager
+from leveret.storage.variable_queue import VariableQueue
 
 SEGMENT = 8
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from storage.memory import MemoryQueue
-from storage.message import Message
+from leveret.storage.memory import MemoryQueue
+from leveret.storage.message import Message
 
 READY, UNACKED, GONE = "ready", "unacked", "gone"
 

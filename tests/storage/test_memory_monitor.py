@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.environment import Environment
-from storage.invariants import check
-from storage.journal import Journal
-from storage.loading import LoadRequest
-from storage.memory_monitor import INTERVAL, MemoryMonitor, memory_of
-from storage.message import Message
-from storage.pager import Pager
-from storage.variable_queue import VariableQueue
+from leveret.storage.environment import Environment
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest
+from leveret.storage.memory_monitor import INTERVAL, MemoryMonitor, memory_of
+from leveret.storage.message import Message
+from leveret.storage.pager import Pager
+from leveret.storage.variable_queue import VariableQueue
 
 MIB = 1024 * 1024
 SIZE = 1000

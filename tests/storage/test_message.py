@@ -2,9 +2,9 @@
 
 from hypothesis import given, strategies as st
 
-from broker.amqp.fastpath import content_frames
-from broker.amqp.properties import build
-from storage.message import Message
+from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.properties import build
+from leveret.storage.message import Message
 
 
 @given(

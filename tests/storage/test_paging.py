@@ -1,10 +1,10 @@
 """What leaves memory first, how much of it at once, and what stays: the policy of paging, seen in a queue's counts."""
 
-from storage.invariants import check
-from storage.journal import Journal
-from storage.message import Message
-from storage.pager import Pager
-from storage.variable_queue import VariableQueue
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.message import Message
+from leveret.storage.pager import Pager
+from leveret.storage.variable_queue import VariableQueue
 
 SEGMENT, IO_BATCH = 16, 8
 

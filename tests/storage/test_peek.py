@@ -3,10 +3,10 @@
 import lmdb
 import pytest
 
-from storage.environment import Environment
-from storage.errors import StorageError, UnknownFormatError
-from storage.journal import Journal
-from storage.peek import stored_definitions
+from leveret.storage.environment import Environment
+from leveret.storage.errors import StorageError, UnknownFormatError
+from leveret.storage.journal import Journal
+from leveret.storage.peek import stored_definitions
 
 
 def test_rows_that_were_committed(tmp_path):

@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 import pytest
 
-from storage.memory_monitor import MemoryMonitor
-from storage.paging import Paging
+from leveret.storage.memory_monitor import MemoryMonitor
+from leveret.storage.paging import Paging
 
 
 def _load(name: str) -> ModuleType:

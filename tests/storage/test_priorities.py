@@ -16,17 +16,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from storage.environment import Environment
-from storage.invariants import check
-from storage.journal import Journal
-from storage.loading import LoadRequest
-from storage.memory import MemoryQueue
-from storage.memory_monitor import MemoryMonitor, memory_of
-from storage.message import Message, Persistent
-from storage.pager import Pager
-from storage.priorities import PriorityQueue, level_qid, parts, queue_qid
-from storage.recovery import recover, saved_rows
-from storage.variable_queue import VariableQueue
+from leveret.storage.environment import Environment
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest
+from leveret.storage.memory import MemoryQueue
+from leveret.storage.memory_monitor import MemoryMonitor, memory_of
+from leveret.storage.message import Message, Persistent
+from leveret.storage.pager import Pager
+from leveret.storage.priorities import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.recovery import recover, saved_rows
+from leveret.storage.variable_queue import VariableQueue
 
 MEMORY = Path("/dev/shm")
 MAX = 4

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from stored import Stored
 
-from storage import peek
-from storage.peek import stored_definitions
+from leveret.storage import peek
+from leveret.storage.peek import stored_definitions
 
 READER = """
 import lmdb, sys, time

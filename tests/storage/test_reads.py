@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.environment import Environment
-from storage.journal import Journal
-from storage.loading import LoadRequest, Reads
-from storage.message import Message, Persistent
-from storage.pager import Pager
-from storage.variable_queue import VariableQueue
+from leveret.storage.environment import Environment
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest, Reads
+from leveret.storage.message import Message, Persistent
+from leveret.storage.pager import Pager
+from leveret.storage.variable_queue import VariableQueue
 
 COUNT = 400
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from storage.blocks import pack_key
-from storage.damage import BITMAP, BLOCK
-from storage.environment import Environment
-from storage.errors import StorageError
-from storage.invariants import check
-from storage.journal import Journal
-from storage.loading import LoadRequest
-from storage.pager import Pager
-from storage.recovery import Recovered, recover, saved_rows
-from storage.seals import pack_number
-from storage.table import MAP_SIZE
-from storage.variable_queue import VariableQueue
+from leveret.storage.blocks import pack_key
+from leveret.storage.damage import BITMAP, BLOCK
+from leveret.storage.environment import Environment
+from leveret.storage.errors import StorageError
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest
+from leveret.storage.pager import Pager
+from leveret.storage.recovery import Recovered, recover, saved_rows
+from leveret.storage.seals import pack_number
+from leveret.storage.table import MAP_SIZE
+from leveret.storage.variable_queue import VariableQueue
 from tests.stored import SEGMENT, Stored
 
 FULL = SEGMENT

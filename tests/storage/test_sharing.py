@@ -8,16 +8,16 @@ from unittest.mock import patch
 import lmdb
 import pytest
 
-from storage.batch import Batch
-from storage.environment import Environment
-from storage.errors import DiskFullError
-from storage.invariants import check
-from storage.journal import Journal
-from storage.loading import LoadRequest
-from storage.message import Message, dated
-from storage.pager import PAGING_OCTETS, Pager
-from storage.sharing import OVERHEAD, PLACE, SharedBodies
-from storage.variable_queue import VariableQueue
+from leveret.storage.batch import Batch
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DiskFullError
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.loading import LoadRequest
+from leveret.storage.message import Message, dated
+from leveret.storage.pager import PAGING_OCTETS, Pager
+from leveret.storage.sharing import OVERHEAD, PLACE, SharedBodies
+from leveret.storage.variable_queue import VariableQueue
 
 
 def content(number: int, size: int = 1000) -> bytes:

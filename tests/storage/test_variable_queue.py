@@ -31,20 +31,20 @@ from hypothesis.stateful import (
 )
 from old_format import make_old
 
-from storage import table as table_module, variable_queue as variable_queue_module
-from storage.batch import Batch
-from storage.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
-from storage.environment import Environment
-from storage.errors import DiskFullError, Done
-from storage.invariants import check
-from storage.journal import Journal
-from storage.late import LateQueue
-from storage.loading import Loaded, LoadRequest, Range
-from storage.message import Message, Persistent, body_octets
-from storage.pager import Pager
-from storage.recovery import recover, saved_rows
-from storage.table import pack_blob
-from storage.variable_queue import VariableQueue
+from leveret.storage import table as table_module, variable_queue as variable_queue_module
+from leveret.storage.batch import Batch
+from leveret.storage.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.invariants import check
+from leveret.storage.journal import Journal
+from leveret.storage.late import LateQueue
+from leveret.storage.loading import Loaded, LoadRequest, Range
+from leveret.storage.message import Message, Persistent, body_octets
+from leveret.storage.pager import Pager
+from leveret.storage.recovery import recover, saved_rows
+from leveret.storage.table import pack_blob
+from leveret.storage.variable_queue import VariableQueue
 
 IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_WORK = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")

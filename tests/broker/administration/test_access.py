@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.administration.access import ForbiddenError, Right, authorize
-from broker.auth import User, Users
+from leveret.broker.administration.access import ForbiddenError, Right, authorize
+from leveret.broker.auth import User, Users
 
 RIGHTS = (Right.MANAGEMENT, Right.POLICYMAKER, Right.MONITORING, Right.ADMINISTRATOR)
 

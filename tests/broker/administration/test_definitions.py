@@ -9,10 +9,10 @@ import pytest
 from fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, settings, strategies as st
 
-from broker.administration import BadRequestError, ForbiddenError
-from broker.amqp.commands import Exchange, Queue, make
-from broker.auth import User
-from broker.credentials import Password
+from leveret.broker.administration import BadRequestError, ForbiddenError
+from leveret.broker.amqp.commands import Exchange, Queue, make
+from leveret.broker.auth import User
+from leveret.broker.credentials import Password
 
 sys.path.append(str(Path(__file__).parents[2]))
 from conformance.definitions import differences

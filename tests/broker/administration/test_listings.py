@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from fakes import Client, Node, publish_frames
 
-from broker.administration import ForbiddenError, NotFoundError
-from broker.administration.listings import IDLE_SECONDS
-from broker.amqp.commands import Basic, Confirm, Queue, Tx, make
-from broker.auth import User
-from broker.connection_state import FLOW_SECONDS
-from broker.flow import Pause
+from leveret.broker.administration import ForbiddenError, NotFoundError
+from leveret.broker.administration.listings import IDLE_SECONDS
+from leveret.broker.amqp.commands import Basic, Confirm, Queue, Tx, make
+from leveret.broker.auth import User
+from leveret.broker.connection_state import FLOW_SECONDS
+from leveret.broker.flow import Pause
 
 ANN = User("ann", "", frozenset({"management"}))
 

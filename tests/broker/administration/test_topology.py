@@ -3,8 +3,8 @@
 import pytest
 from fakes import Client, StoringNode
 
-from broker.administration import BadRequestError, ForbiddenError, NotFoundError
-from broker.auth import User
+from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
+from leveret.broker.auth import User
 
 ADMIN = User("guest", "", frozenset({"administrator"}))
 

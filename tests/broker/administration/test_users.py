@@ -3,9 +3,9 @@
 import pytest
 from fakes import Client, Node, StoringNode
 
-from broker.administration import BadRequestError, ForbiddenError, NotFoundError
-from broker.auth import User
-from broker.credentials import Password, check_password
+from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
+from leveret.broker.auth import User
+from leveret.broker.credentials import Password, check_password
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 from fakes import Client, DiskNode, StoringNode
 
-from broker.administration import BadRequestError, NotFoundError
-from broker.auth import User
+from leveret.broker.administration import BadRequestError, NotFoundError
+from leveret.broker.auth import User
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pamqp import commands as pamqp_commands
 
-from broker.amqp import codec, commands, tables
-from broker.amqp.errors import MalformedMethod, UnknownMethod
+from leveret.broker.amqp import codec, commands, tables
+from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
 
 METHODS = [*pamqp_commands.INDEX_MAPPING.values(), commands.Access.Request, commands.Access.RequestOk]
 

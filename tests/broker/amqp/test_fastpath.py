@@ -6,9 +6,9 @@ import pamqp.heartbeat
 from hypothesis import given, strategies as st
 from pamqp import commands
 
-from broker.amqp.codec import encode_method
-from broker.amqp.commands import Basic, make
-from broker.amqp.fastpath import (
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.amqp.fastpath import (
     HEARTBEAT,
     content_frames,
     deliver_parts,
@@ -19,7 +19,7 @@ from broker.amqp.fastpath import (
     reframe,
     shortstr,
 )
-from broker.amqp.properties import build
+from leveret.broker.amqp.properties import build
 
 channels = st.integers(1, 65535)
 tags = st.integers(1, (1 << 63) - 1)

@@ -5,10 +5,10 @@ import struct
 
 from hypothesis import given, strategies as st
 
-from broker.amqp.fastpath import content_frames, reframe, reframed
-from broker.amqp.large_body import LargeBody
-from broker.amqp.properties import build
-from storage.message import Message
+from leveret.broker.amqp.fastpath import content_frames, reframe, reframed
+from leveret.broker.amqp.large_body import LargeBody
+from leveret.broker.amqp.properties import build
+from leveret.storage.message import Message
 
 NUMBERS = st.integers(1, 65535)
 

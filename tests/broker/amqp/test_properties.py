@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from broker.amqp import properties, tables
-from broker.amqp.errors import InvalidExpiration, MalformedProperties
+from leveret.broker.amqp import properties, tables
+from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties
 
 NAMES = [
     "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",

@@ -3,8 +3,8 @@ import contextlib
 import pytest
 from hypothesis import given, strategies as st
 
-from broker.amqp import sasl, tables
-from broker.amqp.errors import MalformedResponse, UnknownMechanism
+from leveret.broker.amqp import sasl, tables
+from leveret.broker.amqp.errors import MalformedResponse, UnknownMechanism
 
 no_nul = st.binary(max_size=30).map(
     lambda octets: octets.replace(b"\0", b"").decode("utf-8", "surrogateescape")

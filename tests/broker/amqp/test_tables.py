@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pamqp import decode as pamqp_decode, encode as pamqp_encode
 
-from broker.amqp import tables
-from broker.amqp.errors import MalformedTable
+from leveret.broker.amqp import tables
+from leveret.broker.amqp.errors import MalformedTable
 
 octet_text = st.binary(max_size=40).map(lambda octets: octets.decode("utf-8", "surrogateescape"))
 

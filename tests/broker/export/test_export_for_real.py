@@ -17,20 +17,20 @@ import pytest
 from conformance.wire import Client
 from running import Running
 
-from broker.export.tables import AREA_MODULUS
+from leveret.broker.export.tables import AREA_MODULUS
 
 NODE = "rabbit@test"
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 IMPATIENT = """
 import sys
-from broker.export import writer
+from leveret.broker.export import writer
 writer.RETRY_SECONDS = 0.1
 give_up = writer.Export._give_up
 async def telling(self):
     await give_up(self)
     print("given up", flush=True)
 writer.Export._give_up = telling
-from broker.__main__ import main
+from leveret.broker.__main__ import main
 main()
 """
 OBJECTS = {

@@ -8,14 +8,14 @@ import pytest
 from fakes import Client, Node
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from broker.amqp.commands import Queue, make
-from broker.config import ExportConfig
-from broker.export.patterns import MOST, Patterns
-from broker.export.snapshot import Process, Rows
-from broker.export.tables import TopicPattern
-from exchanges import base
-from exchanges.base import KEYS_TOLD_APART
-from exchanges.topic import TopicExchange
+from leveret.broker.amqp.commands import Queue, make
+from leveret.broker.config import ExportConfig
+from leveret.broker.export.patterns import MOST, Patterns
+from leveret.broker.export.snapshot import Process, Rows
+from leveret.broker.export.tables import TopicPattern
+from leveret.exchanges import base
+from leveret.exchanges.base import KEYS_TOLD_APART
+from leveret.exchanges.topic import TopicExchange
 
 WORDS = st.sampled_from(["a", "b", "c"])
 KEYS = st.lists(WORDS, max_size=4).map(".".join)

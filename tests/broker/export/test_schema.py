@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.export.reference import render
-from broker.export.schema import EVENTS, TABLES, columns, spark_schema
-from broker.export.tables import BenchCost, Bucket, Event, LatencyHist, Row
+from leveret.broker.export.reference import render
+from leveret.broker.export.schema import EVENTS, TABLES, columns, spark_schema
+from leveret.broker.export.tables import BenchCost, Bucket, Event, LatencyHist, Row
 
 ROOT = Path(__file__).parents[3]
 COMMON = ["v", "ts", "mono_us", "node", "boot_id"]
@@ -111,8 +111,8 @@ def test_the_page_is_current():
 
 
 def test_the_page_is_written_by_its_module():
-    """`python -m broker.export.reference` prints the page."""
-    words = [sys.executable, "-m", "broker.export.reference"]
+    """`python -m leveret.broker.export.reference` prints the page."""
+    words = [sys.executable, "-m", "leveret.broker.export.reference"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert render() == done.stdout

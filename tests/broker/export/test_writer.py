@@ -17,13 +17,13 @@ from conformance.wire import Client as WireClient
 from fakes import Client, Node
 from running import Running
 
-from broker.amqp.tables import encode_table
-from broker.config import ExportConfig
-from broker.export import writer
-from broker.export.layout import Layout
-from broker.export.schema import TABLES, columns
-from broker.export.writer import Export, look_at_process, recover, remove_old
-from broker.meters import MOST_EVENTS
+from leveret.broker.amqp.tables import encode_table
+from leveret.broker.config import ExportConfig
+from leveret.broker.export import writer
+from leveret.broker.export.layout import Layout
+from leveret.broker.export.schema import TABLES, columns
+from leveret.broker.export.writer import Export, look_at_process, recover, remove_old
+from leveret.broker.meters import MOST_EVENTS
 
 HOUR = 3_600_000
 NODE = "rabbit@test"

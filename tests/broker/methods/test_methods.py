@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from fakes import Client, Node, queue_declare
 
-from broker.amqp.commands import Basic, Exchange, Queue, make
-from broker.config import Compatibility, UserConfig
-from broker.methods import HANDLERS
+from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
+from leveret.broker.config import Compatibility, UserConfig
+from leveret.broker.methods import HANDLERS
 
 LOCKED: Any = {"x-match": ("longstr", "sometimes")}
 

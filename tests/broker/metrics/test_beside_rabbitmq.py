@@ -12,7 +12,7 @@ import pytest
 from conformance.brokers import rabbitmq_server
 from grafana.beside import LEFT, OVERVIEW, SINGLE, Told, plain, told_by_ours, told_by_rabbitmq
 
-from broker.metrics.differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
+from leveret.broker.metrics.differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
 
 pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
 MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connection_channels")

@@ -5,9 +5,9 @@ import re
 from fakes import Client, Node
 from grafana.exposition import Scraped
 
-from broker.metrics.node import Identity, Process
-from broker.metrics.page import render
-from broker.metrics.scrape import Scraper
+from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.metrics.page import render
+from leveret.broker.metrics.scrape import Scraper
 
 NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)
 

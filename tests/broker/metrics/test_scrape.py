@@ -12,13 +12,13 @@ from grafana.dashboard_10991 import EXPRESSIONS, SIZE_BOUNDS, TARGET_LABELS, VAR
 from grafana.exposition import Scraped
 from hypothesis import given, settings, strategies as st
 
-from broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
-from broker.collector import THRESHOLDS
-from broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
-from broker.metrics.families import NODE_GROUPS, SIZE_LABELS
-from broker.metrics.node import Identity, Process
-from broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
-from broker.metrics.walk import Asked
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
+from leveret.broker.collector import THRESHOLDS
+from leveret.broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
+from leveret.broker.metrics.families import NODE_GROUPS, SIZE_LABELS
+from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
+from leveret.broker.metrics.walk import Asked
 
 IDENTITY = Identity("rabbit@here", "c", "id")
 PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)

@@ -3,7 +3,7 @@
 from grafana.exposition import Scraped
 from hypothesis import given, strategies as st
 
-from broker.metrics.text import (
+from leveret.broker.metrics.text import (
     COUNTER,
     GAUGE,
     HISTOGRAM,

@@ -1,8 +1,8 @@
 """Publishers are told when a batch is cut, not when it is on disk."""
 
-from broker.commit_task import CommitTask
-from storage.blocks import STORED, WRITING
-from storage.journal import Journal
+from leveret.broker.commit_task import CommitTask
+from leveret.storage.blocks import STORED, WRITING
+from leveret.storage.journal import Journal
 
 _cut = Journal.cut
 _commit = CommitTask._commit

@@ -1,6 +1,6 @@
 """Delayed messages are given back a little before they are due."""
 
-from storage.delayed import Window
+from leveret.storage.delayed import Window
 
 _take = Window.take
 

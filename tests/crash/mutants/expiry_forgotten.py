@@ -1,6 +1,6 @@
 """Messages that are found on disk do not expire."""
 
-from storage.variable_queue import VariableQueue
+from leveret.storage.variable_queue import VariableQueue
 
 _recover = VariableQueue.recover
 

@@ -1,6 +1,6 @@
 """A message that waits for several consumers is confirmed with the first of them."""
 
-from confirm.promise import Promise
+from leveret.confirm.promise import Promise
 
 _init = Promise.__init__
 

@@ -1,6 +1,6 @@
 """What comes back after a crash counts as never delivered."""
 
-from storage.variable_queue import VariableQueue
+from leveret.storage.variable_queue import VariableQueue
 
 _recover = VariableQueue.recover
 

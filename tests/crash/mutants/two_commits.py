@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from storage.journal import Journal
+from leveret.storage.journal import Journal
 
 _cut = Journal.cut
 
