@@ -28,7 +28,7 @@ from leveret.broker.amqp.fastpath import (
 from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth import Permissions, TopicPermissions, User
+from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.confirm_ages import ConfirmAges
 from leveret.broker.confirm_times import ConfirmTimes
 from leveret.broker.consumer import Consumer, Getter

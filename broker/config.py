@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.config_foreign import ForeignKeys
 from leveret.broker.config_keys import KEYS
 from leveret.broker.config_lookup import KeyTable
@@ -31,7 +32,6 @@ from leveret.broker.config_sections import (
 from leveret.broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
 from leveret.broker.config_values import PARSERS, Listener, Setting, read_file
 from leveret.broker.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
-from leveret.broker.patterns import InvalidPatternError, Patterns
 
 __all__ = [
     "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig",

@@ -15,7 +15,7 @@ from leveret.broker.amqp.codec import decode_method, encode_method, method_ids
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
 from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 from leveret.broker.channel import Channel
 from leveret.broker.errors import (
     AMQPError,

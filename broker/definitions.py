@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
 
 from leveret.broker.amqp.tables import Field, Table, encode_table
-from leveret.broker.auth import User, UserLimits, Users, VHostLimits
-from leveret.broker.patterns import Patterns
+from leveret.broker.auth.name_patterns import Patterns
+from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
 from leveret.broker.policies import Policy
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import VHost

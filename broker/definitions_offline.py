@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from leveret.broker.administration.exporting import exported
-from leveret.broker.auth import Users
+from leveret.broker.auth.users import Users
 from leveret.broker.config import Config
 from leveret.broker.definitions import Definitions, NullJournal
 from leveret.broker.definitions_file import write_document

@@ -8,7 +8,7 @@ Before `open` frames are at most `initial_frame_max` octets and all octets toget
 fails is told as little as RabbitMQ tells it: bad credentials get 403 if it announced
 `authentication_failure_close`, tune and open errors get their 530, everything else is silence and, after a delay,
 a closed socket, so that guessing is slow. The delay holds one of the places of those that have not logged in, whether
-the client waits or not, and grows with its failures (`broker.guard`); it holds nobody else.
+the client waits or not, and grows with its failures (`broker.auth.login_throttle`); it holds nobody else.
 """
 # ruff: noqa: C901, PLR0911 - one case after the other, as the specification has them
 
@@ -23,9 +23,9 @@ from leveret.broker.amqp.errors import MalformedResponse, UnknownMechanism, Wire
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, TYPE_HEARTBEAT, TYPE_METHOD, unpack_frame
 from leveret.broker.amqp.sasl import read_response
 from leveret.broker.amqp.tables import Table, encode_table
-from leveret.broker.auth import LoginRefusedError, User
+from leveret.broker.auth.login_throttle import shown
+from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
-from leveret.broker.guard import shown
 from leveret.broker.node import Node
 from leveret.broker.turn import Outbox
 from leveret.broker.vhost import VHost

@@ -37,7 +37,7 @@ from leveret.broker.amqp.fastpath import (
     unpack_method,
 )
 from leveret.broker.amqp.large_body import LARGE, LargeBody
-from leveret.broker.auth import Permissions, TopicPermissions, User
+from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel import Channel
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from leveret.broker.fan_out import FanOut

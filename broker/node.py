@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from leveret.broker.auth import Users
+from leveret.broker.auth.login_throttle import Guard, Refusals
+from leveret.broker.auth.users import Users
 from leveret.broker.clients import Clients
-from leveret.broker.guard import Guard, Refusals
 from leveret.broker.object_limits import ObjectLimits
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost

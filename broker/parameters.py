@@ -1,9 +1,9 @@
 """Runtime parameters: what is set while the broker runs, by component and name, for a vhost or for all.
 
 Theory. A vhost's parameters are no store of their own: each component that there is keeps its values where they are
-used, its limits in `broker.auth.Users` and its operator policies in `broker.policies.Policies`. `Parameters` is the
-door through which RabbitMQ's users reach them, and it refuses components that nobody would heed. Global parameters
-belong to no component: any name has any value.
+used, its limits in `broker.auth.users.Users` and its operator policies in `broker.policies.Policies`. `Parameters` is
+the door through which RabbitMQ's users reach them, and it refuses components that nobody would heed. Global
+parameters belong to no component: any name has any value.
 
 Values are what JSON has. The texts of errors are RabbitMQ's (rabbit_runtime_parameters, rabbit_parameter_validation),
 because tools show and compare them; terms in them are printed as Erlang does, without its line breaks.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from leveret.broker.amqp.tables import binary_text, float_text, string_text
-from leveret.broker.auth import Users, VHostLimits
+from leveret.broker.auth.users import Users, VHostLimits
 
 LIMITS = "vhost-limits"
 OPERATOR_POLICY = "operator_policy"

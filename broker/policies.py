@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.arguments import QUORUM, queue_type
+from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.parameters import ParameterError, check_keys, refuse
-from leveret.broker.patterns import Matcher, Patterns
 from leveret.broker.policy_keys import (
     CLASSIC_QUEUES,
     EXCHANGES,
@@ -43,7 +43,7 @@ class Policy:
     Attributes:
         vhost: the name of its vhost.
         name: its name, by which it is replaced and removed.
-        pattern: a regular expression (`broker.patterns`), searched in the octets of names.
+        pattern: a regular expression (`broker.auth.name_patterns`), searched in the octets of names.
         definition: keys and their values, as in JSON.
         priority: the highest one applies; an integer or a float.
         apply_to: all, queues, exchanges, classic_queues, quorum_queues or streams.

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.parameters import Check, check_number, pairs_text, term_text
-from leveret.broker.patterns import InvalidPatternError, Patterns
 from leveret.confirm.modes import CONFIRM_MODES
 
 CLASSIC_QUEUES = "classic_queues"

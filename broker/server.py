@@ -21,12 +21,14 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import mechanisms
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth import User, UserLimits, Users, VHostLimits, default_credentials
+from leveret.broker.auth.login_throttle import Guard, Refusals
+from leveret.broker.auth.name_patterns import Patterns
+from leveret.broker.auth.passwords import Password, hash_password
+from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, default_credentials
 from leveret.broker.clients import Clients
 from leveret.broker.collector import Collector
 from leveret.broker.config import Config
 from leveret.broker.connection import Connection
-from leveret.broker.credentials import Password, hash_password
 from leveret.broker.damage_log import DamageLog
 from leveret.broker.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.broker.definitions import Definitions, Journal, NullJournal, StoredUsers
@@ -37,12 +39,10 @@ from leveret.broker.disk import Disk
 from leveret.broker.door import Door
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
-from leveret.broker.guard import Guard, Refusals
 from leveret.broker.half_open import HalfOpen
 from leveret.broker.histogram import Latency
 from leveret.broker.object_limits import ObjectLimits
 from leveret.broker.parameters import Parameters
-from leveret.broker.patterns import Patterns
 from leveret.broker.queue import Queue
 from leveret.broker.rounds import Round
 from leveret.broker.slices import Slices

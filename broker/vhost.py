@@ -10,14 +10,14 @@ from typing import Protocol
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.arguments import max_priority
-from leveret.broker.auth import VHostLimits
+from leveret.broker.auth.name_patterns import Patterns
+from leveret.broker.auth.users import VHostLimits
 from leveret.broker.consumer import Consumer
 from leveret.broker.dead_lettering import DeadLettering
 from leveret.broker.dead_letters import MOST_DEATHS
 from leveret.broker.delay_line import DelayDisk, DelayLine
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
 from leveret.broker.object_limits import ObjectLimits
-from leveret.broker.patterns import Patterns
 from leveret.broker.policies import Applied, Policies, PolicyRecord, queue_kind
 from leveret.broker.policy_keys import EXCHANGES
 from leveret.broker.queue import Owner, Queue

@@ -78,7 +78,7 @@ class VHostLimitsRow(Row, frozen=True):
 
 
 class UserRow(Row, frozen=True):
-    """A user: see `broker.auth.User`."""
+    """A user: see `broker.auth.users.User`."""
 
     kind: ClassVar[bytes] = b"U"
     name: bytes

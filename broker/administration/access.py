@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from leveret.broker.alarms import Alarms
-from leveret.broker.auth import User, Users
+from leveret.broker.auth.users import User, Users
 from leveret.broker.clients import Clients
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.parameters import GlobalParameters, Parameters, check_integer, check_keys

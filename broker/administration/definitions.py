@@ -13,7 +13,7 @@ from typing import TypeVar
 from leveret.broker.administration.access import BadRequestError, Right, Site, authorize
 from leveret.broker.administration.exporting import exported
 from leveret.broker.administration.importing import Plan
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 from leveret.broker.definitions_file import (
     SECTIONS,
     DefinitionsError,

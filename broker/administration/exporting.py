@@ -10,7 +10,7 @@ from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.importing import RESERVED
 from leveret.broker.administration.users import shown_user_limits
 from leveret.broker.administration.vhosts import shown_vhost_limits
-from leveret.broker.auth import User, Users
+from leveret.broker.auth.users import User, Users
 from leveret.broker.definitions_file import (
     BindingEntry,
     Document,

@@ -21,7 +21,8 @@ from leveret.broker.arguments import (
     check_queue_arguments,
     check_queue_properties,
 )
-from leveret.broker.auth import Users
+from leveret.broker.auth.name_patterns import InvalidPatternError
+from leveret.broker.auth.users import Users
 from leveret.broker.definitions_file import (
     BindingEntry,
     DefinitionsError,
@@ -42,7 +43,6 @@ from leveret.broker.definitions_file import (
 )
 from leveret.broker.errors import AMQPError, resource
 from leveret.broker.parameters import OPERATOR_POLICY, ParameterError, check_keys, check_parameter, refuse
-from leveret.broker.patterns import InvalidPatternError
 from leveret.broker.policy_keys import policy_keys
 from leveret.exchanges.errors import ExchangeError
 from leveret.exchanges.router import EXCHANGE_TYPES, Router

@@ -11,7 +11,7 @@ from typing import Any
 from leveret.broker.administration.access import ForbiddenError, Right, Site, authorize, visible_vhosts
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 from leveret.broker.channel import Channel
 from leveret.broker.connection import Connection
 from leveret.broker.connection_state import FLOW_SECONDS, connection_state

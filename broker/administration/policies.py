@@ -13,7 +13,7 @@ from leveret.broker.administration.access import (
     may_see,
     visible_vhosts,
 )
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 from leveret.broker.parameters import LIMITS, MAX_DEPTH, OPERATOR_POLICY, ParameterError, is_too_deep
 from leveret.broker.policies import Policy
 

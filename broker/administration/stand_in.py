@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leveret.broker.administration.access import Site, translated
-from leveret.broker.auth import Permissions, TopicPermissions, User
+from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel import Channel
 from leveret.broker.errors import AMQPError, Subscribe
 from leveret.broker.fan_out import FanOut

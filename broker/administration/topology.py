@@ -16,7 +16,7 @@ from leveret.broker.administration.access import (
 from leveret.broker.administration.stand_in import execute
 from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 from leveret.broker.definitions_file import DefinitionsError, plain_arguments, table_of
 from leveret.broker.errors import resource
 from leveret.broker.queue import Queue

@@ -13,9 +13,9 @@ from leveret.broker.administration.access import (
     found_vhost,
     shown_limits,
 )
-from leveret.broker.auth import User, UserLimits
-from leveret.broker.credentials import ALGORITHMS, SHA256, Password, hash_password
-from leveret.broker.patterns import InvalidPatternError
+from leveret.broker.auth.name_patterns import InvalidPatternError
+from leveret.broker.auth.passwords import ALGORITHMS, SHA256, Password, hash_password
+from leveret.broker.auth.users import User, UserLimits
 
 USER_LIMITS = ("max-connections", "max-channels")
 
@@ -59,7 +59,7 @@ class UserAdministration:
         Args:
             actor: who asks.
             name: not empty.
-            tags: see `broker.auth.User`.
+            tags: see `broker.auth.users.User`.
             password: in clear.
             password_hash: or its hash; '' lets nobody log in. With neither a user keeps what it has, and a new one
                 cannot log in.

@@ -13,7 +13,7 @@ from leveret.broker.administration.access import (
     shown_limits,
     visible_vhosts,
 )
-from leveret.broker.auth import User, VHostLimits
+from leveret.broker.auth.users import User, VHostLimits
 from leveret.broker.vhost import VHost
 
 VHOST_LIMITS = ("max-connections", "max-queues")

@@ -1,6 +1,6 @@
 """SASL mechanisms: from the response in `start-ok` to a user name and a password.
 
-Only reading happens here; whether the password is right is `broker.auth`'s business.
+Only reading happens here; whether the password is right is `broker.auth.users`'s business.
 """
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from leveret.broker.amqp.errors import MalformedResponse, MalformedTable, UnknownMechanism
 from leveret.broker.amqp.tables import decode_fields
-from leveret.broker.credentials import Password
+from leveret.broker.auth.passwords import Password
 
 Credentials = tuple[str, Password]
 """User name and password."""

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Exchange, Queue, make
 from leveret.broker.amqp.tables import encode_table
-from leveret.broker.auth import User, UserLimits, VHostLimits
-from leveret.broker.credentials import Password, check_password
+from leveret.broker.auth.passwords import Password, check_password
+from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.definitions import Definitions, NullJournal
 from leveret.broker.server import Server
 from leveret.broker.vhost import VHost

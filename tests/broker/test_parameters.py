@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fakes import StoringNode
 
-from leveret.broker.auth import VHostLimits
+from leveret.broker.auth.users import VHostLimits
 from leveret.broker.parameters import Parameter, ParameterError
 
 

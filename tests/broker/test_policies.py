@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth import VHostLimits
-from leveret.broker.patterns import any_name
+from leveret.broker.auth.name_patterns import any_name
+from leveret.broker.auth.users import VHostLimits
 from leveret.broker.policies import NOTHING, Policies, Policy, PolicyError, queue_kind
 from leveret.broker.policy_keys import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES
 from leveret.broker.queue import Queue

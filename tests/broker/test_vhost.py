@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.auth import VHostLimits
+from leveret.broker.auth.users import VHostLimits
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue import Queue
 from leveret.broker.turn import Turn

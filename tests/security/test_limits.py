@@ -11,10 +11,10 @@ from running import Running
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, Exchange, Queue, make
-from leveret.broker.auth import LoginRefusedError, User, Users
+from leveret.broker.auth.passwords import Password, hash_password
+from leveret.broker.auth.users import LoginRefusedError, User, Users
 from leveret.broker.config import VHostLimits
 from leveret.broker.connection import Connection
-from leveret.broker.credentials import Password, hash_password
 from leveret.broker.handshake import PROTOCOL_HEADER
 
 SOON = 10.0

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.broker.administration.access import ForbiddenError, Right, authorize
-from leveret.broker.auth import User, Users
+from leveret.broker.auth.users import User, Users
 
 RIGHTS = (Right.MANAGEMENT, Right.POLICYMAKER, Right.MONITORING, Right.ADMINISTRATOR)
 

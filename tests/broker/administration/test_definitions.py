@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.amqp.commands import Exchange, Queue, make
-from leveret.broker.auth import User
-from leveret.broker.credentials import Password
+from leveret.broker.auth.passwords import Password
+from leveret.broker.auth.users import User
 
 sys.path.append(str(Path(__file__).parents[2]))
 from conformance.definitions import differences

@@ -8,7 +8,7 @@ from fakes import Client, Node, publish_frames
 from leveret.broker.administration import ForbiddenError, NotFoundError
 from leveret.broker.administration.listings import IDLE_SECONDS
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, Tx, make
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 from leveret.broker.connection_state import FLOW_SECONDS
 from leveret.broker.flow import Pause
 

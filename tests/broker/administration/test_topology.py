@@ -4,7 +4,7 @@ import pytest
 from fakes import Client, StoringNode
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 
 ADMIN = User("guest", "", frozenset({"administrator"}))
 

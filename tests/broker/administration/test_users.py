@@ -4,8 +4,8 @@ import pytest
 from fakes import Client, Node, StoringNode
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
-from leveret.broker.auth import User
-from leveret.broker.credentials import Password, check_password
+from leveret.broker.auth.passwords import Password, check_password
+from leveret.broker.auth.users import User
 
 
 @pytest.fixture

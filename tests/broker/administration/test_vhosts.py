@@ -4,7 +4,7 @@ import pytest
 from fakes import Client, DiskNode, StoringNode
 
 from leveret.broker.administration import BadRequestError, NotFoundError
-from leveret.broker.auth import User
+from leveret.broker.auth.users import User
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.patterns import MAX_OCTETS, InvalidPatternError, Patterns
+from leveret.broker.auth.name_patterns import MAX_OCTETS, InvalidPatternError, Patterns
 
 LOOKAHEADS = (
     "^(?!amq\\.).*",

@@ -1,7 +1,7 @@
 """Who may log in, and what they may do there: RabbitMQ's internal authentication and authorisation.
 
-Permissions are three patterns for each user and vhost (`broker.patterns`), matched anywhere in a resource's name
-(rabbit_auth_backend_internal:check_resource_access).
+Permissions are three patterns for each user and vhost (`broker.auth.name_patterns`), matched anywhere in a resource's
+name (rabbit_auth_backend_internal:check_resource_access).
 
 Nothing here does input or output, and nothing counts: who is connected is for the caller to know.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol
 
-from leveret.broker.credentials import SHA256, Password, check_password
-from leveret.broker.patterns import Matcher, Patterns
+from leveret.broker.auth.name_patterns import Matcher, Patterns
+from leveret.broker.auth.passwords import SHA256, Password, check_password
 
 Kind = Literal["configure", "write", "read"]
 TopicKind = Literal["write", "read"]
@@ -40,7 +40,7 @@ class User:
 
     Attributes:
         name: as in the login.
-        password_hash: see `broker.credentials`; '' lets nobody in.
+        password_hash: see `broker.auth.passwords`; '' lets nobody in.
         tags: administrator, monitoring, policymaker, management, impersonator or any other.
         hashing_algorithm: RabbitMQ's name for the algorithm of the hash.
     """

@@ -1,7 +1,7 @@
 """What is done about logins that fail."""
 
-from leveret.broker import guard
-from leveret.broker.guard import FORGET_SECONDS, Guard, Refusals, shown
+from leveret.broker.auth import login_throttle
+from leveret.broker.auth.login_throttle import FORGET_SECONDS, Guard, Refusals, shown
 
 
 def test_each_failure_doubles_the_delay():
@@ -20,7 +20,7 @@ def test_failures_are_forgotten():
     found.succeeded("a", "name")
     assert [1, 2] == [found.failed("a", "name", 103.0) for _ in range(2)]
     assert 1 == found.failed("a", "name", 104.0 + FORGET_SECONDS)
-    for number in range(guard.REMEMBERED):
+    for number in range(login_throttle.REMEMBERED):
         found.failed("b", f"name{number}", 105.0 + FORGET_SECONDS)
 
     assert 2 == found.failed("b", "name1", 106.0 + FORGET_SECONDS)
