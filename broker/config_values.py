@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from leveret.broker.config_keys import Key
-from leveret.broker.log_rotation import When
+from leveret.broker.process.log_rotation import When
 
 _LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")
 _QUOTED = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")

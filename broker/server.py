@@ -16,7 +16,6 @@ from pathlib import Path
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.administration import Administration, BadRequestError
-from leveret.broker.alarms import memory_limit, total_memory
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import mechanisms
@@ -26,7 +25,6 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, default_credentials
 from leveret.broker.clients import Clients
-from leveret.broker.collector import Collector
 from leveret.broker.config import Config
 from leveret.broker.connection import Connection
 from leveret.broker.damage_log import DamageLog
@@ -43,6 +41,8 @@ from leveret.broker.half_open import HalfOpen
 from leveret.broker.histogram import Latency
 from leveret.broker.object_limits import ObjectLimits
 from leveret.broker.parameters import Parameters
+from leveret.broker.process.garbage_collector import Collector
+from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue import Queue
 from leveret.broker.rounds import Round
 from leveret.broker.slices import Slices

@@ -1,9 +1,10 @@
 """Looks at memory and disk every now and then, and blocks publishers while either is short (driver).
 
-Theory. The kernel's figure counts what the allocators keep of objects that are gone (`broker.allocator`), so that an
-alarm could outlive its cause. While one is raised pages are given back with every look, and what objects cannot be in
-any more is taken off the figure: `_kept`. That is an estimate, and it only falls once the alarm is cleared, so that an
-error in it costs at most as much. Without an alarm pages are given back at calm moments, and every now and then.
+Theory. The kernel's figure counts what the allocators keep of objects that are gone
+(`broker.process.memory_allocator`), so that an alarm could outlive its cause. While one is raised pages are given
+back with every look, and what objects cannot be in any more is taken off the figure: `_kept`. That is an estimate,
+and it only falls once the alarm is cleared, so that an error in it costs at most as much. Without an alarm pages are
+given back at calm moments, and every now and then.
 """
 
 import asyncio
@@ -11,9 +12,15 @@ import logging
 import time
 from typing import Protocol
 
-from leveret.broker.alarms import CLEARED_BELOW, DiskAlarm, MemoryAlarm, anonymous_memory, reason
-from leveret.broker.allocator import Allocator
 from leveret.broker.disk import Disk, Room
+from leveret.broker.process.memory_allocator import Allocator
+from leveret.broker.process.resource_alarms import (
+    CLEARED_BELOW,
+    DiskAlarm,
+    MemoryAlarm,
+    anonymous_memory,
+    reason,
+)
 from leveret.broker.turn import Turn
 
 log = logging.getLogger("leveret.connection")

@@ -3,11 +3,11 @@
 from enum import StrEnum
 from typing import Any, Protocol
 
-from leveret.broker.alarms import Alarms
 from leveret.broker.auth.users import User, Users
 from leveret.broker.clients import Clients
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.parameters import GlobalParameters, Parameters, check_integer, check_keys
+from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
 

@@ -8,7 +8,6 @@ fall from one look to the next.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from leveret.broker.alarms import Alarms
 from leveret.broker.channel import Channel
 from leveret.broker.clients import Clients
 from leveret.broker.connection import Connection
@@ -38,6 +37,7 @@ from leveret.broker.metrics.rows import (
     queue_row,
 )
 from leveret.broker.metrics.text import labels_text
+from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.queue import Queue
 from leveret.broker.totals import QueueCounts, Sizes
 from leveret.broker.turn import Turn

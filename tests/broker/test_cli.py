@@ -17,7 +17,7 @@ from running import Running, command, environment
 
 from leveret import __version__
 from leveret.broker.cli import main
-from leveret.broker.collector import THRESHOLDS
+from leveret.broker.process.garbage_collector import THRESHOLDS
 
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leveret.broker import alarms, cli, disk, watch
+from leveret.broker import cli, disk, watch
+from leveret.broker.process import resource_alarms
 
 PLENTY = 1 << 60
 
@@ -20,7 +21,7 @@ def main() -> None:
     def room(of: disk.Disk) -> Any:
         return look(of)._replace(free=0 if (place / "disk").exists() else PLENTY)
 
-    alarms.DISK_SECONDS = (0.05, 0.05)
+    resource_alarms.DISK_SECONDS = (0.05, 0.05)
     watch.MEMORY_SECONDS = 0.05
     watch.anonymous_memory = lambda: PLENTY if (place / "memory").exists() else 0
     disk.Disk.room = room

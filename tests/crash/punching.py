@@ -17,7 +17,8 @@ RESERVE = 64 * 1024
 def change() -> None:
     """Change the broker of this process."""
     sys.path.pop()
-    from leveret.broker import alarms, disk, garbage
+    from leveret.broker import disk, garbage
+    from leveret.broker.process import resource_alarms
     from leveret.storage import holes
 
     shipped = garbage.Garbage
@@ -26,7 +27,7 @@ def change() -> None:
         return shipped(*arguments, fraction=0.0, worth=0)
 
     disk.Garbage = eager  # type: ignore[assignment,misc]
-    alarms.DISK_SECONDS = (SECONDS, SECONDS)
+    resource_alarms.DISK_SECONDS = (SECONDS, SECONDS)
     garbage.PATIENCE = garbage.PAUSE = 0.0
     holes.RUN = 1
     holes.RESERVE = RESERVE

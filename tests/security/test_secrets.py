@@ -12,10 +12,11 @@ from conformance.wire import Client as WireClient
 from fakes import Client, Node
 from running import Running, command, environment
 
-from leveret.broker import exit_codes, logs
+from leveret.broker import exit_codes
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Queue, make
 from leveret.broker.parameters import MAX_DEPTH
+from leveret.broker.process import logs
 
 SECRET = "s3cret-canary"
 

@@ -13,12 +13,12 @@ from grafana.exposition import Scraped
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
-from leveret.broker.collector import THRESHOLDS
 from leveret.broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
 from leveret.broker.metrics.families import NODE_GROUPS, SIZE_LABELS
 from leveret.broker.metrics.node import Identity, Process
 from leveret.broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
 from leveret.broker.metrics.walk import Asked
+from leveret.broker.process.garbage_collector import THRESHOLDS
 
 IDENTITY = Identity("rabbit@here", "c", "id")
 PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 import pytest
 from running import ROOT, environment
 
-from leveret.broker.collector import FEW_BLOCKS, FEW_YOUNG, FULL_SECONDS, MUCH_MEMORY, Collector
+from leveret.broker.process.garbage_collector import (
+    FEW_BLOCKS,
+    FEW_YOUNG,
+    FULL_SECONDS,
+    MUCH_MEMORY,
+    Collector,
+)
 
 ALL, ASIDE, BACK = 2, "aside", "back"
 
@@ -94,7 +100,7 @@ def test_a_part_of_another_process_collects_nothing(runs):
 
 BACKLOG = """
 import gc
-from leveret.broker.collector import Collector, MUCH_MEMORY
+from leveret.broker.process.garbage_collector import Collector, MUCH_MEMORY
 watching = Collector()
 watching.start()
 looked = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from running import Running
 
-from leveret.broker.sd_notify import Notifier
+from leveret.broker.process.sd_notify import Notifier
 
 SECONDS = 15.0
 

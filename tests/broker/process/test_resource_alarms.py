@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker import alarms
-from leveret.broker.alarms import DiskAlarm, MemoryAlarm, anonymous_memory, reason, total_memory
+from leveret.broker.process import resource_alarms
+from leveret.broker.process.resource_alarms import (
+    DiskAlarm,
+    MemoryAlarm,
+    anonymous_memory,
+    reason,
+    total_memory,
+)
 
 SIZES = st.integers(0, 2**40)
 
@@ -126,7 +132,7 @@ def test_publishers_are_told_what_is_short(memory, disk, text):
 def test_anonymous_memory_is_the_kernels_figure():
     """The octets in use are those the kernel calls RssAnon."""
     program = (
-        "from pathlib import Path; from leveret.broker.alarms import anonymous_memory\n"
+        "from pathlib import Path; from leveret.broker.process.resource_alarms import anonymous_memory\n"
         "kib = Path('/proc/self/status').read_text().partition('RssAnon:')[2].split()[0]\n"
         "print(anonymous_memory(), kib)"
     )
@@ -168,7 +174,7 @@ def limited_to(monkeypatch, directory: Path, text: str | None) -> int:
     """The total memory under a control group whose file of the limit says `text`; None: there is no such file."""
     if text is not None:
         (directory / "memory.max").write_text(text)
-    monkeypatch.setattr(alarms, "Path", lambda name: directory / Path(name).name)
+    monkeypatch.setattr(resource_alarms, "Path", lambda name: directory / Path(name).name)
     return total_memory()
 
 

@@ -24,7 +24,7 @@ from typing import Final, Literal, TextIO
 
 import msgspec
 
-from leveret.broker.log_rotation import Rotation, When, compress, put_aside
+from leveret.broker.process.log_rotation import Rotation, When, compress, put_aside
 
 LOGGER_NAME: Final = "leveret"
 
