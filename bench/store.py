@@ -18,7 +18,7 @@ from statistics import median
 
 from bench.results import Report, append
 from leveret.storage.environment import Environment
-from leveret.storage.journal import EMBED_BELOW, Journal
+from leveret.storage.journal.journal import EMBED_BELOW, Journal
 from leveret.storage.message import Persistent
 from leveret.storage.pager import Pager
 from leveret.storage.variable_queue import VariableQueue

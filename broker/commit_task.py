@@ -29,11 +29,11 @@ from leveret.broker.histogram import Latency
 from leveret.broker.slices import Slices
 from leveret.broker.totals import Sizes
 from leveret.broker.turn import Turn
-from leveret.storage.batch import Batch
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done
-from leveret.storage.journal import Journal
-from leveret.storage.loading import Loaded, LoadRequest
+from leveret.storage.journal.batch import Batch
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.message import Persistent
 
 log = logging.getLogger("leveret.storage")

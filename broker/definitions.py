@@ -50,7 +50,7 @@ _PIECE = 256
 
 
 class Journal(Protocol):
-    """What the broker needs of the journal (`storage.journal.Journal`)."""
+    """What the broker needs of the journal (`storage.journal.journal.Journal`)."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Have a row written with the next commit; it stays journaled if that finds the disk full."""

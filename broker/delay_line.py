@@ -44,7 +44,7 @@ _SIGNED = 2**31
 
 
 class Journal(Protocol):
-    """What a line needs of the journal (`storage.journal.Journal`)."""
+    """What a line needs of the journal (`storage.journal.journal.Journal`)."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Have a row written with the next commit; it stays journaled if that finds the disk full."""

@@ -25,9 +25,9 @@ from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.late import LateQueue
-from leveret.storage.loading import LoadRequest
 from leveret.storage.memory_monitor import MemoryMonitor
 from leveret.storage.pager import Pager
 from leveret.storage.priorities import PriorityQueue, level_qid, parts, queue_qid

@@ -12,7 +12,7 @@ from leveret.broker.vhost import VHost
 
 
 class Journal(Protocol):
-    """Calls back when what was declared is on disk (`storage.journal.Journal`)."""
+    """Calls back when what was declared is on disk (`storage.journal.journal.Journal`)."""
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
         """Call back after the commit of everything journaled so far: True, or False if the disk was full.

@@ -10,10 +10,10 @@ from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 
-from leveret.storage.blocks import bits_of, read_header, read_records
 from leveret.storage.damage import BODY, FILE as FILE_DAMAGED, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError
-from leveret.storage.loading import Range, RawBlock
+from leveret.storage.journal.blocks import bits_of, read_header, read_records
+from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import FILE
 from leveret.storage.table import Table, pack_blob
 

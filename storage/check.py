@@ -24,7 +24,11 @@ from typing import Any, NamedTuple
 import lmdb
 
 from leveret.storage import delayed
-from leveret.storage.blocks import (
+from leveret.storage.data_file import DataFile, refuse_cut_off
+from leveret.storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
+from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.formats import fault_of
+from leveret.storage.journal.blocks import (
     IN_FILE,
     RETURN_OCTETS,
     Header,
@@ -37,11 +41,7 @@ from leveret.storage.blocks import (
     read_records,
     returns_of,
 )
-from leveret.storage.body_sizes import stored_octets
-from leveret.storage.data_file import DataFile, refuse_cut_off
-from leveret.storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
-from leveret.storage.errors import DamagedError, StorageError
-from leveret.storage.formats import fault_of
+from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.message import body_octets
 from leveret.storage.priorities import queue_qid
 from leveret.storage.recovery import read_state

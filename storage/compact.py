@@ -21,7 +21,12 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from leveret.storage.blocks import (
+from leveret.storage.bodies import sync_directory
+from leveret.storage.check import TABLES
+from leveret.storage.data_file import refuse_cut_off
+from leveret.storage.errors import DamagedError, DiskFullError, StorageError
+from leveret.storage.formats import FORMAT_ROW, check_format
+from leveret.storage.journal.blocks import (
     NO_RETURNS,
     RECORD,
     REFERENCE,
@@ -36,12 +41,7 @@ from leveret.storage.blocks import (
     read_header,
     returns_of,
 )
-from leveret.storage.bodies import sync_directory
-from leveret.storage.body_sizes import stored_octets
-from leveret.storage.check import TABLES
-from leveret.storage.data_file import refuse_cut_off
-from leveret.storage.errors import DamagedError, DiskFullError, StorageError
-from leveret.storage.formats import FORMAT_ROW, check_format
+from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.permissions import FILE
 from leveret.storage.table import MAP_SIZE, unused_octets
 

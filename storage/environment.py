@@ -23,17 +23,15 @@ from typing import Any
 import lmdb
 
 from leveret.storage import delayed, delayed_rows
-from leveret.storage.batch import Batch, Changes
-from leveret.storage.blocks import (
-    LAST_SEQ_ID,
-)
 from leveret.storage.bodies import Bodies, sync_directory
-from leveret.storage.body_sizes import stored_octets
 from leveret.storage.damage import Damages
 from leveret.storage.data_file import refuse_lost
 from leveret.storage.errors import DiskFullError, Done, StorageError
 from leveret.storage.formats import FORMAT, NEEDED
-from leveret.storage.loading import Loaded, Range, RawBlock
+from leveret.storage.journal.batch import Batch, Changes
+from leveret.storage.journal.blocks import LAST_SEQ_ID
+from leveret.storage.journal.body_sizes import stored_octets
+from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, tighten
 from leveret.storage.resident import file_octets
 from leveret.storage.seals import Saved, seal

@@ -16,7 +16,7 @@ This is for measurements (`storage.early_confirm = false`): it promises nothing 
 
 from collections.abc import Iterable
 
-from leveret.storage.blocks import GONE, NEW, WRITING, Entry
+from leveret.storage.journal.blocks import GONE, NEW, WRITING, Entry
 from leveret.storage.message import Message
 from leveret.storage.pager import Pager
 from leveret.storage.returned import Item

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from leveret.storage.backing_queue import Batch
-from leveret.storage.body_sizes import octets_in_pieces
+from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
 

@@ -10,7 +10,7 @@ In between a queue bounds itself by octets. Without targets that is its share of
 quarter of it if there are fewer than four. With targets the limit is divided in their proportion, by what the messages
 of each queue take on average, so that the bound in octets allows what the target asks for.
 
-A body that several queues have counts once, divided among them (`storage.sharing`).
+A body that several queues have counts once, divided among them (`storage.journal.shared_bodies`).
 """
 # ruff: noqa: C901, PLR0912 - one case after the other
 
@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import TypeVar
 
+from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.pager import Pager, Paging
-from leveret.storage.sharing import OVERHEAD
 
 T = TypeVar("T")
 

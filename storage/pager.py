@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 from leveret.storage.damage import Damages
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest, Reads
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest, Reads
 from leveret.storage.message import Message
 from leveret.storage.rates import Rates
 from leveret.storage.returned import Returned

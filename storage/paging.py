@@ -11,12 +11,12 @@ from itertools import groupby
 from math import inf
 from operator import attrgetter
 
-from leveret.storage.blocks import STORED, Entry
+from leveret.storage.journal.blocks import STORED, Entry
+from leveret.storage.journal.reads import RETURNED, UNACKED
+from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import fitting
-from leveret.storage.loading import RETURNED, UNACKED
 from leveret.storage.message import Message
 from leveret.storage.returned import Item
-from leveret.storage.sharing import OVERHEAD
 from leveret.storage.sub_queues import NO_ENTRIES, SubQueues
 
 PAGE_AT_ONCE = 2048

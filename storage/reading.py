@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from leveret.storage.blocks import (
+from leveret.storage.damage import BITMAP, BLOCK, MISSING, RECORD
+from leveret.storage.errors import DamagedError
+from leveret.storage.journal.blocks import (
     NO_RETURNS,
     STORED,
     Block,
@@ -27,9 +29,7 @@ from leveret.storage.blocks import (
     read_records,
     returns_of,
 )
-from leveret.storage.damage import BITMAP, BLOCK, MISSING, RECORD
-from leveret.storage.errors import DamagedError
-from leveret.storage.loading import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
+from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
 from leveret.storage.paging import Paging
 from leveret.storage.returned import Item

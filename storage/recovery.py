@@ -16,7 +16,10 @@ from functools import partial
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
 
-from leveret.storage.blocks import (
+from leveret.storage.damage import BITMAP, BLOCK
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DamagedError
+from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
     Header,
     bits_of,
@@ -29,10 +32,7 @@ from leveret.storage.blocks import (
     read_records,
     unpack_key,
 )
-from leveret.storage.damage import BITMAP, BLOCK
-from leveret.storage.environment import Environment
-from leveret.storage.errors import DamagedError
-from leveret.storage.loading import Range
+from leveret.storage.journal.reads import Range
 from leveret.storage.priorities import queue_qid
 from leveret.storage.seals import Saved, unseal
 from leveret.storage.variable_queue import VariableQueue

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise, takewhile
 
-from leveret.storage.blocks import Entry
+from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import Message
 
 Item = Message | Entry

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.formats import FORMAT, FORMAT_ROW, check_format, number_of
-from leveret.storage.loading import Range
+from leveret.storage.journal.reads import Range
 from leveret.storage.seals import Saved, pack_number, read_saved, unpack_number
 from leveret.storage.table import Table
 

@@ -14,9 +14,9 @@ from itertools import chain, islice
 from math import inf
 
 from leveret.storage.backing_queue import never
-from leveret.storage.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
-from leveret.storage.body_sizes import octets_of
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
+from leveret.storage.journal.body_sizes import octets_of
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
 from leveret.storage.pager import Pager
 from leveret.storage.rates import Rates

@@ -20,8 +20,10 @@ from zlib import crc32
 
 import lmdb
 
-from leveret.storage.batch import Changes
-from leveret.storage.blocks import (
+from leveret.storage.damage import BITMAP, BLOCK, Damages
+from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.journal.batch import Changes
+from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
     Plan,
     bits_of,
@@ -35,9 +37,7 @@ from leveret.storage.blocks import (
     returns_of,
     unpack_key,
 )
-from leveret.storage.damage import BITMAP, BLOCK, Damages
-from leveret.storage.errors import DamagedError, StorageError
-from leveret.storage.loading import Range, RawBlock
+from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, FILE
 from leveret.storage.resident import Mapping
 from leveret.storage.seals import pack_number, unpack_number

@@ -39,15 +39,15 @@ from itertools import chain, islice
 from operator import itemgetter
 
 from leveret.storage.backing_queue import Batch, never
-from leveret.storage.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
-from leveret.storage.body_sizes import octets_in_pieces
+from leveret.storage.journal.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
+from leveret.storage.journal.body_sizes import octets_in_pieces
+from leveret.storage.journal.reads import UNACKED
+from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
-from leveret.storage.loading import UNACKED
 from leveret.storage.message import Dated, Message, dated, leading
 from leveret.storage.pager import LARGE, Releasable
 from leveret.storage.reading import Reading
 from leveret.storage.returned import Item, Returned
-from leveret.storage.sharing import OVERHEAD
 from leveret.storage.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
 
 _seq_id = itemgetter(0)

@@ -29,7 +29,7 @@ from leveret.broker.slices import SLICE, Slices
 from leveret.broker.totals import Sizes
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.recovery import saved_rows
 
 CAPABILITIES: Table = {"consumer_cancel_notify": ("bool", True), "connection.blocked": ("bool", True)}

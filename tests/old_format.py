@@ -7,7 +7,7 @@ from zlib import crc32
 
 import lmdb
 
-from leveret.storage.blocks import bits_of, offsets_of, read_header
+from leveret.storage.journal.blocks import bits_of, offsets_of, read_header
 from leveret.storage.table import MAP_SIZE
 
 _HEADER = Struct(">IQQQIQB")

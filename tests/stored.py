@@ -5,7 +5,7 @@ from pathlib import Path
 from leveret.broker.amqp.properties import build
 from leveret.storage.definitions import ExchangeRow, QueueRow, VHostRow, encode
 from leveret.storage.environment import Environment
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
 from leveret.storage.pager import Pager
 from leveret.storage.recovery import saved_rows

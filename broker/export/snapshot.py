@@ -34,7 +34,7 @@ from leveret.broker.totals import ChannelCounts, QueueCounts, Totals, added
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.exchanges.base import Exchange
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.pager import Pager
 
 

@@ -43,7 +43,7 @@ from leveret.broker.totals import QueueCounts, Sizes
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.storage.damage import KINDS, Damages
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.pager import Pager
 
 STEP = 100

@@ -4,7 +4,7 @@ import pytest
 from fakes import Client, DiskNode, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, make
-from leveret.storage.blocks import offsets_of, read_header
+from leveret.storage.journal.blocks import offsets_of, read_header
 
 LIMIT = {"x-max-length-bytes": ("long", 1000), "x-overflow": ("longstr", "reject-publish")}
 

@@ -13,7 +13,7 @@ from leveret.broker import commit_task
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
 from leveret.broker.commit_task import CommitTask
-from leveret.storage.blocks import bits_of, read_header, read_records
+from leveret.storage.journal.blocks import bits_of, read_header, read_records
 from leveret.storage.table import Table
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")

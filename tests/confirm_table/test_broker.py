@@ -7,7 +7,7 @@ from confirm_table.cells import LIGHT, Stage, cell
 from leveret.broker.config import StorageConfig
 from leveret.broker.disk import paging
 from leveret.broker.spill import Spill
-from leveret.storage.loading import Loaded
+from leveret.storage.journal.reads import Loaded
 
 
 @cell("disk-full")

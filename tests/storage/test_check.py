@@ -12,10 +12,10 @@ import lmdb
 import pytest
 from stored import Stored, example
 
-from leveret.storage.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack_key
 from leveret.storage.check import Check, Finding, Stats
 from leveret.storage.data_file import DataFile
 from leveret.storage.environment import Environment
+from leveret.storage.journal.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack_key
 from leveret.storage.seals import pack_number, seal
 from leveret.storage.table import MAP_SIZE
 

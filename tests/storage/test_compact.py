@@ -12,7 +12,11 @@ from hypothesis import given, strategies as st
 from stored import Stored, example
 
 from leveret.storage import compact as module
-from leveret.storage.blocks import (
+from leveret.storage.check import Check, Finding
+from leveret.storage.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
+from leveret.storage.environment import Environment
+from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
+from leveret.storage.journal.blocks import (
     Record,
     bits_of,
     bodies_of,
@@ -22,10 +26,6 @@ from leveret.storage.blocks import (
     read_records,
     returns_of,
 )
-from leveret.storage.check import Check, Finding
-from leveret.storage.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
-from leveret.storage.environment import Environment
-from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
 from leveret.storage.table import MAP_SIZE
 
 

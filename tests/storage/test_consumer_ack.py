@@ -28,8 +28,8 @@ from leveret.storage import variable_queue as variable_queue_module
 from leveret.storage.consumer_ack import ConsumerAckQueue
 from leveret.storage.environment import Environment
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.memory import MemoryQueue
 from leveret.storage.message import Message, Persistent, Promised
 from leveret.storage.pager import Pager

@@ -4,7 +4,7 @@ import pytest
 from stored import SEGMENT, Stored
 
 from leveret.storage.environment import Environment
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.late import LateQueue
 from leveret.storage.recovery import recover
 from leveret.storage.sub_queues import Pager

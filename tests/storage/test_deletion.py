@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.large_table import MANY, LargeTable
 from leveret.storage.message import Message, Persistent
 from leveret.storage.pager import Pager, Releasable, freeing

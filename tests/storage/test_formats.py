@@ -8,12 +8,19 @@ import pytest
 from old_format import make_old
 from stored import Stored, content_of, example
 
-from leveret.storage.blocks import bits_of, bodies_of, pack_bits, read_header, read_records, returns_of
 from leveret.storage.check import Check, Finding
 from leveret.storage.compact import compact
 from leveret.storage.environment import Environment
 from leveret.storage.errors import UnknownFormatError
 from leveret.storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
+from leveret.storage.journal.blocks import (
+    bits_of,
+    bodies_of,
+    pack_bits,
+    read_header,
+    read_records,
+    returns_of,
+)
 from leveret.storage.message import Persistent, body_octets
 from leveret.storage.peek import stored_definitions
 from leveret.storage.recovery import Recovered, recover

@@ -8,8 +8,8 @@ import pytest
 
 from leveret.storage.environment import Environment
 from leveret.storage.invariants import InvariantError, check
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
 from leveret.storage.pager import Pager
 from leveret.storage.variable_queue import VariableQueue

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.storage.errors import DiskFullError
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.late import LateQueue
 from leveret.storage.message import Persistent
 from leveret.storage.pager import Pager

@@ -1,7 +1,7 @@
 """A queue that gets far more messages than memory has room for, and no pause in which all of them are on disk."""
 
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
 from leveret.storage.pager import Pager
 from leveret.storage.variable_queue import VariableQueue

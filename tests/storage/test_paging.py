@@ -1,7 +1,7 @@
 """What leaves memory first, how much of it at once, and what stays: the policy of paging, seen in a queue's counts."""
 
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Message
 from leveret.storage.pager import Pager
 from leveret.storage.variable_queue import VariableQueue

@@ -5,7 +5,7 @@ import pytest
 
 from leveret.storage.environment import Environment
 from leveret.storage.errors import StorageError, UnknownFormatError
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 from leveret.storage.peek import stored_definitions
 
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 
 from leveret.storage.environment import Environment
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.memory import MemoryQueue
 from leveret.storage.memory_monitor import MemoryMonitor, memory_of
 from leveret.storage.message import Message, Persistent

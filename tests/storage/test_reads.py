@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from leveret.storage.environment import Environment
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest, Reads
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest, Reads
 from leveret.storage.message import Message, Persistent
 from leveret.storage.pager import Pager
 from leveret.storage.variable_queue import VariableQueue

@@ -6,13 +6,13 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from leveret.storage.blocks import pack_key
 from leveret.storage.damage import BITMAP, BLOCK
 from leveret.storage.environment import Environment
 from leveret.storage.errors import StorageError
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.blocks import pack_key
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.pager import Pager
 from leveret.storage.recovery import Recovered, recover, saved_rows
 from leveret.storage.seals import pack_number

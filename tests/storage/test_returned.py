@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from leveret.storage import returned as returned_module
 from leveret.storage.environment import Environment
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
 from leveret.storage.pager import Pager
 from leveret.storage.returned import Item, Returned

@@ -14,11 +14,11 @@ import lmdb
 import pytest
 from writer import ADDRESS, QID, Writer, seq_ids
 
-from leveret.storage.batch import Batch
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done, StorageError
 from leveret.storage.holes import give_back
-from leveret.storage.loading import Loaded, Range
+from leveret.storage.journal.batch import Batch
+from leveret.storage.journal.reads import Loaded, Range
 from leveret.storage.message import Persistent
 from leveret.storage.resident import Mapping
 from leveret.storage.table import MAP_SIZE, Table

@@ -32,14 +32,14 @@ from hypothesis.stateful import (
 from old_format import make_old
 
 from leveret.storage import table as table_module, variable_queue as variable_queue_module
-from leveret.storage.batch import Batch
-from leveret.storage.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
+from leveret.storage.journal.batch import Batch
+from leveret.storage.journal.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import Loaded, LoadRequest, Range
 from leveret.storage.late import LateQueue
-from leveret.storage.loading import Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
 from leveret.storage.pager import Pager
 from leveret.storage.recovery import recover, saved_rows

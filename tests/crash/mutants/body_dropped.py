@@ -1,6 +1,6 @@
 """The body of a message is dropped before its commit once the first of its copies is settled."""
 
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 
 _put_body = Journal._put_body
 

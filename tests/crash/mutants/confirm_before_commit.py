@@ -1,8 +1,8 @@
 """Publishers are told when a batch is cut, not when it is on disk."""
 
 from leveret.broker.commit_task import CommitTask
-from leveret.storage.blocks import STORED, WRITING
-from leveret.storage.journal import Journal
+from leveret.storage.journal.blocks import STORED, WRITING
+from leveret.storage.journal.journal import Journal
 
 _cut = Journal.cut
 _commit = CommitTask._commit

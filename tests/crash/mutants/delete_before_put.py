@@ -1,7 +1,7 @@
 """A message that is acked while its record is being written is deleted at once, and then the record is there."""
 
-from leveret.storage.blocks import GONE, WRITING
-from leveret.storage.journal import Journal
+from leveret.storage.journal.blocks import GONE, WRITING
+from leveret.storage.journal.journal import Journal
 
 _dead = Journal.dead
 

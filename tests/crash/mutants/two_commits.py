@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from leveret.storage.journal import Journal
+from leveret.storage.journal.journal import Journal
 
 _cut = Journal.cut
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from leveret.storage.blocks import Entry
+from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import body_octets
 
 DELTA, BODIES, RETURNED, UNACKED = "delta", "bodies", "returned", "unacked"

@@ -21,8 +21,10 @@ from math import inf
 from operator import attrgetter
 from struct import Struct
 
-from leveret.storage.batch import Batch, Changes, Journaled
-from leveret.storage.blocks import (
+from leveret.storage.delayed import KEY_SIZE, TABLE as DELAYED
+from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.journal.batch import Batch, Changes, Journaled
+from leveret.storage.journal.blocks import (
     GONE,
     NEW,
     STORED,
@@ -33,11 +35,9 @@ from leveret.storage.blocks import (
     pack_key,
     plan_blocks,
 )
-from leveret.storage.delayed import KEY_SIZE, TABLE as DELAYED
-from leveret.storage.errors import DiskFullError, Done
-from leveret.storage.loading import Range
+from leveret.storage.journal.reads import Range
+from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies
 from leveret.storage.message import Persistent
-from leveret.storage.sharing import OVERHEAD, SharedBodies
 
 EMBED_BELOW = 4096
 ROW_OCTETS = 2048

@@ -5,7 +5,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from leveret.storage.blocks import Entry
+from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import HEAD_OCTETS, Message, body_octets
 
 _MSG_ID = Struct(">Q").pack

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from leveret.storage.blocks import Entry
 from leveret.storage.environment import Environment
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
-from leveret.storage.loading import BODIES, DELTA, LoadRequest
+from leveret.storage.journal.blocks import Entry
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import BODIES, DELTA, LoadRequest
 from leveret.storage.message import Message, Persistent
 from leveret.storage.pager import Pager
 from leveret.storage.variable_queue import VariableQueue

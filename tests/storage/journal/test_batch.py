@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.storage.batch import Batch, Changes
 from leveret.storage.errors import DiskFullError, Done
+from leveret.storage.journal.batch import Batch, Changes
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from time import thread_time
 
 import pytest
 
-from leveret.storage.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
 from leveret.storage.errors import DiskFullError, Done
-from leveret.storage.journal import Journal
+from leveret.storage.journal.blocks import GONE, NEW, STORED, WRITING, Entry, pack_bits
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Persistent
-from leveret.storage.sharing import OVERHEAD
 
 
 class Publisher:

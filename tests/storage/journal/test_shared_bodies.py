@@ -8,15 +8,15 @@ from unittest.mock import patch
 import lmdb
 import pytest
 
-from leveret.storage.batch import Batch
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError
 from leveret.storage.invariants import check
-from leveret.storage.journal import Journal
-from leveret.storage.loading import LoadRequest
+from leveret.storage.journal.batch import Batch
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
+from leveret.storage.journal.shared_bodies import OVERHEAD, PLACE, SharedBodies
 from leveret.storage.message import Message, dated
 from leveret.storage.pager import PAGING_OCTETS, Pager
-from leveret.storage.sharing import OVERHEAD, PLACE, SharedBodies
 from leveret.storage.variable_queue import VariableQueue
 
 

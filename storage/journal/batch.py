@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from leveret.storage.blocks import Block, Entry, Plan
 from leveret.storage.errors import DiskFullError, Done
-from leveret.storage.loading import Range
+from leveret.storage.journal.blocks import Block, Entry, Plan
+from leveret.storage.journal.reads import Range
 
 
 class Journaled(Protocol):

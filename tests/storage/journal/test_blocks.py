@@ -5,7 +5,8 @@ from zlib import crc32
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.storage.blocks import (
+from leveret.storage.errors import DamagedError
+from leveret.storage.journal.blocks import (
     BLOCK_RECORDS,
     WRITING,
     Entry,
@@ -23,7 +24,6 @@ from leveret.storage.blocks import (
     read_records,
     returns_of,
 )
-from leveret.storage.errors import DamagedError
 from leveret.storage.message import Message
 
 QID = 7 << 32 | 5
