@@ -20,8 +20,8 @@ from bench.results import Report, append
 from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import EMBED_BELOW, Journal
 from leveret.storage.message import Persistent
-from leveret.storage.pager import Pager
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 SIZES = (100, 1500, 4096, 65536)
 BATCHES = (1, 10, 100, 1000)

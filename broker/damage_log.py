@@ -16,7 +16,7 @@ from leveret.storage.damage import (
     Damage,
     Damages,
 )
-from leveret.storage.priorities import queue_qid
+from leveret.storage.queues.priority_queue import queue_qid
 
 SECONDS = 1.0
 _TEXTS = {

@@ -19,8 +19,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from leveret.broker.turn import Runnable, Turn
-from leveret.storage.backing_queue import BackingQueue
 from leveret.storage.message import Message
+from leveret.storage.queues.backing_queue import BackingQueue
 
 STEP = 64
 """Messages whose bodies are looked up together."""

@@ -18,22 +18,22 @@ from leveret.broker.commit_task import CommitTask, Reader, StorageHost
 from leveret.broker.config import StorageConfig
 from leveret.broker.delay_line import DelayLine
 from leveret.broker.garbage import Garbage
-from leveret.storage.backing_queue import BackingQueue
 from leveret.storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from leveret.storage.damage import Damages
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, StorageError
-from leveret.storage.invariants import check
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
-from leveret.storage.late import LateQueue
-from leveret.storage.memory_monitor import MemoryMonitor
-from leveret.storage.pager import Pager
-from leveret.storage.priorities import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.queues.backing_queue import BackingQueue
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.late_confirm_queue import LateQueue
+from leveret.storage.queues.memory_monitor import MemoryMonitor
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.priority_queue import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.recovery import recover, saved_rows
 from leveret.storage.table import first_msg_id
-from leveret.storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
 

@@ -17,9 +17,9 @@ from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 from leveret.broker.histogram import Histogram, Latency
-from leveret.storage.backing_queue import BackingQueue
-from leveret.storage.priorities import PriorityQueue
-from leveret.storage.sub_queues import SubQueues
+from leveret.storage.queues.backing_queue import BackingQueue
+from leveret.storage.queues.priority_queue import PriorityQueue
+from leveret.storage.queues.sub_queues import SubQueues
 
 SAMPLE_EVERY = 17
 """Of so many messages one is watched, and never more than one of a turn; fewer in a long queue. A prime, or whoever

@@ -28,9 +28,9 @@ from leveret.broker.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.totals import QueueCounts, QueueTally
 from leveret.broker.turn import Turn
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
-from leveret.storage.backing_queue import BackingQueue, Batch
 from leveret.storage.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
+from leveret.storage.queues.backing_queue import BackingQueue, Batch
 
 _NOT_YET = Batch((), [], redelivered=False)
 """What `get` answers while it has to wait."""

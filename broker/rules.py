@@ -23,9 +23,9 @@ from leveret.broker.discards import DiscardingQueue, Discards, Publisher
 from leveret.broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.broker.timers import Timer
 from leveret.broker.totals import QueueTally
-from leveret.storage.backing_queue import Batch
 from leveret.storage.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
+from leveret.storage.queues.backing_queue import Batch
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 """Why a queue discards a message."""

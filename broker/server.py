@@ -53,8 +53,8 @@ from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost, make_in_memory
 from leveret.broker.watch import Watch
 from leveret.confirm.modes import CONFIRM_MODES
-from leveret.storage.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
-from leveret.storage.pager import freeing
+from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
+from leveret.storage.queues.pager import freeing
 
 log = logging.getLogger("leveret.connection")
 loop_log = logging.getLogger("leveret")

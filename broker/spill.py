@@ -15,10 +15,10 @@ from functools import partial
 from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.queue import Queue
 from leveret.broker.route import PERSISTENT_MODE
-from leveret.storage.backing_queue import BackingQueue, Batch
 from leveret.storage.message import Message, Moved, moving
-from leveret.storage.priorities import PriorityQueue, parts
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.backing_queue import BackingQueue, Batch
+from leveret.storage.queues.priority_queue import PriorityQueue, parts
+from leveret.storage.queues.variable_queue import VariableQueue
 
 STEP = 4096
 """Messages that are moved in one commit."""
@@ -32,7 +32,7 @@ class Spill:
 
     Args:
         queue: nobody consumes from it or publishes to it any more; nothing of it is unacked but what it discards.
-        part: what of it is turned round (see `storage.priorities.parts`).
+        part: what of it is turned round (see `storage.queues.priority_queue.parts`).
         file_from: octets from which a content is written to a file of its own.
 
     """

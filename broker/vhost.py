@@ -28,10 +28,10 @@ from leveret.broker.turn import Turn
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.router import Router
-from leveret.storage.backing_queue import BackingQueue
-from leveret.storage.memory import MemoryQueue
 from leveret.storage.message import Message
-from leveret.storage.priorities import PriorityQueue, transitions_of
+from leveret.storage.queues.backing_queue import BackingQueue
+from leveret.storage.queues.memory_queue import MemoryQueue
+from leveret.storage.queues.priority_queue import PriorityQueue, transitions_of
 
 REPLY_PREFIX = REPLY_TO + "."
 _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"

@@ -43,7 +43,7 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.message import body_octets
-from leveret.storage.priorities import queue_qid
+from leveret.storage.queues.priority_queue import queue_qid
 from leveret.storage.recovery import read_state
 from leveret.storage.seals import Saved, read_saved, unpack_number
 from leveret.storage.table import MAP_SIZE, pack_blob, unused_octets

@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Any
 
-from leveret.storage.backing_queue import BackingQueue, Batch, never
 from leveret.storage.message import Awaited, Message, Promised
+from leveret.storage.queues.backing_queue import BackingQueue, Batch, never
 
 Key = Any
 """A seq_id, or the promise of a message that was delivered and is kept no more."""

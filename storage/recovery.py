@@ -33,9 +33,9 @@ from leveret.storage.journal.blocks import (
     unpack_key,
 )
 from leveret.storage.journal.reads import Range
-from leveret.storage.priorities import queue_qid
+from leveret.storage.queues.priority_queue import queue_qid
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.seals import Saved, unseal
-from leveret.storage.variable_queue import VariableQueue
 
 log = logging.getLogger("leveret.storage")
 

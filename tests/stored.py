@@ -7,10 +7,10 @@ from leveret.storage.definitions import ExchangeRow, QueueRow, VHostRow, encode
 from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
-from leveret.storage.pager import Pager
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.recovery import saved_rows
 from leveret.storage.table import pack_blob
-from leveret.storage.variable_queue import VariableQueue
 
 NO_ARGUMENTS = bytes(4)
 ADDRESS = b"\x00\x02k1"

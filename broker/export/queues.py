@@ -7,9 +7,9 @@ from leveret.broker.export.tables import AREA_MODULUS, QueueInterval
 from leveret.broker.meters import paged
 from leveret.broker.queue import Queue
 from leveret.broker.totals import QueueCounts
-from leveret.storage.backing_queue import BackingQueue
-from leveret.storage.priorities import PriorityQueue
-from leveret.storage.sub_queues import SubQueues
+from leveret.storage.queues.backing_queue import BackingQueue
+from leveret.storage.queues.priority_queue import PriorityQueue
+from leveret.storage.queues.sub_queues import SubQueues
 
 _NO_LEVELS: tuple[float, ...] = (0, 0, 0, inf, 0.0, 0.0, 0, 0, 0, 0, 0)
 _UNMOVED: dict[str, int] = {}

@@ -35,7 +35,7 @@ from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.storage.journal.journal import Journal
-from leveret.storage.pager import Pager
+from leveret.storage.queues.pager import Pager
 
 
 class Process(NamedTuple):

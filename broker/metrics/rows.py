@@ -11,8 +11,8 @@ from leveret.broker.channel import Channel
 from leveret.broker.connection import Connection
 from leveret.broker.queue import Queue
 from leveret.broker.totals import ChannelCounts, ConnectionCounts, QueueCounts
-from leveret.storage.priorities import parts, transitions_of
-from leveret.storage.sub_queues import SubQueues
+from leveret.storage.queues.priority_queue import parts, transitions_of
+from leveret.storage.queues.sub_queues import SubQueues
 
 STATES = ("alpha", "beta", "gamma", "delta")
 

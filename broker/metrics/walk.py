@@ -44,7 +44,7 @@ from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.storage.damage import KINDS, Damages
 from leveret.storage.journal.journal import Journal
-from leveret.storage.pager import Pager
+from leveret.storage.queues.pager import Pager
 
 STEP = 100
 """Queues, channels or connections that are looked at in one step."""

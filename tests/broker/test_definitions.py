@@ -25,7 +25,7 @@ from leveret.storage.definitions import (
     encode,
 )
 from leveret.storage.errors import DamagedError, UnknownFormatError
-from leveret.storage.memory import MemoryQueue
+from leveret.storage.queues.memory_queue import MemoryQueue
 
 EMPTY = encode_table({})
 

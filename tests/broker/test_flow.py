@@ -18,8 +18,8 @@ from leveret.broker.flow import (
 )
 from leveret.broker.queue import Queue
 from leveret.broker.turn import Turn
-from leveret.storage.memory import MemoryQueue
 from leveret.storage.message import Message
+from leveret.storage.queues.memory_queue import MemoryQueue
 
 NOW = 100.0
 CONSUMER: Any = SimpleNamespace(cancelled=False, outbox=SimpleNamespace(full=False))

@@ -12,8 +12,8 @@ from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exc
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.errors import NotYet
 from leveret.broker.methods import HANDLERS
-from leveret.storage.backing_queue import Batch
-from leveret.storage.memory import MemoryQueue
+from leveret.storage.queues.backing_queue import Batch
+from leveret.storage.queues.memory_queue import MemoryQueue
 
 FULL = "no disk space left: the change took effect, and will be stored when there is space again"
 

@@ -11,9 +11,9 @@ from leveret.broker.amqp.commands import Basic, Queue, make
 from leveret.broker.config import StorageConfig
 from leveret.broker.disk import paging
 from leveret.storage.check import Check, Finding
-from leveret.storage.priorities import PriorityQueue
+from leveret.storage.queues.priority_queue import PriorityQueue
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.recovery import saved_rows
-from leveret.storage.variable_queue import VariableQueue
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from leveret.broker.errors import AMQPError
 from leveret.broker.queue import Queue
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import REPLY_PREFIX, VHost
-from leveret.storage.memory import MemoryQueue
 from leveret.storage.message import Message
+from leveret.storage.queues.memory_queue import MemoryQueue
 
 ME: Any = SimpleNamespace(exclusive_queues={})
 YOU: Any = SimpleNamespace(exclusive_queues={})

@@ -1,7 +1,7 @@
 """Measures what of each pure module its own tests run (`make coverage`), and writes the table of docs/coverage.md.
 
 The own tests of `storage/journal/journal.py` are `tests/storage/journal/test_journal.py` and those files whose names begin with that one's;
-`tests/storage/test_memory_monitor.py` belongs to `memory_monitor.py`, not to `memory.py`. Every file of tests runs once, in
+`tests/storage/queues/test_memory_monitor.py` belongs to `memory_monitor.py`, not to `memory.py`. Every file of tests runs once, in
 a process of its own; what all of a package's tests run together stands beside it.
 """
 

@@ -126,7 +126,7 @@ CAMPAIGNS = (
         "model",
         50_000,
         500,
-        lambda count, _number: ("tests/storage/test_variable_queue.py", str(count), "100"),
+        lambda count, _number: ("tests/storage/queues/test_variable_queue.py", str(count), "100"),
         ("examples of at most",),
     ),
     Campaign(

@@ -30,7 +30,7 @@ from fakes import Client, DiskNode, Node, publish_frames, wire_name
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make
 from leveret.broker.vhost import REPLY_PREFIX
-from leveret.storage.memory import MemoryQueue
+from leveret.storage.queues.memory_queue import MemoryQueue
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
 RULE = "----"

@@ -24,17 +24,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from leveret.storage import variable_queue as variable_queue_module
 from leveret.storage.consumer_ack import ConsumerAckQueue
 from leveret.storage.environment import Environment
-from leveret.storage.invariants import check
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
-from leveret.storage.memory import MemoryQueue
 from leveret.storage.message import Message, Persistent, Promised
-from leveret.storage.pager import Pager
-from leveret.storage.priorities import PriorityQueue
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues import variable_queue as variable_queue_module
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.memory_queue import MemoryQueue
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.priority_queue import PriorityQueue
+from leveret.storage.queues.variable_queue import VariableQueue
 
 MEMORY = Path("/dev/shm")
 READY, UNACKED, GONE = "ready", "unacked", "gone"

@@ -4,8 +4,8 @@ import pytest
 
 from leveret.confirm.promise import Promise
 from leveret.storage.consumer_ack import ConsumerAckQueue
-from leveret.storage.memory import MemoryQueue
 from leveret.storage.message import Message, Promised
+from leveret.storage.queues.memory_queue import MemoryQueue
 
 
 class Damaged(MemoryQueue):

@@ -8,9 +8,9 @@ import pytest
 from leveret.storage.journal.journal import Journal
 from leveret.storage.large_table import MANY, LargeTable
 from leveret.storage.message import Message, Persistent
-from leveret.storage.pager import Pager, Releasable, freeing
-from leveret.storage.returned import Returned
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.pager import Pager, Releasable, freeing
+from leveret.storage.queues.requeued import Returned
+from leveret.storage.queues.variable_queue import VariableQueue
 
 CONTENT = b"\x02\x00\x01" + bytes(12)
 WRITTEN = range(MANY)

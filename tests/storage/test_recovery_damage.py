@@ -9,15 +9,15 @@ import pytest
 from leveret.storage.damage import BITMAP, BLOCK
 from leveret.storage.environment import Environment
 from leveret.storage.errors import StorageError
-from leveret.storage.invariants import check
 from leveret.storage.journal.blocks import pack_key
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
-from leveret.storage.pager import Pager
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.recovery import Recovered, recover, saved_rows
 from leveret.storage.seals import pack_number
 from leveret.storage.table import MAP_SIZE
-from leveret.storage.variable_queue import VariableQueue
 from tests.stored import SEGMENT, Stored
 
 FULL = SEGMENT

@@ -1,6 +1,6 @@
 """Messages that are found on disk do not expire."""
 
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.variable_queue import VariableQueue
 
 _recover = VariableQueue.recover
 

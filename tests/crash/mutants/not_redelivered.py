@@ -1,6 +1,6 @@
 """What comes back after a crash counts as never delivered."""
 
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.variable_queue import VariableQueue
 
 _recover = VariableQueue.recover
 

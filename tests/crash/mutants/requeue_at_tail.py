@@ -1,7 +1,7 @@
 """What is requeued is delivered after everything else."""
 
-from leveret.storage.sub_queues import NONE_RETURNED
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.sub_queues import NONE_RETURNED
+from leveret.storage.queues.variable_queue import VariableQueue
 
 _fetch = VariableQueue.fetch
 

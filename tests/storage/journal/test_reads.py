@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from leveret.storage.environment import Environment
-from leveret.storage.invariants import check
 from leveret.storage.journal.blocks import Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import BODIES, DELTA, LoadRequest
 from leveret.storage.message import Message, Persistent
-from leveret.storage.pager import Pager
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 SEGMENT = 8
 

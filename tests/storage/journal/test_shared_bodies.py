@@ -10,14 +10,14 @@ import pytest
 
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError
-from leveret.storage.invariants import check
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.journal.shared_bodies import OVERHEAD, PLACE, SharedBodies
 from leveret.storage.message import Message, dated
-from leveret.storage.pager import PAGING_OCTETS, Pager
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.pager import PAGING_OCTETS, Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 
 def content(number: int, size: int = 1000) -> bytes:

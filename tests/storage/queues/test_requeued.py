@@ -9,15 +9,15 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.storage import returned as returned_module
 from leveret.storage.environment import Environment
-from leveret.storage.invariants import check
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
-from leveret.storage.pager import Pager
-from leveret.storage.returned import Item, Returned
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues import requeued as returned_module
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.requeued import Item, Returned
+from leveret.storage.queues.variable_queue import VariableQueue
 
 CONTENT = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + bytes(7) + b"\x64\x00\x00\xce" + b"x" * 100
 

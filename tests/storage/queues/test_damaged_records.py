@@ -5,10 +5,10 @@ from stored import SEGMENT, Stored
 
 from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
-from leveret.storage.late import LateQueue
+from leveret.storage.queues.late_confirm_queue import LateQueue
+from leveret.storage.queues.sub_queues import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.recovery import recover
-from leveret.storage.sub_queues import Pager
-from leveret.storage.variable_queue import VariableQueue
 
 BLOCKS = 4
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from heapq import heappop, heappush
 from itertools import islice
 
-from leveret.storage.backing_queue import Batch
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
+from leveret.storage.queues.backing_queue import Batch
 
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
 _NOTHING: deque[Message] = deque()

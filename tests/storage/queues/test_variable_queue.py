@@ -31,20 +31,21 @@ from hypothesis.stateful import (
 )
 from old_format import make_old
 
-from leveret.storage import table as table_module, variable_queue as variable_queue_module
+from leveret.storage import table as table_module
 from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done
-from leveret.storage.invariants import check
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest, Range
-from leveret.storage.late import LateQueue
 from leveret.storage.message import Message, Persistent, body_octets
-from leveret.storage.pager import Pager
+from leveret.storage.queues import variable_queue as variable_queue_module
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.late_confirm_queue import LateQueue
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.recovery import recover, saved_rows
 from leveret.storage.table import pack_blob
-from leveret.storage.variable_queue import VariableQueue
 
 IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_WORK = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")

@@ -8,8 +8,8 @@ from leveret.storage.damage import Damages
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest, Reads
 from leveret.storage.message import Message
-from leveret.storage.rates import Rates
-from leveret.storage.returned import Returned
+from leveret.storage.queues.rates import Rates
+from leveret.storage.queues.requeued import Returned
 
 PAGING_OCTETS = 4 * 1024 * 1024
 """Octets of transient messages on their way to disk, `OVERHEAD` each included, above which no queue pages more."""

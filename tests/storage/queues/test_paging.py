@@ -1,10 +1,10 @@
 """What leaves memory first, how much of it at once, and what stays: the policy of paging, seen in a queue's counts."""
 
-from leveret.storage.invariants import check
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Message
-from leveret.storage.pager import Pager
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 SEGMENT, IO_BATCH = 16, 8
 

@@ -1,6 +1,6 @@
 """Reading a variable queue's messages from disk, ahead of those who want them.
 
-The theory is in `storage.variable_queue`.
+The theory is in `storage.queues.variable_queue`.
 
 Hot path: see docs/performance.md.
 """
@@ -31,9 +31,9 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
-from leveret.storage.paging import Paging
-from leveret.storage.returned import Item
-from leveret.storage.sub_queues import NO_ENTRIES
+from leveret.storage.queues.paging import Paging
+from leveret.storage.queues.requeued import Item
+from leveret.storage.queues.sub_queues import NO_ENTRIES
 
 _seq_id = attrgetter("seq_id")
 

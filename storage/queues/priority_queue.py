@@ -18,9 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Generic, TypeVar
 
-from leveret.storage.backing_queue import BackingQueue, Batch
 from leveret.storage.message import Message
-from leveret.storage.sub_queues import SubQueues
+from leveret.storage.queues.backing_queue import BackingQueue, Batch
+from leveret.storage.queues.sub_queues import SubQueues
 
 Level = TypeVar("Level", bound=BackingQueue)
 
@@ -368,7 +368,7 @@ def _interleaved(given: dict[int, Sequence[int]], levels: list[int]) -> Sequence
 
 
 def transitions_of(backing: BackingQueue) -> dict[str, int]:
-    """How many messages have changed their state in memory and on disk, by kind (`storage.sub_queues`)."""
+    """How many messages have changed their state in memory and on disk, by kind (`storage.queues.sub_queues`)."""
     found: dict[str, int] = {}
     for part in parts((backing,)):
         if isinstance(part, SubQueues) and part.transitions is not None:

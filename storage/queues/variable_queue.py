@@ -27,7 +27,7 @@ requeued ones wait in `returned`, a sorted list, which counts as the front of q4
 body was dropped while they were unacked). Nothing is ever merged into q3 or the delta.
 
 A transient alpha is the bare `Message`: its seq_id follows from its place, since q4 and q1 have no gaps. Whatever is
-on disk, or has to go there, has an `Entry`. `storage.invariants.check` says what must hold between calls.
+on disk, or has to go there, has an `Entry`. `storage.queues.invariants.check` says what must hold between calls.
 
 Hot path: see docs/performance.md.
 """
@@ -38,17 +38,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import itemgetter
 
-from leveret.storage.backing_queue import Batch, never
 from leveret.storage.journal.blocks import GONE, LAST_SEQ_ID, NEW, NO_RETURNS, STORED, WRITING, Entry
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.journal.reads import UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Dated, Message, dated, leading
-from leveret.storage.pager import LARGE, Releasable
-from leveret.storage.reading import Reading
-from leveret.storage.returned import Item, Returned
-from leveret.storage.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
+from leveret.storage.queues.backing_queue import Batch, never
+from leveret.storage.queues.pager import LARGE, Releasable
+from leveret.storage.queues.prefetch import Reading
+from leveret.storage.queues.requeued import Item, Returned
+from leveret.storage.queues.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
@@ -57,7 +57,7 @@ _NONE_FETCHED = Batch((), [], redelivered=False)
 
 
 class VariableQueue(Reading):
-    """A `BackingQueue` that pages; the arguments are those of `storage.sub_queues.SubQueues`."""
+    """A `BackingQueue` that pages; the arguments are those of `storage.queues.sub_queues.SubQueues`."""
 
     __slots__ = ()
 

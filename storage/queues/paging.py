@@ -1,6 +1,6 @@
 """Moving a variable queue's messages out of memory: bodies first, then positions.
 
-The theory is in `storage.variable_queue`.
+The theory is in `storage.queues.variable_queue`.
 
 Hot path: see docs/performance.md.
 """
@@ -16,8 +16,8 @@ from leveret.storage.journal.reads import RETURNED, UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
-from leveret.storage.returned import Item
-from leveret.storage.sub_queues import NO_ENTRIES, SubQueues
+from leveret.storage.queues.requeued import Item
+from leveret.storage.queues.sub_queues import NO_ENTRIES, SubQueues
 
 PAGE_AT_ONCE = 2048
 """Messages that one call moves out of memory at most, so that it stays short."""

@@ -19,7 +19,7 @@ from math import inf
 from typing import TypeVar
 
 from leveret.storage.journal.shared_bodies import OVERHEAD
-from leveret.storage.pager import Pager, Paging
+from leveret.storage.queues.pager import Pager, Paging
 
 T = TypeVar("T")
 

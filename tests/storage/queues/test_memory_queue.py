@@ -5,8 +5,8 @@ from collections.abc import Collection
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leveret.storage.memory import MemoryQueue
 from leveret.storage.message import Message
+from leveret.storage.queues.memory_queue import MemoryQueue
 
 READY, UNACKED, GONE = "ready", "unacked", "gone"
 

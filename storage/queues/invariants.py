@@ -8,9 +8,9 @@ run of every queue, which costs time in proportion to what is in memory.
 from itertools import islice, pairwise
 
 from leveret.storage.journal.blocks import GONE, NEW, STORED, WRITING, Entry
-from leveret.storage.returned import Item
-from leveret.storage.sub_queues import SAMPLE
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.requeued import Item
+from leveret.storage.queues.sub_queues import SAMPLE
+from leveret.storage.queues.variable_queue import VariableQueue
 
 
 class InvariantError(AssertionError):

@@ -4,9 +4,9 @@ import pytest
 
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.journal import Journal
-from leveret.storage.late import LateQueue
 from leveret.storage.message import Persistent
-from leveret.storage.pager import Pager
+from leveret.storage.queues.late_confirm_queue import LateQueue
+from leveret.storage.queues.pager import Pager
 
 QID = 1 << 32
 

@@ -17,16 +17,16 @@ from hypothesis.stateful import (
 )
 
 from leveret.storage.environment import Environment
-from leveret.storage.invariants import check
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
-from leveret.storage.memory import MemoryQueue
-from leveret.storage.memory_monitor import MemoryMonitor, memory_of
 from leveret.storage.message import Message, Persistent
-from leveret.storage.pager import Pager
-from leveret.storage.priorities import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.memory_monitor import MemoryMonitor, memory_of
+from leveret.storage.queues.memory_queue import MemoryQueue
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.priority_queue import PriorityQueue, level_qid, parts, queue_qid
+from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.recovery import recover, saved_rows
-from leveret.storage.variable_queue import VariableQueue
 
 MEMORY = Path("/dev/shm")
 MAX = 4

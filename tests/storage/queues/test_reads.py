@@ -9,8 +9,8 @@ from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest, Reads
 from leveret.storage.message import Message, Persistent
-from leveret.storage.pager import Pager
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 COUNT = 400
 

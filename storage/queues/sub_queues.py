@@ -1,7 +1,7 @@
 """What a variable queue consists of, and what all its parts need: the sub-queues, the unacked, the counts.
 
-The theory is in `storage.variable_queue`, which has the verbs; `storage.paging` moves messages out of memory,
-`storage.reading` brings them back. Each builds on the one before, this one first.
+The theory is in `storage.queues.variable_queue`, which has the verbs; `storage.queues.paging` moves messages out of
+memory, `storage.queues.prefetch` brings them back. Each builds on the one before, this one first.
 
 Hot path: see docs/performance.md.
 """
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, MutableMapping
 from itertools import chain, islice
 from math import inf
 
-from leveret.storage.backing_queue import never
 from leveret.storage.journal.blocks import GONE, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
 from leveret.storage.journal.body_sizes import octets_of
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
-from leveret.storage.pager import Pager
-from leveret.storage.rates import Rates
-from leveret.storage.returned import Item, Returned
+from leveret.storage.queues.backing_queue import never
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.rates import Rates
+from leveret.storage.queues.requeued import Item, Returned
 
 SAMPLE = 1024
 """Entries that are looked at where all would be too many."""

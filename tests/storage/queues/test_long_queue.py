@@ -1,10 +1,10 @@
 """A queue that gets far more messages than memory has room for, and no pause in which all of them are on disk."""
 
-from leveret.storage.invariants import check
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
-from leveret.storage.pager import Pager
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.invariants import check
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 CONTENT = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + bytes(7) + b"\x08\x00\x00\xce" + b"x" * 100
 SEGMENT = 64

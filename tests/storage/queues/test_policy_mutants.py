@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 import pytest
 
-from leveret.storage.memory_monitor import MemoryMonitor
-from leveret.storage.paging import Paging
+from leveret.storage.queues.memory_monitor import MemoryMonitor
+from leveret.storage.queues.paging import Paging
 
 
 def _load(name: str) -> ModuleType:

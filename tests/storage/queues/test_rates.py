@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.storage.rates import HALF_LIFE, Rates
+from leveret.storage.queues.rates import HALF_LIFE, Rates
 
 
 def test_the_first_look_knows_nothing() -> None:

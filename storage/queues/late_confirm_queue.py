@@ -18,13 +18,13 @@ from collections.abc import Iterable
 
 from leveret.storage.journal.blocks import GONE, NEW, WRITING, Entry
 from leveret.storage.message import Message
-from leveret.storage.pager import Pager
-from leveret.storage.returned import Item
-from leveret.storage.variable_queue import VariableQueue
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.requeued import Item
+from leveret.storage.queues.variable_queue import VariableQueue
 
 
 class LateQueue(VariableQueue):
-    """A variable queue that writes what is settled, too; the arguments are those of `storage.sub_queues.SubQueues`."""
+    """A variable queue that writes what is settled, too; the arguments are those of `sub_queues.SubQueues`."""
 
     __slots__ = ("_doomed",)
 

@@ -1,0 +1,1 @@
+"""Backing queues, the state of one queue's messages: in memory, on disk, or both."""
