@@ -74,7 +74,7 @@ def new_server(*, measured: bool = False):
     except ImportError:
         server = Server(Config())
     else:
-        import leveret.storage.table  # noqa: PLC0415 - the same
+        import leveret.storage.store.tables  # noqa: PLC0415 - the same
 
         storage.table.MAP_SIZE = 1 << 26  # nothing is written, and valgrind has no room for more
         directory = tempfile.TemporaryDirectory(prefix="hotpath-")

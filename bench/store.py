@@ -17,11 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from bench.results import Report, append
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import EMBED_BELOW, Journal
 from leveret.storage.message import Persistent
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.environment import Environment
 
 SIZES = (100, 1500, 4096, 65536)
 BATCHES = (1, 10, 100, 1000)

@@ -29,12 +29,12 @@ from leveret.broker.histogram import Latency
 from leveret.broker.slices import Slices
 from leveret.broker.totals import Sizes
 from leveret.broker.turn import Turn
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.message import Persistent
+from leveret.storage.store.environment import Environment
 
 log = logging.getLogger("leveret.storage")
 

@@ -25,7 +25,7 @@ from leveret.broker.policies import Policy
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.exchanges.base import Exchange
-from leveret.storage.definitions import (
+from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
     PermissionRow,

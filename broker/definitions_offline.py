@@ -15,7 +15,7 @@ from leveret.broker.parameters import GlobalParameters
 from leveret.broker.server import Server
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
-from leveret.storage.peek import stored_definitions
+from leveret.storage.store.metadata_reader import stored_definitions
 
 
 class _Stored:

@@ -4,7 +4,7 @@ from typing import Any
 
 from leveret.broker.definitions import Definitions, octets, to_json
 from leveret.broker.parameters import GlobalParameters
-from leveret.storage.definitions import GlobalParameterRow, relation_key
+from leveret.storage.store.metadata_rows import GlobalParameterRow, relation_key
 
 
 class StoredGlobalParameters(GlobalParameters):

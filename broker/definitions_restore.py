@@ -19,7 +19,8 @@ from leveret.broker.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
-from leveret.storage.definitions import (
+from leveret.storage.errors import DamagedError, UnknownFormatError
+from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
@@ -34,7 +35,6 @@ from leveret.storage.definitions import (
     VHostRow,
     decode,
 )
-from leveret.storage.errors import DamagedError, UnknownFormatError
 
 log = logging.getLogger("leveret.definitions")
 

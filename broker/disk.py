@@ -18,10 +18,8 @@ from leveret.broker.commit_task import CommitTask, Reader, StorageHost
 from leveret.broker.config import StorageConfig
 from leveret.broker.delay_line import DelayLine
 from leveret.broker.garbage import Garbage
-from leveret.storage.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from leveret.storage.damage import Damages
 from leveret.storage.delayed import DelayedRows, Due
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
@@ -32,8 +30,10 @@ from leveret.storage.queues.memory_monitor import MemoryMonitor
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, level_qid, parts, queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.recovery import recover, saved_rows
-from leveret.storage.table import first_msg_id
+from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.recovery import recover, saved_rows
+from leveret.storage.store.tables import first_msg_id
 
 log = logging.getLogger("leveret.storage")
 
@@ -83,7 +83,7 @@ class Disk:
         config: how it is used.
         ram_limit: octets that messages may take in memory, all queues together.
 
-    Raises what `storage.environment.Environment` raises.
+    Raises what `storage.store.environment.Environment` raises.
     """
 
     def __init__(self, data_dir: Path, config: StorageConfig, *, ram_limit: int) -> None:

@@ -1,8 +1,8 @@
 """Gives the disk back what the data file does not need, while the broker runs (driver).
 
 When more than `storage.garbage_fraction` of what the file takes of the disk has been unused for ten minutes, the writer
-punches holes where its free pages are (`storage.holes`), in steps of some milliseconds between which it commits. What
-is used again soon is not worth that, hence the ten minutes.
+punches holes where its free pages are (`storage.store.hole_punching`), in steps of some milliseconds between which it
+commits. What is used again soon is not worth that, hence the ten minutes.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from leveret.storage.errors import DamagedError
-from leveret.storage.holes import Given, give_back, keep_reserve
-from leveret.storage.table import Table
+from leveret.storage.store.hole_punching import Given, give_back, keep_reserve
+from leveret.storage.store.tables import Table
 
 log = logging.getLogger("leveret.storage")
 

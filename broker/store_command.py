@@ -1,6 +1,6 @@
 """The commands `leveret store ...` about the data of a broker that is not running (driver: processes).
 
-Data are read in a process of their own, because a damaged file may end whoever reads it: see `storage.check`.
+Data are read in a process of their own, because a damaged file may end whoever reads it: see `storage.store.check`.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ import leveret
 from leveret.broker import exit_codes
 from leveret.broker.config import ConfigError, load
 from leveret.broker.data_lock import DataDirError, locked
-from leveret.storage.compact import compact
 from leveret.storage.errors import DiskFullError, StorageError
+from leveret.storage.store.compact import compact
 
 _ROOT = Path(leveret.__file__).parent.parent
 

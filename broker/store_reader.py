@@ -1,10 +1,10 @@
-"""The program that reads the data of a stopped broker for `leveret store` (see `storage.check`)."""
+"""The program that reads the data of a stopped broker for `leveret store` (see `storage.store.check`)."""
 
 import sys
 
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
-from leveret.storage.check import main
+from leveret.storage.store.check import main
 
 
 def fault_of_arguments(octets: bytes) -> str:

@@ -30,7 +30,7 @@ class DiskFullError(StorageError):
 
     `durable` and `paged` say how much of the batch each of them has taken. A durable part that is done is on disk as
     after any other commit: that transient messages could not be paged is no concern of persistent ones. `unlink` are
-    the files nobody refers to any more, as `storage.environment.Environment.commit` returns them.
+    the files nobody refers to any more, as `storage.store.environment.Environment.commit` returns them.
     """
 
     def __init__(

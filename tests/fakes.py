@@ -30,7 +30,7 @@ from leveret.broker.totals import Sizes
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.reads import LoadRequest
-from leveret.storage.recovery import saved_rows
+from leveret.storage.store.recovery import saved_rows
 
 CAPABILITIES: Table = {"consumer_cancel_notify": ("bool", True), "connection.blocked": ("bool", True)}
 

@@ -8,7 +8,7 @@ from zlib import crc32
 import lmdb
 
 from leveret.storage.journal.blocks import bits_of, offsets_of, read_header
-from leveret.storage.table import MAP_SIZE
+from leveret.storage.store.tables import MAP_SIZE
 
 _HEADER = Struct(">IQQQIQB")
 _STATE = Struct(">QQQQQ?")

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from leveret.broker.amqp.properties import build
-from leveret.storage.definitions import ExchangeRow, QueueRow, VHostRow, encode
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Persistent
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.recovery import saved_rows
-from leveret.storage.table import pack_blob
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.metadata_rows import ExchangeRow, QueueRow, VHostRow, encode
+from leveret.storage.store.recovery import saved_rows
+from leveret.storage.store.tables import pack_blob
 
 NO_ARGUMENTS = bytes(4)
 ADDRESS = b"\x00\x02k1"

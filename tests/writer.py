@@ -1,10 +1,10 @@
 """A queue's part of the journal, with commits to an environment, for tests of what is on disk."""
 
-from leveret.storage.environment import Environment
 from leveret.storage.journal.blocks import Entry, Record, bits_of, read_header, read_records
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded
 from leveret.storage.message import Message, Persistent
+from leveret.storage.store.environment import Environment
 
 SEGMENT = 64
 QID = 1 << 32 | 1

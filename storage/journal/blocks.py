@@ -25,9 +25,9 @@ Layout (big-endian)::
 
 So a page that is whole but belongs elsewhere, in another block or in the same one, is not believed.
 
-Blocks of format 1 (`storage.formats`) have no octets of bodies: `bodies_of` counts them from the records. Checksums of
-their records are started with the crc32 of the qid alone, those of their bitmaps with nothing, until they are written
-anew.
+Blocks of format 1 (`storage.store.formats`) have no octets of bodies: `bodies_of` counts them from the records.
+Checksums of their records are started with the crc32 of the qid alone, those of their bitmaps with nothing, until
+they are written anew.
 
 Hot path: see docs/performance.md.
 """

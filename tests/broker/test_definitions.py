@@ -14,7 +14,9 @@ from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.definitions import Definitions, NullJournal
 from leveret.broker.server import Server
 from leveret.broker.vhost import VHost
-from leveret.storage.definitions import (
+from leveret.storage.errors import DamagedError, UnknownFormatError
+from leveret.storage.queues.memory_queue import MemoryQueue
+from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
@@ -24,8 +26,6 @@ from leveret.storage.definitions import (
     decode,
     encode,
 )
-from leveret.storage.errors import DamagedError, UnknownFormatError
-from leveret.storage.queues.memory_queue import MemoryQueue
 
 EMPTY = encode_table({})
 

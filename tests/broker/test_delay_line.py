@@ -12,10 +12,10 @@ from leveret.broker.administration.topology import shown_exchange
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config import StorageConfig
-from leveret.storage.check import Check, Finding
-from leveret.storage.compact import compact
 from leveret.storage.damage import DELAYED
 from leveret.storage.message import Persistent
+from leveret.storage.store.check import Check, Finding
+from leveret.storage.store.compact import compact
 
 
 def declare_exchange(

@@ -21,7 +21,7 @@ MEGABYTES = 48
 BROKEN = """
 import os, sys
 from pathlib import Path
-from leveret.storage.environment import Environment
+from leveret.storage.store.environment import Environment
 from leveret.broker.__main__ import main
 commit, trigger = Environment.commit, Path(sys.argv[1])
 def failing(self, batch):

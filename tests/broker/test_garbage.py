@@ -9,8 +9,8 @@ from leveret.broker.config import StorageConfig
 from leveret.broker.disk import Disk
 from leveret.broker.garbage import PATIENCE, Garbage
 from leveret.broker.turn import Turn
-from leveret.storage.holes import Given
 from leveret.storage.message import Persistent
+from leveret.storage.store.hole_punching import Given
 
 WORTH = 1_000_000
 
@@ -122,7 +122,7 @@ def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
     monkeypatch.setattr("leveret.broker.disk.WORTH_OCTETS", WORTH)
     monkeypatch.setattr(garbage_module, "PATIENCE", 0.0)
     monkeypatch.setattr(garbage_module, "PAUSE", 0.0)
-    monkeypatch.setattr("leveret.storage.holes.RESERVE", 1_000_000)
+    monkeypatch.setattr("leveret.storage.store.hole_punching.RESERVE", 1_000_000)
 
     async def run():
         disk = Disk(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)

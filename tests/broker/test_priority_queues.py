@@ -10,10 +10,10 @@ from fakes import Client, DiskNode, Node, basic_consume, queue_declare
 from leveret.broker.amqp.commands import Basic, Queue, make
 from leveret.broker.config import StorageConfig
 from leveret.broker.disk import paging
-from leveret.storage.check import Check, Finding
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.recovery import saved_rows
+from leveret.storage.store.check import Check, Finding
+from leveret.storage.store.recovery import saved_rows
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from stored import Stored, example
 from leveret.broker import disk, store_command
 from leveret.broker.cli import main
 from leveret.broker.disk import compact_if_worth_it
-from leveret.storage.compact import LEFT_BEHIND, measure
-from leveret.storage.definitions import QueueRow, encode
+from leveret.storage.store.compact import LEFT_BEHIND, measure
+from leveret.storage.store.metadata_rows import QueueRow, encode
 
 
 def store(*words: str) -> Result:

@@ -14,7 +14,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
 from leveret.broker.commit_task import CommitTask
 from leveret.storage.journal.blocks import bits_of, read_header, read_records
-from leveret.storage.table import Table
+from leveret.storage.store.tables import Table
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")
 """Durable queues that all get each message, but for the last: what is rejected in `dying` goes there."""

@@ -19,7 +19,7 @@ def change() -> None:
     sys.path.pop()
     from leveret.broker import disk, garbage
     from leveret.broker.process import resource_alarms
-    from leveret.storage import holes
+    from leveret.storage.store import hole_punching
 
     shipped = garbage.Garbage
 
@@ -29,5 +29,5 @@ def change() -> None:
     disk.Garbage = eager  # type: ignore[assignment,misc]
     resource_alarms.DISK_SECONDS = (SECONDS, SECONDS)
     garbage.PATIENCE = garbage.PAUSE = 0.0
-    holes.RUN = 1
-    holes.RESERVE = RESERVE
+    hole_punching.RUN = 1
+    hole_punching.RESERVE = RESERVE

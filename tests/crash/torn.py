@@ -33,7 +33,7 @@ from crash.site import Site, until
 from pamqp import commands
 from running import ROOT, UNWATCHED, deadline, environment, leash
 
-from leveret.storage.data_file import DataFile
+from leveret.storage.store.lmdb_file import DataFile
 
 QUEUES = ("t0", "t1", "t2", "counted")
 COUNTED = "counted"

@@ -25,7 +25,6 @@ from hypothesis.stateful import (
 )
 
 from leveret.storage.consumer_ack import ConsumerAckQueue
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message, Persistent, Promised
@@ -35,6 +34,7 @@ from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.environment import Environment
 
 MEMORY = Path("/dev/shm")
 READY, UNACKED, GONE = "ready", "unacked", "gone"

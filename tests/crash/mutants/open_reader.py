@@ -1,6 +1,6 @@
 """A read transaction is kept open, so what is freed is never used again."""
 
-from leveret.storage.environment import Environment
+from leveret.storage.store.environment import Environment
 
 _begin = Environment._begin
 _kept = []

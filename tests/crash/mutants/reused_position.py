@@ -1,6 +1,6 @@
 """Starts are not counted, so numbers of messages are given again."""
 
-from leveret.storage.environment import Environment
+from leveret.storage.store.environment import Environment
 
 _begin = Environment._begin
 

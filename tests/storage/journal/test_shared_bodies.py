@@ -8,7 +8,6 @@ from unittest.mock import patch
 import lmdb
 import pytest
 
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
@@ -18,6 +17,7 @@ from leveret.storage.message import Message, dated
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import PAGING_OCTETS, Pager
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.environment import Environment
 
 
 def content(number: int, size: int = 1000) -> bytes:

@@ -3,12 +3,12 @@
 import pytest
 from stored import SEGMENT, Stored
 
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.sub_queues import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.recovery import recover
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.recovery import recover
 
 BLOCKS = 4
 

@@ -6,13 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
 from leveret.storage.queues.invariants import InvariantError, check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.environment import Environment
 
 SEGMENT = 8
 

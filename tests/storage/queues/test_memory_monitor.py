@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
@@ -13,6 +12,7 @@ from leveret.storage.queues.invariants import check
 from leveret.storage.queues.memory_monitor import INTERVAL, MemoryMonitor, memory_of
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.environment import Environment
 
 MIB = 1024 * 1024
 SIZE = 1000

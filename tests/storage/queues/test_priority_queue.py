@@ -16,7 +16,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message, Persistent
@@ -26,7 +25,8 @@ from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, level_qid, parts, queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.recovery import recover, saved_rows
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.recovery import recover, saved_rows
 
 MEMORY = Path("/dev/shm")
 MAX = 4

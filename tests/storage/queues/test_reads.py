@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest, Reads
 from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.environment import Environment
 
 COUNT = 400
 

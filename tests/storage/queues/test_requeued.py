@@ -9,7 +9,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.storage.environment import Environment
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
@@ -18,6 +17,7 @@ from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.requeued import Item, Returned
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.environment import Environment
 
 CONTENT = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + bytes(7) + b"\x64\x00\x00\xce" + b"x" * 100
 

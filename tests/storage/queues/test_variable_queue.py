@@ -31,8 +31,6 @@ from hypothesis.stateful import (
 )
 from old_format import make_old
 
-from leveret.storage import table as table_module
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.blocks import LAST_SEQ_ID, bits_of, read_header, read_records
@@ -44,8 +42,10 @@ from leveret.storage.queues.invariants import check
 from leveret.storage.queues.late_confirm_queue import LateQueue
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.recovery import recover, saved_rows
-from leveret.storage.table import pack_blob
+from leveret.storage.store import tables as table_module
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.recovery import recover, saved_rows
+from leveret.storage.store.tables import pack_blob
 
 IO_BATCH, LOAD_OCTETS, EMBED_BELOW, FILE_FROM, SWEEP_WORK = 4, 1500, 300, 2000, 3
 MEMORY = Path("/dev/shm")

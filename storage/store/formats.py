@@ -8,10 +8,10 @@ Formats:
 
 1. Version 0.1.0.
 2. Since 0.2.0. A block's directory has the octets of each body (`storage.journal.blocks`), the row that a clean stop
-   saves of a queue has those of all its bodies (`storage.recovery`), and a bitmap may be followed by delivery counts.
-   Checksums of records cover their block and place, those of bitmaps their block, those of bodies the whole id. Small
-   rows end with a checksum (`storage.seals`). Blocks of format 1 are read as they are: their bodies are counted where
-   the octets are needed, and a compaction writes the blocks anew.
+   saves of a queue has those of all its bodies (`storage.store.recovery`), and a bitmap may be followed by delivery
+   counts. Checksums of records cover their block and place, those of bitmaps their block, those of bodies the whole
+   id. Small rows end with a checksum (`storage.store.row_checksums`). Blocks of format 1 are read as they are: their
+   bodies are counted where the octets are needed, and a compaction writes the blocks anew.
 """
 
 from pathlib import Path

@@ -17,7 +17,6 @@ from struct import Struct, error as StructError  # noqa: N812 - it is an excepti
 from typing import NamedTuple
 
 from leveret.storage.damage import BITMAP, BLOCK
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
@@ -35,7 +34,8 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.reads import Range
 from leveret.storage.queues.priority_queue import queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.seals import Saved, unseal
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.row_checksums import Saved, unseal
 
 log = logging.getLogger("leveret.storage")
 

@@ -1,6 +1,6 @@
 """The first transaction of a start: which format the data have, how many starts there were, and how the last one ended.
 
-What it reads decides over ids and over what is deleted, so nothing damaged is believed (`storage.seals`).
+What it reads decides over ids and over what is deleted, so nothing damaged is believed (`storage.store.row_checksums`).
 """
 
 import logging
@@ -9,10 +9,10 @@ from struct import Struct, error as StructError  # noqa: N812 - it is an excepti
 from typing import Any, NamedTuple
 
 from leveret.storage.errors import DamagedError
-from leveret.storage.formats import FORMAT, FORMAT_ROW, check_format, number_of
 from leveret.storage.journal.reads import Range
-from leveret.storage.seals import Saved, pack_number, read_saved, unpack_number
-from leveret.storage.table import Table
+from leveret.storage.store.formats import FORMAT, FORMAT_ROW, check_format, number_of
+from leveret.storage.store.row_checksums import Saved, pack_number, read_saved, unpack_number
+from leveret.storage.store.tables import Table
 
 log = logging.getLogger("leveret.storage")
 

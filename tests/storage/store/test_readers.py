@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from stored import Stored
 
-from leveret.storage import peek
-from leveret.storage.peek import stored_definitions
+from leveret.storage.store import metadata_reader
+from leveret.storage.store.metadata_reader import stored_definitions
 
 READER = """
 import lmdb, sys, time
@@ -63,8 +63,8 @@ def test_definitions_are_read_in_short_transactions(tmp_path, monkeypatch):
     for number in range(25):
         stored.journal.put("defs", b"X%03d" % number, b"old")
     stored.commit()
-    monkeypatch.setattr(peek, "ROWS", 10)
-    in_parts, calls = peek._rows_in_parts, []
+    monkeypatch.setattr(metadata_reader, "ROWS", 10)
+    in_parts, calls = metadata_reader._rows_in_parts, []
 
     def changing(env, table):
         rows = in_parts(env, table)
@@ -74,9 +74,9 @@ def test_definitions_are_read_in_short_transactions(tmp_path, monkeypatch):
             stored.commit()
         return rows
 
-    monkeypatch.setattr(peek, "_rows_in_parts", changing)
+    monkeypatch.setattr(metadata_reader, "_rows_in_parts", changing)
     store = stored.environment.store
-    rows = dict(peek._rows(store.env, store.db["defs"]))
+    rows = dict(metadata_reader._rows(store.env, store.db["defs"]))
     stored.close()
 
     assert 4 == len(calls)

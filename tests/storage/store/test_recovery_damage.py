@@ -7,7 +7,6 @@ import lmdb
 import pytest
 
 from leveret.storage.damage import BITMAP, BLOCK
-from leveret.storage.environment import Environment
 from leveret.storage.errors import StorageError
 from leveret.storage.journal.blocks import pack_key
 from leveret.storage.journal.journal import Journal
@@ -15,9 +14,10 @@ from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
-from leveret.storage.recovery import Recovered, recover, saved_rows
-from leveret.storage.seals import pack_number
-from leveret.storage.table import MAP_SIZE
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.recovery import Recovered, recover, saved_rows
+from leveret.storage.store.row_checksums import pack_number
+from leveret.storage.store.tables import MAP_SIZE
 from tests.stored import SEGMENT, Stored
 
 FULL = SEGMENT

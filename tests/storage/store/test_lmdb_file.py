@@ -6,9 +6,9 @@ from random import Random
 import lmdb
 import pytest
 
-from leveret.storage.data_file import DataFile, refuse_cut_off
 from leveret.storage.errors import DamagedError, StorageError
-from leveret.storage.table import unused_octets
+from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off
+from leveret.storage.store.tables import unused_octets
 
 PAGE = 4096
 

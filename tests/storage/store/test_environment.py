@@ -11,16 +11,16 @@ import lmdb
 import pytest
 from writer import ADDRESS, QID, Writer, seq_ids
 
-from leveret.storage import bodies as bodies_module, table as table_module
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done, StorageError, UnknownFormatError
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
-from leveret.storage.recovery import Recovered, recover
-from leveret.storage.table import first_msg_id, pack_blob
+from leveret.storage.store import bodies as bodies_module, tables as table_module
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.recovery import Recovered, recover
+from leveret.storage.store.tables import first_msg_id, pack_blob
 
 
 @pytest.fixture

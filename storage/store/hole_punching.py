@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from leveret.storage.data_file import DataFile
 from leveret.storage.errors import DamagedError
-from leveret.storage.table import Table, unused_octets
+from leveret.storage.store.lmdb_file import DataFile
+from leveret.storage.store.tables import Table, unused_octets
 
 RUN = 16
 """Neighbouring pages from which a hole is worth it: many small ones would tear the file to pieces."""

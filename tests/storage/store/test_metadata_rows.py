@@ -5,7 +5,8 @@ import typing
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.storage.definitions import (
+from leveret.storage.errors import DamagedError
+from leveret.storage.store.metadata_rows import (
     BindingRow,
     ExchangeRow,
     GlobalParameterRow,
@@ -23,7 +24,6 @@ from leveret.storage.definitions import (
     entity_key,
     relation_key,
 )
-from leveret.storage.errors import DamagedError
 
 KINDS = (
     VHostRow, VHostLimitsRow, UserRow, UserLimitsRow, PermissionRow, TopicPermissionRow, ExchangeRow, QueueRow,

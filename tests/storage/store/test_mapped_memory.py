@@ -2,7 +2,7 @@ import mmap
 import re
 from pathlib import Path
 
-from leveret.storage.resident import Mapping, file_octets
+from leveret.storage.store.mapped_memory import Mapping, file_octets
 
 
 def counted(path: Path) -> int:

@@ -21,11 +21,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from leveret.storage.bodies import sync_directory
-from leveret.storage.check import TABLES
-from leveret.storage.data_file import refuse_cut_off
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
-from leveret.storage.formats import FORMAT_ROW, check_format
 from leveret.storage.journal.blocks import (
     NO_RETURNS,
     RECORD,
@@ -43,7 +39,11 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.permissions import FILE
-from leveret.storage.table import MAP_SIZE, unused_octets
+from leveret.storage.store.bodies import sync_directory
+from leveret.storage.store.check import TABLES
+from leveret.storage.store.formats import FORMAT_ROW, check_format
+from leveret.storage.store.lmdb_file import refuse_cut_off
+from leveret.storage.store.tables import MAP_SIZE, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size of a file from which it may be worth the time at a start."""

@@ -22,21 +22,22 @@ from typing import Any
 
 import lmdb
 
-from leveret.storage import delayed, delayed_rows
-from leveret.storage.bodies import Bodies, sync_directory
+from leveret.storage import delayed
 from leveret.storage.damage import Damages
-from leveret.storage.data_file import refuse_lost
 from leveret.storage.errors import DiskFullError, Done, StorageError
-from leveret.storage.formats import FORMAT, NEEDED
 from leveret.storage.journal.batch import Batch, Changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, tighten
-from leveret.storage.resident import file_octets
-from leveret.storage.seals import Saved, seal
-from leveret.storage.start import start
-from leveret.storage.table import Table
+from leveret.storage.store import delayed_rows
+from leveret.storage.store.bodies import Bodies, sync_directory
+from leveret.storage.store.formats import FORMAT, NEEDED
+from leveret.storage.store.lmdb_file import refuse_lost
+from leveret.storage.store.mapped_memory import file_octets
+from leveret.storage.store.row_checksums import Saved, seal
+from leveret.storage.store.start import start
+from leveret.storage.store.tables import Table
 
 log = logging.getLogger("leveret.storage")
 
@@ -46,7 +47,7 @@ ROOM = 16 * 1024 * 1024
 """Octets of disk that a commit leaves free: a failed one with less around it failed for want of room."""
 
 START_WORK = 20_000
-"""How much of sweeps one commit carries out while nobody waits for others, as `storage.table.SWEEP_WORK`."""
+"""How much of sweeps one commit carries out while nobody waits for others, as `storage.store.tables.SWEEP_WORK`."""
 
 _first = itemgetter(0)
 _COUNT = Struct(">I")

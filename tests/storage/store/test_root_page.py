@@ -14,14 +14,14 @@ import lmdb
 import pytest
 from writer import ADDRESS, QID, Writer, seq_ids
 
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DiskFullError, Done, StorageError
-from leveret.storage.holes import give_back
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.reads import Loaded, Range
 from leveret.storage.message import Persistent
-from leveret.storage.resident import Mapping
-from leveret.storage.table import MAP_SIZE, Table
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.hole_punching import give_back
+from leveret.storage.store.mapped_memory import Mapping
+from leveret.storage.store.tables import MAP_SIZE, Table
 
 ALL = [Range(QID, 0, 1000)]
 WAIT_SECONDS = 30.0
@@ -162,7 +162,7 @@ def test_nothing_is_written_until_the_disk_has_the_old_root_page(environment: En
     batch = cut(writer, 2)
     fill(environment.store)
     no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with patch("leveret.storage.table.os.fdatasync", side_effect=no_room) as flush:
+    with patch("leveret.storage.store.tables.os.fdatasync", side_effect=no_room) as flush:
         for _ in range(3):
             error = refused(environment, batch)
 
@@ -186,8 +186,8 @@ def test_no_holes_are_made_until_the_disk_has_the_old_root_page(environment: Env
     batch = cut(writer, 50)
     fill(environment.store)
     no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with patch("leveret.storage.holes.RESERVE", 0):
-        with patch("leveret.storage.table.os.fdatasync", side_effect=no_room):
+    with patch("leveret.storage.store.hole_punching.RESERVE", 0):
+        with patch("leveret.storage.store.tables.os.fdatasync", side_effect=no_room):
             refused(environment, batch)
             before = give_back(environment.store)
         after = give_back(environment.store)

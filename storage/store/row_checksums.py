@@ -5,7 +5,7 @@ end deletes messages, a wrong number of starts gives ids twice, a queue with wro
 a checksum behind it that covers its key as well. What a clean stop saves counts only as a whole: the mark of the stop
 says how many rows there are, and the checksum of each covers the start that wrote them all.
 
-Rows of format 1 (`storage.formats`) end without a checksum; they are read as they are.
+Rows of format 1 (`storage.store.formats`) end without a checksum; they are read as they are.
 """
 
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name

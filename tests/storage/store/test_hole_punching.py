@@ -9,11 +9,11 @@ from crash.diskfull import fill
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
 
-from leveret.storage import holes
 from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError
-from leveret.storage.holes import RESERVE, give_back, keep_reserve
-from leveret.storage.table import Table
+from leveret.storage.store import hole_punching
+from leveret.storage.store.hole_punching import RESERVE, give_back, keep_reserve
+from leveret.storage.store.tables import Table
 
 ALL = 10.0
 """Seconds that are enough for all in one step."""
@@ -22,7 +22,7 @@ ALL = 10.0
 @pytest.fixture(autouse=True)
 def _small_reserve(monkeypatch):
     """The files here are small."""
-    monkeypatch.setattr(holes, "RESERVE", 4096)
+    monkeypatch.setattr(hole_punching, "RESERVE", 4096)
 
 
 def opened(path: Path) -> Table:
@@ -131,7 +131,7 @@ def test_files_that_lmdb_sees_otherwise_are_left_alone(tmp_path, monkeypatch):
     """If the free pages are not as many as LMDB has unused ones nothing is touched."""
     table = drained(tmp_path)
     before = taken(table)
-    monkeypatch.setattr(holes, "unused_octets", lambda *_: 4096)
+    monkeypatch.setattr(hole_punching, "unused_octets", lambda *_: 4096)
     with pytest.raises(DamagedError, match="pages are unused"):
         give_back(table)
     unchanged = taken(table)
@@ -147,7 +147,7 @@ def test_a_file_system_without_holes_says_so(tmp_path, monkeypatch):
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     table = drained(tmp_path)
-    monkeypatch.setattr(holes, "_fallocate", refuse)
+    monkeypatch.setattr(hole_punching, "_fallocate", refuse)
     with pytest.raises(OSError, match="not supported"):
         give_back(table)
     with table.writing() as txn:
@@ -169,7 +169,7 @@ def delete_in_parts(table: Table, rows: list[bytes]) -> None:
 @pytest.mark.parametrize("is_used_up", [False, True])
 def test_deletions_have_room_where_others_fill_the_disk(tmp_path, monkeypatch, is_used_up):
     """What LMDB takes first keeps its place, also after that was used up by what came and went: a full disk can be drained."""
-    monkeypatch.setattr(holes, "RESERVE", RESERVE)
+    monkeypatch.setattr(hole_punching, "RESERVE", RESERVE)
     with MemoryDisk(tmp_path, 128) as disk:
         table = opened(disk.mount_point)
         rows = [b"%d" % number for number in range(2000)]
@@ -204,7 +204,7 @@ def test_the_reserve_is_kept_in_steps(tmp_path, monkeypatch):
     table = drained(tmp_path)
     given_back(table, ALL)
     before = taken(table)
-    monkeypatch.setattr(holes, "RESERVE", 8_000_000)
+    monkeypatch.setattr(hole_punching, "RESERVE", 8_000_000)
     found, sizes = set(), [0]
     while True:
         found = keep_reserve(table, found, seconds=0.0)

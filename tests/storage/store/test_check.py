@@ -12,12 +12,12 @@ import lmdb
 import pytest
 from stored import Stored, example
 
-from leveret.storage.check import Check, Finding, Stats
-from leveret.storage.data_file import DataFile
-from leveret.storage.environment import Environment
 from leveret.storage.journal.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack_key
-from leveret.storage.seals import pack_number, seal
-from leveret.storage.table import MAP_SIZE
+from leveret.storage.store.check import Check, Finding, Stats
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.lmdb_file import DataFile
+from leveret.storage.store.row_checksums import pack_number, seal
+from leveret.storage.store.tables import MAP_SIZE
 
 
 def checked(data_dir: Path) -> tuple[list[Finding], Stats | None]:
@@ -192,7 +192,7 @@ def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
             surgery.delete("blocks", key)
             surgery.put("blocks", key[:-1] + b"\x07", value)
         case "a block twice":
-            from leveret.storage.compact import rewritten
+            from leveret.storage.store.compact import rewritten
 
             key, value, _ = rewritten(
                 *blocks[0], pack_bits(blocks[0][0], read_header(*blocks[0]).records, 1), len
@@ -263,7 +263,7 @@ def test_what_goes_at_the_next_start_is_no_damage(tmp_path):
 
 def test_sweeps_under_way_are_clean(tmp_path, monkeypatch):
     """A queue that is deleted in parts has nothing to find between two of them."""
-    monkeypatch.setattr("leveret.storage.table.SWEEP_WORK", 2)
+    monkeypatch.setattr("leveret.storage.store.tables.SWEEP_WORK", 2)
     stored = Stored(tmp_path, "q", "other")
     for number in range(400):
         stored.publish(f"{number}" * 100, "q")
@@ -281,7 +281,7 @@ def test_sweeps_under_way_are_clean(tmp_path, monkeypatch):
 
 def test_the_next_start_repairs_what_is_left_over(tmp_path):
     """After recovery there is nothing left over."""
-    from leveret.storage.recovery import recover
+    from leveret.storage.store.recovery import recover
 
     example(tmp_path)
     (tmp_path / "blobs" / "00ab.part").write_bytes(b"x")
@@ -315,8 +315,8 @@ def test_torn_files_never_go_unnoticed_as_a_crash(tmp_path):
                 for _ in range(20):
                     octets[rng.randrange(8192, len(octets))] ^= 1 << rng.randrange(8)
         (data_dir / "store" / "data.mdb").write_bytes(octets)
-        words = [sys.executable, "-m", "leveret.storage.check", str(data_dir)]
-        root = Path(__file__).parents[2]
+        words = [sys.executable, "-m", "leveret.storage.store.check", str(data_dir)]
+        root = Path(__file__).parents[3]
         done = subprocess.run(words, capture_output=True, timeout=30, check=False, cwd=root)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.endswith(b"}")]
         told += done.returncode != 0 or any("finding" in line for line in lines)

@@ -24,10 +24,7 @@ from typing import Any, NamedTuple
 import lmdb
 
 from leveret.storage import delayed
-from leveret.storage.data_file import DataFile, refuse_cut_off
-from leveret.storage.definitions import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
 from leveret.storage.errors import DamagedError, StorageError
-from leveret.storage.formats import fault_of
 from leveret.storage.journal.blocks import (
     IN_FILE,
     RETURN_OCTETS,
@@ -44,9 +41,12 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.message import body_octets
 from leveret.storage.queues.priority_queue import queue_qid
-from leveret.storage.recovery import read_state
-from leveret.storage.seals import Saved, read_saved, unpack_number
-from leveret.storage.table import MAP_SIZE, pack_blob, unused_octets
+from leveret.storage.store.formats import fault_of
+from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off
+from leveret.storage.store.metadata_rows import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
+from leveret.storage.store.recovery import read_state
+from leveret.storage.store.row_checksums import Saved, read_saved, unpack_number
+from leveret.storage.store.tables import MAP_SIZE, pack_blob, unused_octets
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
 _ADDED = (delayed.TABLE,)

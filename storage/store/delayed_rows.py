@@ -1,7 +1,7 @@
 """The table of delayed messages: reading the next ones, and removing those of a line that is gone.
 
-Everything here runs inside a transaction that somebody else has begun; `storage.environment` says who may. What the
-rows mean: `storage.delayed`.
+Everything here runs inside a transaction that somebody else has begun; `storage.store.environment` says who may. What
+the rows mean: `storage.delayed`.
 """
 
 import logging

@@ -11,10 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 from stored import Stored, example
 
-from leveret.storage import compact as module
-from leveret.storage.check import Check, Finding
-from leveret.storage.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
-from leveret.storage.environment import Environment
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
 from leveret.storage.journal.blocks import (
     Record,
@@ -26,7 +22,11 @@ from leveret.storage.journal.blocks import (
     read_records,
     returns_of,
 )
-from leveret.storage.table import MAP_SIZE
+from leveret.storage.store import compact as module
+from leveret.storage.store.check import Check, Finding
+from leveret.storage.store.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.tables import MAP_SIZE
 
 
 def rows_of(data_dir: Path) -> dict[str, dict[bytes, bytes]]:
@@ -174,7 +174,7 @@ def test_an_interrupted_compaction_changes_nothing(tmp_path, monkeypatch, where)
 KILLED = """
 import os, sys
 from pathlib import Path
-from leveret.storage import compact
+from leveret.storage.store import compact
 data_dir, step = Path(sys.argv[1]), sys.argv[2]
 if step == "replaced":
     compact.sync_directory = lambda _: os._exit(9)
@@ -188,7 +188,7 @@ def test_a_kill_leaves_a_file_that_nobody_reads(tmp_path, step):
     with_garbage(tmp_path)
     before = messages_of(rows_of(tmp_path))
     words = [sys.executable, "-c", KILLED, str(tmp_path), step]
-    done = subprocess.run(words, cwd=Path(__file__).parents[2], timeout=30, check=False)
+    done = subprocess.run(words, cwd=Path(__file__).parents[3], timeout=30, check=False)
 
     assert 9 == done.returncode
     assert (step == "replacing") == (tmp_path / "store" / LEFT_BEHIND).exists()

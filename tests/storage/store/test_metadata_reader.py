@@ -3,10 +3,10 @@
 import lmdb
 import pytest
 
-from leveret.storage.environment import Environment
 from leveret.storage.errors import StorageError, UnknownFormatError
 from leveret.storage.journal.journal import Journal
-from leveret.storage.peek import stored_definitions
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.metadata_reader import stored_definitions
 
 
 def test_rows_that_were_committed(tmp_path):

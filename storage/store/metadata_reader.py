@@ -6,10 +6,10 @@ from typing import Any
 
 import lmdb
 
-from leveret.storage.data_file import refuse_cut_off
 from leveret.storage.errors import StorageError
-from leveret.storage.formats import check_format
-from leveret.storage.table import MAP_SIZE
+from leveret.storage.store.formats import check_format
+from leveret.storage.store.lmdb_file import refuse_cut_off
+from leveret.storage.store.tables import MAP_SIZE
 
 ROWS = 500
 """Rows that one transaction reads."""
@@ -18,7 +18,7 @@ TRIES = 6
 
 
 def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
-    """All rows of definitions as of one moment: keys and values, see `storage.definitions`.
+    """All rows of definitions as of one moment: keys and values, see `storage.store.metadata_rows`.
 
     A broker at work cannot use pages again while a transaction reads, also if the reader is stopped meanwhile. So a
     transaction reads `ROWS` rows only, and everything is read until it is the same twice in a row: then it was so at

@@ -8,11 +8,7 @@ import pytest
 from old_format import make_old
 from stored import Stored, content_of, example
 
-from leveret.storage.check import Check, Finding
-from leveret.storage.compact import compact
-from leveret.storage.environment import Environment
 from leveret.storage.errors import UnknownFormatError
-from leveret.storage.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
 from leveret.storage.journal.blocks import (
     bits_of,
     bodies_of,
@@ -22,11 +18,15 @@ from leveret.storage.journal.blocks import (
     returns_of,
 )
 from leveret.storage.message import Persistent, body_octets
-from leveret.storage.peek import stored_definitions
-from leveret.storage.recovery import Recovered, recover
-from leveret.storage.table import MAP_SIZE
+from leveret.storage.store.check import Check, Finding
+from leveret.storage.store.compact import compact
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
+from leveret.storage.store.metadata_reader import stored_definitions
+from leveret.storage.store.recovery import Recovered, recover
+from leveret.storage.store.tables import MAP_SIZE
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 
 
 def findings(data_dir: Path) -> list[Finding]:

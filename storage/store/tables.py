@@ -1,6 +1,6 @@
 """The tables of one LMDB environment: what one transaction does to them, and how they are read.
 
-Everything here runs inside a transaction that somebody else has begun; `storage.environment` says who may.
+Everything here runs inside a transaction that somebody else has begun; `storage.store.environment` says who may.
 
 LMDB gives an environment up for good if it cannot write its root ("meta") page, the last step of a commit, and refuses
 every transaction from then on. On file systems that copy what is written (btrfs, ZFS, snapshots) that happens for want
@@ -39,8 +39,8 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import DIRECTORY, FILE
-from leveret.storage.resident import Mapping
-from leveret.storage.seals import pack_number, unpack_number
+from leveret.storage.store.mapped_memory import Mapping
+from leveret.storage.store.row_checksums import pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
 

@@ -1,0 +1,1 @@
+"""The LMDB environments of a data directory: tables, recovery, check, compaction."""
