@@ -29,7 +29,6 @@ from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
-from leveret.broker.confirm_ages import ConfirmAges
 from leveret.broker.confirm_times import ConfirmTimes
 from leveret.broker.consumer import Consumer, Getter
 from leveret.broker.delay_line import DelayLine
@@ -50,7 +49,8 @@ from leveret.broker.suspension import Suspension
 from leveret.broker.totals import ChannelCounts
 from leveret.broker.turn import Outbox
 from leveret.broker.vhost import REPLY_PREFIX, VHost
-from leveret.confirm.standard import StandardConfirms
+from leveret.confirm.channel_confirms import StandardConfirms
+from leveret.confirm.timeouts import ConfirmAges
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.large_table import MANY, fitting, large

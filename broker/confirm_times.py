@@ -6,7 +6,7 @@ numbers has no more to look at than one with a hundred.
 """
 
 from leveret.broker.meters import SAMPLE_EVERY, MeteringTurn, next_place, one_of
-from leveret.confirm.standard import StandardConfirms
+from leveret.confirm.channel_confirms import StandardConfirms
 
 WATCHED_CONFIRMS = 8
 """Numbers of a channel that are watched at once, at most: then every other one is not watched any more."""

@@ -14,8 +14,8 @@ from operator import attrgetter
 
 from leveret.broker.queue import Queue
 from leveret.broker.turn import Turn
+from leveret.confirm.channel_confirms import StandardConfirms
 from leveret.confirm.promise import Promise
-from leveret.confirm.standard import StandardConfirms
 from leveret.storage.message import Message, Persistent, Promised
 
 AT_ONCE = 2048

@@ -20,15 +20,15 @@ from leveret.broker.amqp.properties import may_expire
 from leveret.broker.amqp.tables import Table
 from leveret.broker.arguments import QUORUM, queue_type
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadlock import Stillness
 from leveret.broker.errors import NotYet
 from leveret.broker.meters import QueueMeter
 from leveret.broker.rules import Keeper, Rules
 from leveret.broker.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.totals import QueueCounts, QueueTally
 from leveret.broker.turn import Turn
+from leveret.confirm.consumer_ack import ConsumerAckQueue
+from leveret.confirm.deadlock import Stillness
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
-from leveret.storage.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue, Batch
 
@@ -142,7 +142,7 @@ class Queue:
         self.awaiting: ConsumerAckQueue | None = None
         """What of `backing` tells publishers what consumers say; None as long as none has asked for it."""
         self.stillness: Stillness | None = None
-        """Since when nothing has moved, if publishers wait for consumers (`broker.deadlock`)."""
+        """Since when nothing has moved, if publishers wait for consumers (`confirm.deadlock`)."""
         self.awaits_consumers = False
         """Whether messages that come by a channel in confirm mode are to be `Promised`."""
         self.turn = turn

@@ -23,7 +23,7 @@ from leveret.broker.discards import DiscardingQueue, Discards, Publisher
 from leveret.broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.broker.timers import Timer
 from leveret.broker.totals import QueueTally
-from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Batch
 

@@ -28,7 +28,6 @@ from leveret.broker.clients import Clients
 from leveret.broker.config import Config
 from leveret.broker.connection import Connection
 from leveret.broker.damage_log import DamageLog
-from leveret.broker.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.broker.definitions import Definitions, Journal, NullJournal, StoredUsers
 from leveret.broker.definitions_file import DefinitionsError
 from leveret.broker.definitions_parameters import StoredGlobalParameters
@@ -52,6 +51,7 @@ from leveret.broker.transport import LOOK_SECONDS, SocketDriver
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost, make_in_memory
 from leveret.broker.watch import Watch
+from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import freeing

@@ -4,7 +4,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
 from leveret.broker.channel import Channel, Transaction
 from leveret.broker.errors import not_implemented, precondition_failed
-from leveret.confirm.standard import StandardConfirms
+from leveret.confirm.channel_confirms import StandardConfirms
 
 
 def access_request(channel: Channel, method: Access.Request) -> None:

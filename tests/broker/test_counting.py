@@ -6,8 +6,8 @@ from fakes import Client, DiskNode, Node, publish_frames
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, make
 from leveret.broker.config import StorageConfig
 from leveret.broker.totals import QueueCounts
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.exchanges.base import Exchange as AnyExchange
-from leveret.storage.consumer_ack import ConsumerAckQueue
 
 DEAD = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
 

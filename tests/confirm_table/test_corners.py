@@ -6,7 +6,7 @@ from confirm_table.cells import ACK, DLX, LATE, LIGHT, MODES, TTL, Stage
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
-from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 
 modes = pytest.mark.parametrize("mode", MODES)
 late_modes = pytest.mark.parametrize("mode", LATE)

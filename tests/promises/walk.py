@@ -18,9 +18,9 @@ from leveret.broker.amqp.commands import Basic, Channel as Wire, Confirm, Exchan
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config import StorageConfig
-from leveret.broker.confirm_ages import MARKS
 from leveret.broker.disk import paging
 from leveret.confirm.promise import Promise
+from leveret.confirm.timeouts import MARKS
 
 STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)

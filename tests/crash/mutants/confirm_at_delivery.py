@@ -1,6 +1,6 @@
 """Publishers are told when a consumer has been sent a message, not when it has answered for it."""
 
-from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 
 _fetch = ConsumerAckQueue.fetch
 _publish_delivered = ConsumerAckQueue.publish_delivered

@@ -1,6 +1,6 @@
 """What a consumer of a light queue gave back, or lost with its connection, is confirmed."""
 
-from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 
 
 def refuse_light(queue, promises):

@@ -1,6 +1,6 @@
 """A confirm covers everything below it, whether that is open or not."""
 
-from leveret.confirm.standard import StandardConfirms
+from leveret.confirm.channel_confirms import StandardConfirms
 
 _take = StandardConfirms.take
 

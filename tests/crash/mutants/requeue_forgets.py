@@ -1,6 +1,6 @@
 """What comes back to its queue is delivered again, but its publisher is not told any more."""
 
-from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 
 _requeue = ConsumerAckQueue.requeue
 

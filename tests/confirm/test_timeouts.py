@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from running import Running
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
-from leveret.broker.confirm_ages import ConfirmAges
-from leveret.broker.deadlock import TRAP_SECONDS, is_trapped
+from leveret.confirm.deadlock import TRAP_SECONDS, is_trapped
+from leveret.confirm.timeouts import ConfirmAges
 
 TIMEOUT = 30.0
 AWAITED = {"x-confirm-mode": ("longstr", "consumer-ack")}

@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leveret.confirm.standard import Confirmation, StandardConfirms
+from leveret.confirm.channel_confirms import Confirmation, StandardConfirms
 
 HELD, SETTLED, REFUSED, ACKED, NACKED = "held", "settled", "refused", "acked", "nacked"
 

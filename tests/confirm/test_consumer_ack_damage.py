@@ -2,8 +2,8 @@
 
 import pytest
 
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.promise import Promise
-from leveret.storage.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message, Promised
 from leveret.storage.queues.memory_queue import MemoryQueue
 

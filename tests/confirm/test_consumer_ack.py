@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from leveret.storage.consumer_ack import ConsumerAckQueue
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message, Persistent, Promised
