@@ -1,10 +1,10 @@
 """Histograms of the scheme ll5, merged and asked for their quantiles.
 
-The numbers of buckets are those of `broker/histogram.py`: a value below 32 is its own bucket, any other is put by its
-highest bit and the five below, so buckets 32 to 63 have no values and those from 64 on are one of 32 equal parts of a
-power of two: the greatest value of a bucket is at most 1/32 above any other in it. Adding up the counts of each bucket
-gives the histogram of all the samples together, in any order and of any number of nodes. Quantiles cannot be added up;
-those of the sum are exact to the bucket.
+The numbers of buckets are those of `broker/counters/histogram.py`: a value below 32 is its own bucket, any other is
+put by its highest bit and the five below, so buckets 32 to 63 have no values and those from 64 on are one of 32 equal
+parts of a power of two: the greatest value of a bucket is at most 1/32 above any other in it. Adding up the counts of
+each bucket gives the histogram of all the samples together, in any order and of any number of nodes. Quantiles cannot
+be added up; those of the sum are exact to the bucket.
 """
 
 from collections.abc import Mapping, Sequence

@@ -92,7 +92,7 @@ def new_server(*, measured: bool = False):
         server.turn.slices = Slices()  # no step is over, however slow whatever counts makes the broker
     if measured:
         try:
-            from leveret.broker.meters import Events  # noqa: PLC0415 - the same
+            from leveret.broker.counters.sampling import Events  # noqa: PLC0415 - the same
         except ImportError:
             pass
         else:

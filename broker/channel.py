@@ -29,8 +29,9 @@ from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
-from leveret.broker.confirm_times import ConfirmTimes
 from leveret.broker.consumer import Consumer, Getter
+from leveret.broker.counters.confirm_latency import ConfirmTimes
+from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.delay_line import DelayLine
 from leveret.broker.delivery_ages import DeliveryAges
 from leveret.broker.errors import (
@@ -46,7 +47,6 @@ from leveret.broker.fan_out import AT_ONCE, FanOut
 from leveret.broker.queue import Queue
 from leveret.broker.route import AwaitedRoute, Route, Special, spread
 from leveret.broker.suspension import Suspension
-from leveret.broker.totals import ChannelCounts
 from leveret.broker.turn import Outbox
 from leveret.broker.vhost import REPLY_PREFIX, VHost
 from leveret.confirm.channel_confirms import StandardConfirms

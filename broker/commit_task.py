@@ -25,9 +25,9 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from leveret.broker.histogram import Latency
+from leveret.broker.counters.histogram import Latency
+from leveret.broker.counters.totals import Sizes
 from leveret.broker.slices import Slices
-from leveret.broker.totals import Sizes
 from leveret.broker.turn import Turn
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch

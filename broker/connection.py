@@ -17,6 +17,7 @@ from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from leveret.broker.auth.users import User
 from leveret.broker.channel import Channel
+from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.errors import (
     AMQPError,
     FrameError,
@@ -32,7 +33,6 @@ from leveret.broker.inbound import Inbound, malformed
 from leveret.broker.methods import HANDLERS
 from leveret.broker.node import Node
 from leveret.broker.queue import Queue
-from leveret.broker.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.turn import Flushable, Outbox
 from leveret.broker.vhost import VHost
 

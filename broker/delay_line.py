@@ -14,10 +14,10 @@ from typing import Protocol
 
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
+from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue import Queue
 from leveret.broker.route import Special, offer, saved_among
 from leveret.broker.timers import Timer
-from leveret.broker.totals import QueueTally
 from leveret.broker.turn import Turn
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.delayed import HEADER, delay_of

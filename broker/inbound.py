@@ -39,13 +39,13 @@ from leveret.broker.amqp.fastpath import (
 from leveret.broker.amqp.large_body import LARGE, LargeBody
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel import Channel
+from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from leveret.broker.fan_out import FanOut
 from leveret.broker.hold import Hold
 from leveret.broker.node import Node
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route, Special, inspect
-from leveret.broker.totals import MOST_SIZES
 from leveret.broker.turn import Outbox
 from leveret.broker.vhost import VHost
 from leveret.storage.message import Message

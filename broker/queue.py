@@ -20,11 +20,11 @@ from leveret.broker.amqp.properties import may_expire
 from leveret.broker.amqp.tables import Table
 from leveret.broker.arguments import QUORUM, queue_type
 from leveret.broker.consumer import Consumer
+from leveret.broker.counters.sampling import QueueMeter
+from leveret.broker.counters.totals import QueueCounts, QueueTally
 from leveret.broker.errors import NotYet
-from leveret.broker.meters import QueueMeter
 from leveret.broker.rules import Keeper, Rules
 from leveret.broker.settings import NO_SETTINGS, QueueSettings
-from leveret.broker.totals import QueueCounts, QueueTally
 from leveret.broker.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.deadlock import Stillness

@@ -27,6 +27,7 @@ from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, defa
 from leveret.broker.clients import Clients
 from leveret.broker.config import Config
 from leveret.broker.connection import Connection
+from leveret.broker.counters.histogram import Latency
 from leveret.broker.damage_log import DamageLog
 from leveret.broker.definitions import Definitions, Journal, NullJournal, StoredUsers
 from leveret.broker.definitions_file import DefinitionsError
@@ -37,7 +38,6 @@ from leveret.broker.door import Door
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
 from leveret.broker.half_open import HalfOpen
-from leveret.broker.histogram import Latency
 from leveret.broker.object_limits import ObjectLimits
 from leveret.broker.parameters import Parameters
 from leveret.broker.process.garbage_collector import Collector

@@ -12,10 +12,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from leveret.broker.meters import Events, Happening, Latencies
+from leveret.broker.counters.sampling import Events, Happening, Latencies
+from leveret.broker.counters.totals import Totals
 from leveret.broker.slices import SLICE, Slices
 from leveret.broker.timers import Timers
-from leveret.broker.totals import Totals
 
 log = logging.getLogger("leveret.queue")
 

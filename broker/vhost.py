@@ -13,6 +13,7 @@ from leveret.broker.arguments import max_priority
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.consumer import Consumer
+from leveret.broker.counters.totals import QueueCounts
 from leveret.broker.dead_lettering import DeadLettering
 from leveret.broker.dead_letters import MOST_DEATHS
 from leveret.broker.delay_line import DelayDisk, DelayLine
@@ -23,7 +24,6 @@ from leveret.broker.policy_keys import EXCHANGES
 from leveret.broker.queue import Owner, Queue
 from leveret.broker.route import REPLY_TO
 from leveret.broker.settings import queue_settings
-from leveret.broker.totals import QueueCounts
 from leveret.broker.turn import Turn
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers

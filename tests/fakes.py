@@ -19,14 +19,14 @@ from leveret.broker.clients import Clients
 from leveret.broker.commit_task import StorageHost
 from leveret.broker.config import Config, StorageConfig
 from leveret.broker.connection import Connection
+from leveret.broker.counters.histogram import Latency
+from leveret.broker.counters.totals import Sizes
 from leveret.broker.definitions import Definitions, StoredUsers
 from leveret.broker.definitions_parameters import StoredGlobalParameters
 from leveret.broker.disk import Disk, paging
 from leveret.broker.handshake import PROTOCOL_HEADER
-from leveret.broker.histogram import Latency
 from leveret.broker.server import Server
 from leveret.broker.slices import SLICE, Slices
-from leveret.broker.totals import Sizes
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.reads import LoadRequest

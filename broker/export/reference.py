@@ -5,9 +5,9 @@ import inspect
 import sys
 from collections.abc import Iterator
 
+from leveret.broker.counters.sampling import SAMPLE_EVERY
 from leveret.broker.export.schema import EVENTS, TABLES, columns
 from leveret.broker.export.tables import AREA_MODULUS
-from leveret.broker.meters import SAMPLE_EVERY
 
 _HEAD = f"""\
 # Exported tables

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from leveret.broker.clients import Clients, client_name
 from leveret.broker.connection import Connection
 from leveret.broker.connection_state import connection_state
+from leveret.broker.counters.histogram import Histogram
+from leveret.broker.counters.sampling import Happening, QueueMeter
+from leveret.broker.counters.totals import ChannelCounts, QueueCounts, Totals, added
 from leveret.broker.export.patterns import Patterns
 from leveret.broker.export.queues import facts, queue_row
 from leveret.broker.export.seen import Seen
@@ -27,10 +30,7 @@ from leveret.broker.export.tables import (
     Row,
     TopicPattern,
 )
-from leveret.broker.histogram import Histogram
-from leveret.broker.meters import Happening, QueueMeter
 from leveret.broker.queue import Queue
-from leveret.broker.totals import ChannelCounts, QueueCounts, Totals, added
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.exchanges.base import Exchange

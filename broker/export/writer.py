@@ -26,10 +26,10 @@ import aiofiles.os
 import msgspec
 
 from leveret import __version__
+from leveret.broker.counters.sampling import Events
 from leveret.broker.export.layout import UNFINISHED, Layout, Names, finished_name
 from leveret.broker.export.schema import TABLES
 from leveret.broker.export.snapshot import Process, Rows, Site
-from leveret.broker.meters import Events
 from leveret.broker.process.resource_alarms import open_files
 
 log = logging.getLogger("leveret.export")

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from leveret.broker.histogram import Histogram
+from leveret.broker.counters.histogram import Histogram
+from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
 from leveret.broker.metrics.rows import ChannelRow, ConnectionRow, QueueRow
-from leveret.broker.totals import SIZE_BOUNDS, QueueCounts
 from leveret.storage.damage import KINDS
 
 

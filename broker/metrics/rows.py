@@ -1,6 +1,6 @@
 """What a scrape looks at: queues, channels and connections as rows of plain numbers.
 
-Counts are those of `broker.totals`; beside them stands how things are at this moment.
+Counts are those of `broker.counters.totals`; beside them stands how things are at this moment.
 """
 
 from collections import Counter
@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from leveret.broker.channel import Channel
 from leveret.broker.connection import Connection
+from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.broker.queue import Queue
-from leveret.broker.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.storage.queues.priority_queue import parts, transitions_of
 from leveret.storage.queues.sub_queues import SubQueues
 

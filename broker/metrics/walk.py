@@ -1,8 +1,8 @@
 """One look at everything that metrics tell of, in steps.
 
 Theory. A look begins with the sums of what is gone and the lists of what lives, taken in one step; then the living are
-visited, and those that end meanwhile are still counted by what they leave behind (`broker.totals`). So counters never
-fall from one look to the next.
+visited, and those that end meanwhile are still counted by what they leave behind (`broker.counters.totals`). So
+counters never fall from one look to the next.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,8 @@ from leveret.broker.channel import Channel
 from leveret.broker.clients import Clients
 from leveret.broker.connection import Connection
 from leveret.broker.connection_state import connection_state
-from leveret.broker.histogram import Histogram, Latency
+from leveret.broker.counters.histogram import Histogram, Latency
+from leveret.broker.counters.totals import QueueCounts, Sizes
 from leveret.broker.metrics.columns import (
     CHANNEL_LABELS,
     CONNECTION_LABELS,
@@ -39,7 +40,6 @@ from leveret.broker.metrics.rows import (
 from leveret.broker.metrics.text import labels_text
 from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.queue import Queue
-from leveret.broker.totals import QueueCounts, Sizes
 from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.storage.damage import KINDS, Damages

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from leveret.analytics.histograms import QUANTILES, highest, lowest, merged, quantiles, summed
-from leveret.broker import histogram as recorded
+from leveret.broker.counters import histogram as recorded
 
 HIST = "sum_us long, min_us long, max_us long, b array<struct<i:int,c:long>>"
 

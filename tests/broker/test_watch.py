@@ -6,8 +6,8 @@ import pytest
 from fakes import Clock
 
 from leveret.broker import watch
+from leveret.broker.counters.sampling import Events
 from leveret.broker.disk import Room
-from leveret.broker.meters import Events
 from leveret.broker.turn import Turn
 from leveret.broker.watch import Watch
 

@@ -19,11 +19,11 @@ from running import Running
 
 from leveret.broker.amqp.tables import encode_table
 from leveret.broker.config import ExportConfig
+from leveret.broker.counters.sampling import MOST_EVENTS
 from leveret.broker.export import writer
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.schema import TABLES, columns
 from leveret.broker.export.writer import Export, look_at_process, recover, remove_old
-from leveret.broker.meters import MOST_EVENTS
 
 HOUR = 3_600_000
 NODE = "rabbit@test"

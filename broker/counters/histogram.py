@@ -3,7 +3,7 @@
 Theory. A value below 32 is its own bucket; any other is put by its highest bit and the five bits below, so a bucket is
 never wider than a 32nd of its values. Buckets are the same for everybody: histograms of several queues, minutes or
 nodes are merged by adding counts, and a percentile of the sum is as good as one of each. (Percentiles of percentiles
-are not.) Recording costs a tenth of a microsecond, so it is done for a sample of messages (`broker.meters`).
+are not.) Recording costs a tenth of a microsecond, so it is done for a sample of messages (`broker.counters.sampling`).
 """
 
 from collections.abc import Iterable

@@ -5,7 +5,7 @@ from fakes import Client, DiskNode, Node, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, make
 from leveret.broker.config import StorageConfig
-from leveret.broker.totals import QueueCounts
+from leveret.broker.counters.totals import QueueCounts
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.exchanges.base import Exchange as AnyExchange
 

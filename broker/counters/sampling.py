@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
-from leveret.broker.histogram import Histogram, Latency
+from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.storage.queues.backing_queue import BackingQueue
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.sub_queues import SubQueues

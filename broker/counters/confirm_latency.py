@@ -1,11 +1,11 @@
 """How long publishers wait for their confirms: of each channel one number in `SAMPLE_EVERY` at most is watched.
 
-Theory. As of a queue's messages (`broker.meters`) any number that came in a turn may be the one that is watched, and it
-stands for all since the one before. Where confirms wait long, fewer are watched, so that a channel with a million open
-numbers has no more to look at than one with a hundred.
+Theory. As of a queue's messages (`broker.counters.sampling`) any number that came in a turn may be the one that is
+watched, and it stands for all since the one before. Where confirms wait long, fewer are watched, so that a channel
+with a million open numbers has no more to look at than one with a hundred.
 """
 
-from leveret.broker.meters import SAMPLE_EVERY, MeteringTurn, next_place, one_of
+from leveret.broker.counters.sampling import SAMPLE_EVERY, MeteringTurn, next_place, one_of
 from leveret.confirm.channel_confirms import StandardConfirms
 
 WATCHED_CONFIRMS = 8

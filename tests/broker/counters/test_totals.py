@@ -7,7 +7,7 @@ from fakes import Client, Node
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
-from leveret.broker.totals import MOST_SIZES, SIZE_BOUNDS, ChannelCounts, QueueCounts, Sizes, Totals
+from leveret.broker.counters.totals import MOST_SIZES, SIZE_BOUNDS, ChannelCounts, QueueCounts, Sizes, Totals
 
 SIZES = st.one_of(st.integers(0, 300), st.sampled_from(SIZE_BOUNDS), st.integers(0, 200_000_000))
 

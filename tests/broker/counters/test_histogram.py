@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.histogram import Histogram, Latency, highest, index, lowest, merged
+from leveret.broker.counters.histogram import Histogram, Latency, highest, index, lowest, merged
 
 VALUES = st.lists(st.integers(0, 2**40) | st.integers(0, 2000), max_size=200)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.config import ExportConfig, StorageConfig
-from leveret.broker.confirm_times import WATCHED_CONFIRMS
-from leveret.broker.histogram import Histogram
-from leveret.broker.meters import (
+from leveret.broker.counters.confirm_latency import WATCHED_CONFIRMS
+from leveret.broker.counters.histogram import Histogram
+from leveret.broker.counters.sampling import (
     MOST_EVENTS,
     SAMPLE_EVERY,
     WATCHED_MESSAGES,
