@@ -85,7 +85,7 @@ def new_server(*, measured: bool = False):
         server.directory = directory  # goes with it
     server.now = lambda: NOW
     try:
-        from leveret.broker.slices import Slices  # noqa: PLC0415 - the same
+        from leveret.broker.scheduling.time_slices import Slices  # noqa: PLC0415 - the same
     except ImportError:
         pass
     else:

@@ -46,8 +46,8 @@ from leveret.broker.errors import (
 from leveret.broker.fan_out import AT_ONCE, FanOut
 from leveret.broker.queue import Queue
 from leveret.broker.route import AwaitedRoute, Route, Special, spread
+from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.suspension import Suspension
-from leveret.broker.turn import Outbox
 from leveret.broker.vhost import REPLY_PREFIX, VHost
 from leveret.confirm.channel_confirms import StandardConfirms
 from leveret.confirm.timeouts import ConfirmAges

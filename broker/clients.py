@@ -9,7 +9,7 @@ from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, Users
 from leveret.broker.errors import not_allowed
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")

@@ -27,8 +27,8 @@ from typing import Any, Protocol
 
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.slices import Slices
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.time_slices import Slices
+from leveret.broker.scheduling.turn import Turn
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal

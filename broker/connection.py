@@ -33,7 +33,7 @@ from leveret.broker.inbound import Inbound, malformed
 from leveret.broker.methods import HANDLERS
 from leveret.broker.node import Node
 from leveret.broker.queue import Queue
-from leveret.broker.turn import Flushable, Outbox
+from leveret.broker.scheduling.turn import Flushable, Outbox
 from leveret.broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
@@ -526,7 +526,7 @@ class Connection(Inbound):
         return sum([channel.unfinished for channel in self.channels.values()])
 
     def enforce_rights(self) -> Iterator[None]:
-        """Give up what the user may not do any more: a job (`broker.slices`) for when its permissions have changed.
+        """Give up what the user may not do any more: a job (`time_slices`) for when its permissions have changed.
 
         Without access to the vhost the connection is closed. Consumers of queues that may not be read are cancelled;
         the channel of a client that does not understand that is closed. What comes in is checked when it comes.

@@ -11,9 +11,9 @@ from typing import Protocol
 from leveret.broker.amqp.fastpath import deliver_parts, pack_tag, reframe, reframed
 from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.tables import Table
+from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.settings import QueueSettings
 from leveret.broker.suspension import Suspendable
-from leveret.broker.turn import Outbox
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 
@@ -60,7 +60,7 @@ class ConsumedQueue(Suspendable, Protocol):
         """Whether acks or arrivals wait for the next run."""
 
     def run(self) -> bool:
-        """Work off what has piled up (see `broker.turn.Runnable`)."""
+        """Work off what has piled up (see `broker.scheduling.turn.Runnable`)."""
 
     def give_up(self) -> None:
         """Forget it."""

@@ -1,13 +1,14 @@
 """The messages that a queue discards, in order, on their way to its dead letter exchange.
 
 Whatever has a dead letter goes through this line, unacked: what consumers reject, what expires, what is too much. The
-head of the line is published as long as the step of the loop has time (`broker.slices`). The rest waits for one of
+head of the line is published as long as the step of the loop has time (`broker.scheduling.time_slices`). The rest
+waits for one of
 
 - the next step (`wants_time`),
-- arrivals of other queues that were put off, which go first, but not for long (`broker.turn.PATIENCE`),
+- arrivals of other queues that were put off, which go first, but not for long (`broker.scheduling.turn.PATIENCE`),
 - bodies that are being read from disk: nothing overtakes them, and the queue runs again when they are here,
 - the disk, which has more to write than it should: the queue runs again when it has caught up
-  (`broker.turn.Turn.is_backlogged`).
+  (`broker.scheduling.turn.Turn.is_backlogged`).
 
 The order of dead letters is therefore that in which messages were discarded. The queue may have been deleted
 meanwhile; it keeps its messages until the line is empty (`broker.queue.Queue.delete`).
@@ -18,7 +19,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from leveret.broker.turn import Runnable, Turn
+from leveret.broker.scheduling.turn import Runnable, Turn
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
 

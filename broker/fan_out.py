@@ -1,9 +1,9 @@
 """Puts one message into more queues than a step of the loop has time for.
 
-A `FanOut` stands among the queues that are put off (`broker.turn`), and reaches some of its queues each time it runs;
-these run before it goes on. So nothing is committed before all queues have the message, and whoever waits for what was
-put off waits for all of them. The connection that has published waits, so that nothing of it overtakes the message;
-others may publish to the same queues meanwhile.
+A `FanOut` stands among the queues that are put off (`broker.scheduling.turn`), and reaches some of its queues each
+time it runs; these run before it goes on. So nothing is committed before all queues have the message, and whoever
+waits for what was put off waits for all of them. The connection that has published waits, so that nothing of it
+overtakes the message; others may publish to the same queues meanwhile.
 
 The message reaches every queue that it was routed to, whatever becomes of its exchange, channel and connection. A queue
 that is deleted before its turn has never had it.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from leveret.broker.queue import Queue
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.channel_confirms import StandardConfirms
 from leveret.confirm.promise import Promise
 from leveret.storage.message import Message, Persistent, Promised

@@ -27,7 +27,7 @@ from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
 from leveret.broker.node import Node
-from leveret.broker.turn import Outbox
+from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost import VHost
 
 log = logging.getLogger("leveret.connection")

@@ -11,7 +11,7 @@ connection waits on, without a reply.
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from leveret.broker.turn import Outbox
+from leveret.broker.scheduling.turn import Outbox
 
 
 class Resumable(Protocol):

@@ -46,7 +46,7 @@ from leveret.broker.hold import Hold
 from leveret.broker.node import Node
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route, Special, inspect
-from leveret.broker.turn import Outbox
+from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost import VHost
 from leveret.storage.message import Message
 

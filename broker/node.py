@@ -7,7 +7,7 @@ from leveret.broker.auth.login_throttle import Guard, Refusals
 from leveret.broker.auth.users import Users
 from leveret.broker.clients import Clients
 from leveret.broker.object_limits import ObjectLimits
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost import VHost
 
 

@@ -24,8 +24,8 @@ from leveret.broker.counters.sampling import QueueMeter
 from leveret.broker.counters.totals import QueueCounts, QueueTally
 from leveret.broker.errors import NotYet
 from leveret.broker.rules import Keeper, Rules
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.settings import NO_SETTINGS, QueueSettings
-from leveret.broker.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.deadlock import Stillness
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD

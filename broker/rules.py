@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from leveret.broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.discards import DiscardingQueue, Discards, Publisher
+from leveret.broker.scheduling.wall_timers import Timer
 from leveret.broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
-from leveret.broker.timers import Timer
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Batch

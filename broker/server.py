@@ -43,12 +43,12 @@ from leveret.broker.parameters import Parameters
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue import Queue
-from leveret.broker.rounds import Round
-from leveret.broker.slices import Slices
+from leveret.broker.scheduling.periodic_sweep import Round
+from leveret.broker.scheduling.time_slices import Slices
+from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.spill import STEP_OCTETS, Spill
-from leveret.broker.ticks import TICK_SECONDS, Ticks
 from leveret.broker.transport import LOOK_SECONDS, SocketDriver
-from leveret.broker.turn import Turn
 from leveret.broker.vhost import VHost, make_in_memory
 from leveret.broker.watch import Watch
 from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped

@@ -14,7 +14,7 @@ from leveret.broker import peers
 from leveret.broker.connection import Connection
 from leveret.broker.flow import PAUSE_SECONDS, Pause, congested
 from leveret.broker.node import Node
-from leveret.broker.slices import SLICE
+from leveret.broker.scheduling.time_slices import SLICE
 
 log = logging.getLogger("leveret.connection")
 

@@ -23,8 +23,8 @@ from leveret.broker.policies import Applied, Policies, PolicyRecord, queue_kind
 from leveret.broker.policy_keys import EXCHANGES
 from leveret.broker.queue import Owner, Queue
 from leveret.broker.route import REPLY_TO
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.settings import queue_settings
-from leveret.broker.turn import Turn
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.router import Router

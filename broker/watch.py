@@ -21,7 +21,7 @@ from leveret.broker.process.resource_alarms import (
     anonymous_memory,
     reason,
 )
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 
 log = logging.getLogger("leveret.connection")
 

@@ -25,8 +25,8 @@ from leveret.broker.definitions import Definitions, StoredUsers
 from leveret.broker.definitions_parameters import StoredGlobalParameters
 from leveret.broker.disk import Disk, paging
 from leveret.broker.handshake import PROTOCOL_HEADER
+from leveret.broker.scheduling.time_slices import SLICE, Slices
 from leveret.broker.server import Server
-from leveret.broker.slices import SLICE, Slices
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.reads import LoadRequest

@@ -8,7 +8,7 @@ from leveret.broker.clients import Clients
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.parameters import GlobalParameters, Parameters, check_integer, check_keys
 from leveret.broker.process.resource_alarms import Alarms
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost import VHost
 
 

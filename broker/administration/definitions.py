@@ -55,7 +55,7 @@ class DefinitionsAdministration:
         return _at_once(self.importing(actor, octets))
 
     def importing(self, actor: User | None, octets: bytes) -> Generator[None, None, str]:
-        """Do the same a piece at a time, for a job beside clients: see `broker.slices`.
+        """Do the same a piece at a time, for a job beside clients: see `broker.scheduling.time_slices`.
 
         Nothing is changed before all of it was looked at. What is changed then is on disk in parts.
         """

@@ -1,7 +1,8 @@
 """Who is connected, what they do, and how queues are: looked at when somebody asks, never counted for it.
 
 A listing is an iterator, which checks the right at once and looks at the next row when that is asked for. So whoever
-lists very many can serve others in between (`broker.slices`); what comes and goes meanwhile may be listed or not.
+lists very many can serve others in between (`broker.scheduling.time_slices`); what comes and goes meanwhile may be
+listed or not.
 """
 
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ from leveret.broker.export.tables import (
     TopicPattern,
 )
 from leveret.broker.queue import Queue
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.storage.journal.journal import Journal

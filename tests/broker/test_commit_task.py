@@ -17,9 +17,9 @@ from leveret.broker.commit_task import Reader
 from leveret.broker.config import StorageConfig
 from leveret.broker.disk import Disk
 from leveret.broker.queue import Queue
-from leveret.broker.slices import SLICE, Slices
+from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.store_command import read
-from leveret.broker.turn import Turn
 from leveret.storage.errors import Done
 from leveret.storage.message import Message, Persistent
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from leveret.broker.discards import Discards
-from leveret.broker.slices import Slices
+from leveret.broker.scheduling.time_slices import Slices
 
 
 def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():

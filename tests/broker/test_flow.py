@@ -17,7 +17,7 @@ from leveret.broker.flow import (
     congested,
 )
 from leveret.broker.queue import Queue
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue
 

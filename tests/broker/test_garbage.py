@@ -8,7 +8,7 @@ from leveret.broker import garbage as garbage_module
 from leveret.broker.config import StorageConfig
 from leveret.broker.disk import Disk
 from leveret.broker.garbage import PATIENCE, Garbage
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Persistent
 from leveret.storage.store.hole_punching import Given
 

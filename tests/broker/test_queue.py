@@ -15,7 +15,7 @@ from leveret.broker.amqp.properties import build
 from leveret.broker.channel import Channel
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import RUN_BUDGET, DrainListener, Queue
-from leveret.broker.turn import Outbox, Turn
+from leveret.broker.scheduling.turn import Outbox, Turn
 from leveret.broker.vhost import VHost
 from leveret.storage.message import Message
 

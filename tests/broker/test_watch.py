@@ -8,7 +8,7 @@ from fakes import Clock
 from leveret.broker import watch
 from leveret.broker.counters.sampling import Events
 from leveret.broker.disk import Room
-from leveret.broker.turn import Turn
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.watch import Watch
 
 PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)

@@ -8,7 +8,7 @@ from fakes import Node
 from loop.harness import Step
 
 from leveret.broker.queue import Queue
-from leveret.broker.slices import Slices
+from leveret.broker.scheduling.time_slices import Slices
 
 
 class Inside:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leveret.broker.ticks import TICK_SECONDS, Ticks
+from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks
 
 START = 1000.0
 ROUNDING = 1e-6  # of a division by TICK_SECONDS

@@ -2,8 +2,8 @@
 
 import itertools
 
-from leveret.broker.rounds import Round
-from leveret.broker.ticks import TICK_SECONDS
+from leveret.broker.scheduling.periodic_sweep import Round
+from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 
 START = 1000.0
 

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from leveret.broker.counters.sampling import Events, Happening, Latencies
 from leveret.broker.counters.totals import Totals
-from leveret.broker.slices import SLICE, Slices
-from leveret.broker.timers import Timers
+from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.scheduling.wall_timers import Timers
 
 log = logging.getLogger("leveret.queue")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from leveret.broker.slices import SLICE, Slices
-from leveret.broker.turn import PATIENCE, Outbox, Turn
+from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.scheduling.turn import PATIENCE, Outbox, Turn
 
 
 class Work:

@@ -1,13 +1,13 @@
 """Looking at everything of a kind again and again, a share of it in each tick.
 
-Pure: the driver calls `run` every `ticks.TICK_SECONDS`. Ten thousand connections looked at in one go would be a
+Pure: the driver calls `run` every `timer_wheel.TICK_SECONDS`. Ten thousand connections looked at in one go would be a
 pause that everybody feels.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from leveret.broker.ticks import TICK_SECONDS
+from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker.slices import SLICE, Slices
+from leveret.broker.scheduling.time_slices import SLICE, Slices
 
 PIECE = SLICE // 4
 SLOW = 5 * SLICE

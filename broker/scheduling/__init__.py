@@ -1,0 +1,1 @@
+"""The work of a turn of the event loop, time slices and timers."""
