@@ -296,7 +296,7 @@ def print_setting(
     print(f"{machine}, Python {platform.python_version()}, uvloop {version('uvloop')}")
     print("persistent messages: every broker but the relay confirms after the disk was told to flush")
     for name, broker in started.items():
-        print(f"  {name:<9} {peers[name]}: {broker.settings}; up in {broker.started_in:.2f} s")
+        print(f"  {name:<9} {peers[name]}: {broker.queue.settings}; up in {broker.started_in:.2f} s")
     rates = f"{'counted':>9}{'sent':>9}{'received':>9}{'confirmed':>10}{'whole run':>10}"
     costs = f"{'CPU us':>8}{'p99 ms':>8}{'peak MB':>8}{'left':>9}{'other %':>8}{'flushes':>9}{'disk B':>8}"
     print(f"\n{'round':>5} {'workload':<16}{'broker':<10}{rates}{costs}")

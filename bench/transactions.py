@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"no consumer, window {options.window:,}; {os.cpu_count()} cores"
             )
             for name, broker in started.items():
-                print(f"  {name:<9} {peers[name]}: {broker.settings}")
+                print(f"  {name:<9} {peers[name]}: {broker.queue.settings}")
             print(f"\n{'round':>5}  {'':<34}{'broker':<10}{'msg/s':>12}{'other %':>8}")
             for number, way, name in turns(options.brokers, options.rounds):
                 if way == FIRST:

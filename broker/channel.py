@@ -29,7 +29,6 @@ from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
-from leveret.broker.consumer import Consumer, Getter
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.delay_line import DelayLine
@@ -44,10 +43,11 @@ from leveret.broker.errors import (
     resource,
 )
 from leveret.broker.fan_out import AT_ONCE, FanOut
-from leveret.broker.queue import Queue
+from leveret.broker.queue.consumer import Consumer, Getter
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.suspension import Suspension
 from leveret.broker.route import AwaitedRoute, Route, Special, spread
 from leveret.broker.scheduling.turn import Outbox
-from leveret.broker.suspension import Suspension
 from leveret.broker.vhost import REPLY_PREFIX, VHost
 from leveret.confirm.channel_confirms import StandardConfirms
 from leveret.confirm.timeouts import ConfirmAges

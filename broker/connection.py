@@ -32,7 +32,7 @@ from leveret.broker.hold import Hold
 from leveret.broker.inbound import Inbound, malformed
 from leveret.broker.methods import HANDLERS
 from leveret.broker.node import Node
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Flushable, Outbox
 from leveret.broker.vhost import VHost
 

@@ -19,9 +19,9 @@ from functools import partial
 
 from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.dead_letters import MOST_DEATHS, Cycles, DeadLetter, dead_letter
-from leveret.broker.queue import Queue
+from leveret.broker.queue.limits import REJECTED
+from leveret.broker.queue.queue import Queue
 from leveret.broker.route import PERSISTENT_MODE, offer, saved_among
-from leveret.broker.rules import REJECTED
 from leveret.confirm.promise import Promise, Publisher
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.errors import TooManyHopsError
@@ -61,7 +61,7 @@ class DeadLettering:
     def publish(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
     ) -> tuple[int, Sequence[int]]:
-        """Publish unacked messages of a queue; see `broker.discards.Publisher.dead_letter`."""
+        """Publish unacked messages of a queue; see `broker.queue.dead_letter_line.Publisher.dead_letter`."""
         name = queue.settings.dead_letter_exchange
         exchange = None if name is None else self._find_exchange(name)
         if exchange is None:

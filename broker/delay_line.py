@@ -15,7 +15,7 @@ from typing import Protocol
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.counters.totals import QueueTally
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.route import Special, offer, saved_among
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
-from leveret.broker.arguments import max_priority
 from leveret.broker.commit_task import CommitTask, Reader, StorageHost
 from leveret.broker.config import StorageConfig
 from leveret.broker.delay_line import DelayLine
 from leveret.broker.garbage import Garbage
+from leveret.broker.queue.arguments import max_priority
 from leveret.storage.damage import Damages
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError, StorageError

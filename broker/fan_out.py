@@ -12,7 +12,7 @@ that is deleted before its turn has never had it.
 from collections.abc import Sequence
 from operator import attrgetter
 
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.channel_confirms import StandardConfirms
 from leveret.confirm.promise import Promise

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Protocol
 
 from leveret.broker.fan_out import AT_ONCE
-from leveret.broker.queue import DrainListener, Queue
+from leveret.broker.queue.queue import DrainListener, Queue
 
 HIGH = 1000
 """Ready messages from which a publisher is made to wait."""

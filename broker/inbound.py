@@ -44,7 +44,7 @@ from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition
 from leveret.broker.fan_out import FanOut
 from leveret.broker.hold import Hold
 from leveret.broker.node import Node
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.route import Route, Special, inspect
 from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost import VHost

@@ -2,9 +2,9 @@
 
 Theory. At most one policy and one operator policy apply to a thing: of those that match, the one of the highest
 priority (of equal ones the first by name; RabbitMQ leaves that open). Definitions are not added up over policies;
-`broker.settings.merged_definition` adds the operator's to the user's. A policy with a key that a kind of queue cannot
-have does not match queues of that kind, as a whole. Nothing about matches is kept: what applies is worked out when a
-thing is made, when a policy changes, and when somebody asks. What a policy may say is in `broker.policy_keys`.
+`broker.queue.settings.merged_definition` adds the operator's to the user's. A policy with a key that a kind of queue
+cannot have does not match queues of that kind, as a whole. Nothing about matches is kept: what applies is worked out
+when a thing is made, when a policy changes, and when somebody asks. What a policy may say is in `broker.policy_keys`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from leveret.broker.amqp.tables import Table
-from leveret.broker.arguments import QUORUM, queue_type
 from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.parameters import ParameterError, check_keys, refuse
 from leveret.broker.policy_keys import (
@@ -22,7 +21,8 @@ from leveret.broker.policy_keys import (
     QUORUM_QUEUES,
     policy_keys,
 )
-from leveret.broker.settings import merged_definition
+from leveret.broker.queue.arguments import QUORUM, queue_type
+from leveret.broker.queue.settings import merged_definition
 
 
 class PolicyError(ParameterError):

@@ -26,7 +26,7 @@ from leveret.broker.amqp.properties import (
 )
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.confirm.channel_confirms import StandardConfirms
 from leveret.confirm.modes import STANDARD
 from leveret.confirm.promise import Promise, Publisher

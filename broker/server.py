@@ -42,7 +42,7 @@ from leveret.broker.object_limits import ObjectLimits
 from leveret.broker.parameters import Parameters
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.periodic_sweep import Round
 from leveret.broker.scheduling.time_slices import Slices
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from leveret.broker.amqp.properties import delivery_mode
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.route import PERSISTENT_MODE
 from leveret.storage.message import Message, Moved, moving
 from leveret.storage.queues.backing_queue import BackingQueue, Batch

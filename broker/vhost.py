@@ -9,10 +9,8 @@ from typing import Protocol
 
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
-from leveret.broker.arguments import max_priority
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits
-from leveret.broker.consumer import Consumer
 from leveret.broker.counters.totals import QueueCounts
 from leveret.broker.dead_lettering import DeadLettering
 from leveret.broker.dead_letters import MOST_DEATHS
@@ -21,10 +19,12 @@ from leveret.broker.errors import NotYet, not_found, precondition_failed, resour
 from leveret.broker.object_limits import ObjectLimits
 from leveret.broker.policies import Applied, Policies, PolicyRecord, queue_kind
 from leveret.broker.policy_keys import EXCHANGES
-from leveret.broker.queue import Owner, Queue
+from leveret.broker.queue.arguments import max_priority
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import Owner, Queue
+from leveret.broker.queue.settings import queue_settings
 from leveret.broker.route import REPLY_TO
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.settings import queue_settings
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.router import Router
@@ -254,7 +254,7 @@ class VHost:
     def dead_letter(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
     ) -> tuple[int, Sequence[int]]:
-        """Publish what a queue discards; see `broker.discards.Publisher`."""
+        """Publish what a queue discards; see `broker.queue.dead_letter_line.Publisher`."""
         return self._dead_lettering.publish(queue, letters, reason)
 
     def expire(self, queue: Queue) -> None:

@@ -62,7 +62,7 @@ def test_what_runs_for_each_message_is_marked():
 
 def test_there_are_marks():
     """The mark is found where it is known to be, and not everywhere."""
-    assert {"broker/queue.py", "broker/channel.py", "broker/amqp/fastpath.py"} <= marked()
+    assert {"broker/queue/queue.py", "broker/channel.py", "broker/amqp/fastpath.py"} <= marked()
     assert "broker/config.py" not in marked()
 
 

@@ -28,7 +28,7 @@ from leveret.broker.definitions_file import (
     plain_arguments,
 )
 from leveret.broker.parameters import GlobalParameters, Parameters
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost import VHost
 
 

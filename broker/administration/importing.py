@@ -15,12 +15,6 @@ from leveret.broker.administration.vhosts import (
     put_vhost,
     set_vhost_limits,
 )
-from leveret.broker.arguments import (
-    check_alternate_exchange_type,
-    check_dead_letter_exchange_type,
-    check_queue_arguments,
-    check_queue_properties,
-)
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.users import Users
 from leveret.broker.definitions_file import (
@@ -44,6 +38,12 @@ from leveret.broker.definitions_file import (
 from leveret.broker.errors import AMQPError, resource
 from leveret.broker.parameters import OPERATOR_POLICY, ParameterError, check_keys, check_parameter, refuse
 from leveret.broker.policy_keys import policy_keys
+from leveret.broker.queue.arguments import (
+    check_alternate_exchange_type,
+    check_dead_letter_exchange_type,
+    check_queue_arguments,
+    check_queue_properties,
+)
 from leveret.exchanges.errors import ExchangeError
 from leveret.exchanges.router import EXCHANGE_TYPES, Router
 

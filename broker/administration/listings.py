@@ -16,11 +16,11 @@ from leveret.broker.auth.users import User
 from leveret.broker.channel import Channel
 from leveret.broker.connection import Connection
 from leveret.broker.connection_state import FLOW_SECONDS, connection_state
-from leveret.broker.consumer import Consumer
 from leveret.broker.definitions_file import plain_arguments
 from leveret.broker.flow import Pause
 from leveret.broker.policies import Applied
-from leveret.broker.queue import Queue
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost import VHost
 
 IDLE_SECONDS = 10.0

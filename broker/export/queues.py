@@ -6,7 +6,7 @@ from math import inf, isinf
 from leveret.broker.counters.sampling import paged
 from leveret.broker.counters.totals import QueueCounts
 from leveret.broker.export.tables import AREA_MODULUS, QueueInterval
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.storage.queues.backing_queue import BackingQueue
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.sub_queues import SubQueues

@@ -30,7 +30,7 @@ from leveret.broker.export.tables import (
     Row,
     TopicPattern,
 )
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost import VHost
 from leveret.exchanges.base import Exchange

@@ -5,9 +5,7 @@ import secrets
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic as Wire, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.arguments import QUORUM, check_consume_arguments
 from leveret.broker.channel import Channel
-from leveret.broker.consumer import Consumer
 from leveret.broker.errors import (
     access_refused,
     not_allowed,
@@ -17,6 +15,8 @@ from leveret.broker.errors import (
     resource_locked,
 )
 from leveret.broker.methods.names import queue_name
+from leveret.broker.queue.arguments import QUORUM, check_consume_arguments
+from leveret.broker.queue.consumer import Consumer
 from leveret.broker.route import REPLY_TO
 
 

@@ -4,7 +4,6 @@ from typing import cast
 
 from leveret.broker.amqp.commands import Exchange as Wire, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.arguments import check_alternate_exchange_type, check_exchange_equivalence
 from leveret.broker.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
 from leveret.broker.methods.names import (
@@ -13,7 +12,8 @@ from leveret.broker.methods.names import (
     check_not_default_exchange,
     strip_cr_lf,
 )
-from leveret.broker.queue import Queue
+from leveret.broker.queue.arguments import check_alternate_exchange_type, check_exchange_equivalence
+from leveret.broker.queue.queue import Queue
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError, InvalidXMatch
 from leveret.exchanges.router import EXCHANGE_TYPES

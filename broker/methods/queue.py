@@ -1,7 +1,11 @@
 """The queue class: declare, bind, unbind, purge, delete."""
 
 from leveret.broker.amqp.commands import Queue as Wire, make
-from leveret.broker.arguments import (
+from leveret.broker.channel import Channel
+from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
+from leveret.broker.methods.exchange import bind, unbind
+from leveret.broker.methods.names import check_name, queue_name, strip_cr_lf
+from leveret.broker.queue.arguments import (
     check_dead_letter_exchange_type,
     check_may_be_generated,
     check_queue_arguments,
@@ -9,11 +13,7 @@ from leveret.broker.arguments import (
     check_queue_properties,
     with_default_type,
 )
-from leveret.broker.channel import Channel
-from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
-from leveret.broker.methods.exchange import bind, unbind
-from leveret.broker.methods.names import check_name, queue_name, strip_cr_lf
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.route import REPLY_TO
 from leveret.broker.vhost import REPLY_PREFIX
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
-from leveret.broker.arguments import CLASSIC, QUORUM
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
 from leveret.broker.metrics.node import Node
 from leveret.broker.metrics.rows import STATES
 from leveret.broker.metrics.text import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Sample, buckets, labels_text
-from leveret.broker.rules import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from leveret.broker.queue.arguments import CLASSIC, QUORUM
+from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.confirm.modes import CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD
 
 PROTOCOL = "amqp091"

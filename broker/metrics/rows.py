@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from leveret.broker.channel import Channel
 from leveret.broker.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.storage.queues.priority_queue import parts, transitions_of
 from leveret.storage.queues.sub_queues import SubQueues
 

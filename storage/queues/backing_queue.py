@@ -1,9 +1,9 @@
 """The verbs a queue speaks to whatever keeps its messages.
 
-The seam between protocol logic (`broker.queue`) and storage. `storage.queues.variable_queue` pages to disk and keeps
-what is persistent; `storage.queues.memory_queue` lives and dies with the process. The verbs are those of RabbitMQ's
-`rabbit_backing_queue` behaviour; those that the hot path uses take and give runs of messages, so that a turn costs
-one call per queue and not one per message.
+The seam between protocol logic (`broker.queue.queue`) and storage. `storage.queues.variable_queue` pages to disk and
+keeps what is persistent; `storage.queues.memory_queue` lives and dies with the process. The verbs are those of
+RabbitMQ's `rabbit_backing_queue` behaviour; those that the hot path uses take and give runs of messages, so that a
+turn costs one call per queue and not one per message.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from leveret.broker import commit_task
 from leveret.broker.commit_task import Reader
 from leveret.broker.config import StorageConfig
 from leveret.broker.disk import Disk
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, Slices
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.store_command import read

@@ -10,7 +10,7 @@ from leveret.broker import channel, fan_out
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 
 QUEUES = 40
 FULL: Table = {"x-max-length": ("long", 1), "x-overflow": ("longstr", "reject-publish")}

@@ -16,7 +16,7 @@ from leveret.broker.flow import (
     Pause,
     congested,
 )
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue

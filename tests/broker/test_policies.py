@@ -14,8 +14,8 @@ from leveret.broker.auth.name_patterns import any_name
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.policies import NOTHING, Policies, Policy, PolicyError, queue_kind
 from leveret.broker.policy_keys import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES
-from leveret.broker.queue import Queue
-from leveret.broker.settings import NO_SETTINGS
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.settings import NO_SETTINGS
 from leveret.broker.vhost import VHost
 
 QUORUM: Table = {"x-queue-type": ("longstr", "quorum")}

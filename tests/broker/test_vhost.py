@@ -7,7 +7,7 @@ import pytest
 
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.errors import AMQPError
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost import REPLY_PREFIX, VHost
 from leveret.storage.message import Message

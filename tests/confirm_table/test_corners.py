@@ -4,8 +4,8 @@ import pytest
 from confirm_table.cells import ACK, DLX, LATE, LIGHT, MODES, TTL, Stage
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
-from leveret.broker.consumer import Consumer
-from leveret.broker.queue import Queue
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import Queue
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 
 modes = pytest.mark.parametrize("mode", MODES)

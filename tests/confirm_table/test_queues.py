@@ -4,7 +4,7 @@ import pytest
 from confirm_table.cells import ACK, LIGHT, STANDARD, Stage, cell
 
 from leveret.broker.amqp.commands import Basic, Channel, Queue, make
-from leveret.broker.queue import Queue as BrokerQueue
+from leveret.broker.queue.queue import Queue as BrokerQueue
 
 
 def delete(name: str = "q") -> object:

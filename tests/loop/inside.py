@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from fakes import Node
 from loop.harness import Step
 
-from leveret.broker.queue import Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import Slices
 
 

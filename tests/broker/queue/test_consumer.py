@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
-from leveret.broker.consumer import UNLIMITED, Consumer, Getter
+from leveret.broker.queue.consumer import UNLIMITED, Consumer, Getter
 from leveret.broker.scheduling.turn import Outbox, Turn
 from leveret.storage.message import Message
 

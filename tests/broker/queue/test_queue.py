@@ -13,8 +13,8 @@ from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Queue
 from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
 from leveret.broker.channel import Channel
-from leveret.broker.consumer import Consumer
-from leveret.broker.queue import RUN_BUDGET, DrainListener, Queue
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import RUN_BUDGET, DrainListener, Queue
 from leveret.broker.scheduling.turn import Outbox, Turn
 from leveret.broker.vhost import VHost
 from leveret.storage.message import Message

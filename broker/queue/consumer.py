@@ -11,9 +11,9 @@ from typing import Protocol
 from leveret.broker.amqp.fastpath import deliver_parts, pack_tag, reframe, reframed
 from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.tables import Table
+from leveret.broker.queue.settings import QueueSettings
+from leveret.broker.queue.suspension import Suspendable
 from leveret.broker.scheduling.turn import Outbox
-from leveret.broker.settings import QueueSettings
-from leveret.broker.suspension import Suspendable
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 

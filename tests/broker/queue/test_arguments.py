@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.tables import Field, Table
-from leveret.broker.arguments import (
+from leveret.broker.errors import AMQPError, ReplyCode
+from leveret.broker.queue.arguments import (
     MAX_EXPIRY_MS,
     check_alternate_exchange_type,
     check_consume_arguments,
@@ -18,7 +19,6 @@ from leveret.broker.arguments import (
     check_queue_properties,
     with_default_type,
 )
-from leveret.broker.errors import AMQPError, ReplyCode
 
 INTEGERS = ["byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long"]
 

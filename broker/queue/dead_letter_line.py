@@ -11,7 +11,7 @@ waits for one of
   (`broker.scheduling.turn.Turn.is_backlogged`).
 
 The order of dead letters is therefore that in which messages were discarded. The queue may have been deleted
-meanwhile; it keeps its messages until the line is empty (`broker.queue.Queue.delete`).
+meanwhile; it keeps its messages until the line is empty (`broker.queue.queue.Queue.delete`).
 """
 
 from collections import deque

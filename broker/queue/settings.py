@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leveret.broker.amqp.tables import Table
-from leveret.broker.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
+from leveret.broker.queue.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
 from leveret.confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD = "drop-head"

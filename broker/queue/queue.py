@@ -18,14 +18,14 @@ from typing import Protocol
 
 from leveret.broker.amqp.properties import may_expire
 from leveret.broker.amqp.tables import Table
-from leveret.broker.arguments import QUORUM, queue_type
-from leveret.broker.consumer import Consumer
 from leveret.broker.counters.sampling import QueueMeter
 from leveret.broker.counters.totals import QueueCounts, QueueTally
 from leveret.broker.errors import NotYet
-from leveret.broker.rules import Keeper, Rules
+from leveret.broker.queue.arguments import QUORUM, queue_type
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.limits import Keeper, Rules
+from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.settings import NO_SETTINGS, QueueSettings
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.deadlock import Stillness
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD

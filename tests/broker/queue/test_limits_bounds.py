@@ -3,7 +3,7 @@
 from fakes import Client, hurry, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
-from leveret.broker.settings import QueueSettings
+from leveret.broker.queue.settings import QueueSettings
 
 
 def test_deleted_queues_leave_no_timer() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.broker.amqp.tables import Table
-from leveret.broker.settings import COUNTED, NO_SETTINGS, merged_definition, queue_settings
+from leveret.broker.queue.settings import COUNTED, NO_SETTINGS, merged_definition, queue_settings
 
 QUORUM = {"x-queue-type": ("longstr", "quorum")}
 LIGHT = {"confirm-mode": "consumer-ack-light"}

@@ -1,8 +1,8 @@
 """What a queue does beside keeping and delivering: it lets messages expire, keeps to limits, and expires itself.
 
 Theory. A queue that is asked for any of this has `Rules`, others have none and pay one look a turn. What a queue
-discards goes to its dead letter exchange if it has one (`broker.discards`); only then it is forgotten, in the same
-commit. A message that has to be read from disk first is waited for: the queue runs again when it is here.
+discards goes to its dead letter exchange if it has one (`broker.queue.dead_letter_line`); only then it is forgotten,
+in the same commit. A message that has to be read from disk first is waited for: the queue runs again when it is here.
 
 All of it ends with the time of the loop's step. Until the rest is discarded the queue *is behind*: it delivers nothing,
 and operations that need the exact state wait (`Queue.catch_up`).
@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.properties import Properties, expiration, may_expire, parse_expiration
 from leveret.broker.counters.totals import QueueTally
-from leveret.broker.discards import DiscardingQueue, Discards, Publisher
+from leveret.broker.queue.dead_letter_line import DiscardingQueue, Discards, Publisher
+from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.broker.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Batch

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from leveret.broker.discards import Discards
+from leveret.broker.queue.dead_letter_line import Discards
 from leveret.broker.scheduling.time_slices import Slices
 
 

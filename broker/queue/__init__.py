@@ -1,0 +1,1 @@
+"""A queue: consumers, arguments, settings, limits and expiry."""
