@@ -25,7 +25,7 @@ from pamqp import commands
 from bench import brokers
 from bench.client import Client
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Table
 from leveret.exchanges.router import Router
 

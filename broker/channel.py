@@ -31,7 +31,6 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
-from leveret.broker.delay_line import DelayLine
 from leveret.broker.delivery_ages import DeliveryAges
 from leveret.broker.errors import (
     AMQPError,
@@ -42,13 +41,14 @@ from leveret.broker.errors import (
     precondition_failed,
     resource,
 )
-from leveret.broker.fan_out import AT_ONCE, FanOut
 from leveret.broker.queue.consumer import Consumer, Getter
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.suspension import Suspension
-from leveret.broker.route import AwaitedRoute, Route, Special, spread
 from leveret.broker.scheduling.turn import Outbox
-from leveret.broker.vhost import REPLY_PREFIX, VHost
+from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
+from leveret.broker.vhost.publish_route import AwaitedRoute, Route, Special, spread
+from leveret.broker.vhost.vhost import REPLY_PREFIX, VHost
 from leveret.confirm.channel_confirms import StandardConfirms
 from leveret.confirm.timeouts import ConfirmAges
 from leveret.exchanges.base import Exchange

@@ -10,7 +10,7 @@ from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, Users
 from leveret.broker.errors import not_allowed
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 

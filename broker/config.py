@@ -31,7 +31,7 @@ from leveret.broker.config_sections import (
 )
 from leveret.broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
 from leveret.broker.config_values import PARSERS, Listener, Setting, read_file
-from leveret.broker.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
+from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
 
 __all__ = [
     "Compatibility", "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "PrometheusConfig",

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from leveret.broker.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
+from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
 
 Kind = Literal[
     "bool",

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from leveret.broker.object_limits import BINDINGS
+from leveret.broker.vhost.object_limits import BINDINGS
 
 METRICS_HOST, METRICS_PORT = "127.0.0.1", 15692
 

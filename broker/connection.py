@@ -34,7 +34,7 @@ from leveret.broker.methods import HANDLERS
 from leveret.broker.node import Node
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Flushable, Outbox
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 channel_log = logging.getLogger("leveret.channel")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import (
     BITMAP,
     BLOCK,

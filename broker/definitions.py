@@ -21,9 +21,9 @@ from typing import Any, Protocol, cast
 from leveret.broker.amqp.tables import Field, Table, encode_table
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
-from leveret.broker.policies import Policy
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.policies import Policy
+from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.storage.store.metadata_rows import (
     BindingRow,

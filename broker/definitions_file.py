@@ -17,7 +17,7 @@ import msgspec
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table
 from leveret.broker.auth.passwords import SHA256
-from leveret.broker.parameters import MAX_DEPTH, is_too_deep
+from leveret.broker.vhost.parameters import MAX_DEPTH, is_too_deep
 
 PASSED_OVER: Final = frozenset(
     (

@@ -11,10 +11,10 @@ from leveret.broker.definitions import Definitions, NullJournal
 from leveret.broker.definitions_file import write_document
 from leveret.broker.definitions_restore import restore
 from leveret.broker.disk import Disk
-from leveret.broker.parameters import GlobalParameters
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server import Server
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.parameters import GlobalParameters
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.store.metadata_reader import stored_definitions
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from leveret.broker.definitions import Definitions, octets, to_json
-from leveret.broker.parameters import GlobalParameters
+from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.storage.store.metadata_rows import GlobalParameterRow, relation_key
 
 

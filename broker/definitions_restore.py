@@ -14,9 +14,9 @@ from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
 from leveret.broker.definitions import Definitions, StoredTopology, text
-from leveret.broker.parameters import GlobalParameters
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.parameters import GlobalParameters
+from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
 from leveret.storage.errors import DamagedError, UnknownFormatError

@@ -15,9 +15,9 @@ from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.commit_task import CommitTask, Reader, StorageHost
 from leveret.broker.config import StorageConfig
-from leveret.broker.delay_line import DelayLine
 from leveret.broker.garbage import Garbage
 from leveret.broker.queue.arguments import max_priority
+from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.storage.damage import Damages
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError, StorageError

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
 
-from leveret.broker.fan_out import AT_ONCE
 from leveret.broker.queue.queue import DrainListener, Queue
+from leveret.broker.vhost.fan_out import AT_ONCE
 
 HIGH = 1000
 """Ready messages from which a publisher is made to wait."""

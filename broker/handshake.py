@@ -28,7 +28,7 @@ from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
 from leveret.broker.node import Node
 from leveret.broker.scheduling.turn import Outbox
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 

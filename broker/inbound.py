@@ -41,13 +41,13 @@ from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel import Channel
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
-from leveret.broker.fan_out import FanOut
 from leveret.broker.hold import Hold
 from leveret.broker.node import Node
 from leveret.broker.queue.queue import Queue
-from leveret.broker.route import Route, Special, inspect
 from leveret.broker.scheduling.turn import Outbox
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.fan_out import FanOut
+from leveret.broker.vhost.publish_route import Route, Special, inspect
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.connection")

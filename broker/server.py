@@ -38,8 +38,6 @@ from leveret.broker.door import Door
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
 from leveret.broker.half_open import HalfOpen
-from leveret.broker.object_limits import ObjectLimits
-from leveret.broker.parameters import Parameters
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
@@ -49,7 +47,9 @@ from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.spill import STEP_OCTETS, Spill
 from leveret.broker.transport import LOOK_SECONDS, SocketDriver
-from leveret.broker.vhost import VHost, make_in_memory
+from leveret.broker.vhost.object_limits import ObjectLimits
+from leveret.broker.vhost.parameters import Parameters
+from leveret.broker.vhost.vhost import VHost, make_in_memory
 from leveret.broker.watch import Watch
 from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.confirm.modes import CONFIRM_MODES

@@ -14,7 +14,7 @@ from functools import partial
 
 from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.queue.queue import Queue
-from leveret.broker.route import PERSISTENT_MODE
+from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.storage.message import Message, Moved, moving
 from leveret.storage.queues.backing_queue import BackingQueue, Batch
 from leveret.storage.queues.priority_queue import PriorityQueue, parts

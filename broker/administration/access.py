@@ -6,10 +6,10 @@ from typing import Any, Protocol
 from leveret.broker.auth.users import User, Users
 from leveret.broker.clients import Clients
 from leveret.broker.errors import AMQPError, ReplyCode
-from leveret.broker.parameters import GlobalParameters, Parameters, check_integer, check_keys
 from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.parameters import GlobalParameters, Parameters, check_integer, check_keys
+from leveret.broker.vhost.vhost import VHost
 
 
 class AdministrationError(Exception):

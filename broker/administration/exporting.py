@@ -27,9 +27,9 @@ from leveret.broker.definitions_file import (
     json_text,
     plain_arguments,
 )
-from leveret.broker.parameters import GlobalParameters, Parameters
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.parameters import GlobalParameters, Parameters
+from leveret.broker.vhost.vhost import VHost
 
 
 class Defined(Protocol):

@@ -36,14 +36,20 @@ from leveret.broker.definitions_file import (
     where,
 )
 from leveret.broker.errors import AMQPError, resource
-from leveret.broker.parameters import OPERATOR_POLICY, ParameterError, check_keys, check_parameter, refuse
-from leveret.broker.policy_keys import policy_keys
 from leveret.broker.queue.arguments import (
     check_alternate_exchange_type,
     check_dead_letter_exchange_type,
     check_queue_arguments,
     check_queue_properties,
 )
+from leveret.broker.vhost.parameters import (
+    OPERATOR_POLICY,
+    ParameterError,
+    check_keys,
+    check_parameter,
+    refuse,
+)
+from leveret.broker.vhost.policy_keys import policy_keys
 from leveret.exchanges.errors import ExchangeError
 from leveret.exchanges.router import EXCHANGE_TYPES, Router
 

@@ -18,10 +18,10 @@ from leveret.broker.connection import Connection
 from leveret.broker.connection_state import FLOW_SECONDS, connection_state
 from leveret.broker.definitions_file import plain_arguments
 from leveret.broker.flow import Pause
-from leveret.broker.policies import Applied
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.policies import Applied
+from leveret.broker.vhost.vhost import VHost
 
 IDLE_SECONDS = 10.0
 """How long nothing may have happened in a queue that is not idle."""

@@ -14,8 +14,8 @@ from leveret.broker.administration.access import (
     visible_vhosts,
 )
 from leveret.broker.auth.users import User
-from leveret.broker.parameters import LIMITS, MAX_DEPTH, OPERATOR_POLICY, ParameterError, is_too_deep
-from leveret.broker.policies import Policy
+from leveret.broker.vhost.parameters import LIMITS, MAX_DEPTH, OPERATOR_POLICY, ParameterError, is_too_deep
+from leveret.broker.vhost.policies import Policy
 
 
 class PolicyAdministration:

@@ -11,11 +11,11 @@ from leveret.broker.administration.access import Site, translated
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel import Channel
 from leveret.broker.errors import AMQPError, Subscribe
-from leveret.broker.fan_out import FanOut
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Outbox
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.fan_out import FanOut
+from leveret.broker.vhost.vhost import VHost
 
 _OPERATOR = User("", "")
 

@@ -20,7 +20,7 @@ from leveret.broker.auth.users import User
 from leveret.broker.definitions_file import DefinitionsError, plain_arguments, table_of
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
 
 

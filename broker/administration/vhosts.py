@@ -14,7 +14,7 @@ from leveret.broker.administration.access import (
     visible_vhosts,
 )
 from leveret.broker.auth.users import User, VHostLimits
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 
 VHOST_LIMITS = ("max-connections", "max-queues")
 _NAME_OCTETS = 255

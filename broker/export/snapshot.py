@@ -32,7 +32,7 @@ from leveret.broker.export.tables import (
 )
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.storage.journal.journal import Journal
 from leveret.storage.queues.pager import Pager

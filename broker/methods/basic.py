@@ -17,7 +17,7 @@ from leveret.broker.errors import (
 from leveret.broker.methods.names import queue_name
 from leveret.broker.queue.arguments import QUORUM, check_consume_arguments
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.route import REPLY_TO
+from leveret.broker.vhost.publish_route import REPLY_TO
 
 
 def basic_qos(channel: Channel, method: Wire.Qos) -> None:

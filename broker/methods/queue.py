@@ -14,8 +14,8 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.queue.queue import Queue
-from leveret.broker.route import REPLY_TO
-from leveret.broker.vhost import REPLY_PREFIX
+from leveret.broker.vhost.publish_route import REPLY_TO
+from leveret.broker.vhost.vhost import REPLY_PREFIX
 
 
 def queue_declare(channel: Channel, method: Wire.Declare) -> None:

@@ -29,7 +29,7 @@ from leveret.broker.metrics.node import Identity, Node, Process
 from leveret.broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
 from leveret.broker.metrics.walk import Asked, Measured, Rows, Walk
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
 PATTERN_OCTETS = 512

@@ -41,7 +41,7 @@ from leveret.broker.metrics.text import labels_text
 from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import KINDS, Damages
 from leveret.storage.journal.journal import Journal
 from leveret.storage.queues.pager import Pager

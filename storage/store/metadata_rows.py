@@ -135,7 +135,7 @@ class TopicPermissionRow(Row, frozen=True):
 
 
 class PolicyRow(Row, frozen=True):
-    """A policy or operator policy of a vhost: see `broker.policies.Policy`."""
+    """A policy or operator policy of a vhost: see `broker.vhost.policies.Policy`."""
 
     kind: ClassVar[bytes] = b"Y"
     vhost: int

@@ -13,7 +13,7 @@ from leveret.broker.auth.passwords import Password, check_password
 from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.definitions import Definitions, NullJournal
 from leveret.broker.server import Server
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.errors import DamagedError, UnknownFormatError
 from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.store.metadata_rows import (

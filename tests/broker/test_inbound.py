@@ -44,7 +44,7 @@ from leveret.broker.amqp.fastpath import (
 from leveret.broker.connection import Connection
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.inbound import malformed
-from leveret.broker.route import inspect
+from leveret.broker.vhost.publish_route import inspect
 
 LIMIT = 300  # octets of the largest message allowed here
 CHANNELS = (1, 2, 3)

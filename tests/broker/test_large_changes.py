@@ -8,7 +8,7 @@ from fakes import Client, Node, StoringNode, hurry, publish_frames
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.store.metadata_rows import BindingRow
 
 COUNT = 30

@@ -51,7 +51,7 @@ FEATURES = {
         Feature("delete, if unused, if empty", ("63", "64", "65*", "queue.delete-*", "ttl.delete-count", "ttl.if-empty")),
         Feature("names of 255 octets, of any letters", ("queue.names", "queue.cr-lf")),
         Feature("the place of what comes back", ("basic.nack-requeue", "basic.channel-close-order", "limit.requeue*", "ttl.requeued*")),
-        Feature("policies, operator policies", ("policy.*",), "changes on what is there: `tests/broker/test_policies.py`"),
+        Feature("policies, operator policies", ("policy.*",), "changes on what is there: `tests/broker/vhost/test_policies.py`"),
         Feature("leaders, mirrors, replicas", (), "one node: the arguments and policies are taken, and do nothing"),
     ),
     "Messages": (

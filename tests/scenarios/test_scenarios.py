@@ -29,7 +29,7 @@ from fakes import Client, DiskNode, Node, publish_frames, wire_name
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make
-from leveret.broker.vhost import REPLY_PREFIX
+from leveret.broker.vhost.vhost import REPLY_PREFIX
 from leveret.storage.queues.memory_queue import MemoryQueue
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
@@ -55,7 +55,7 @@ def test_scenario(path, monkeypatch, tmp_path):
     counter = itertools.count(1)
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: f"random-{next(counter)}")
     monkeypatch.setattr(
-        "leveret.broker.vhost.reply_address", lambda *_: f"{REPLY_PREFIX}random-{next(counter)}"
+        "leveret.broker.vhost.vhost.reply_address", lambda *_: f"{REPLY_PREFIX}random-{next(counter)}"
     )
     written = path.read_text(encoding="utf-8")
     played = play(written, tmp_path)

@@ -15,8 +15,8 @@ from running import Running, command, environment
 from leveret.broker import exit_codes
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Queue, make
-from leveret.broker.parameters import MAX_DEPTH
 from leveret.broker.process import logs
+from leveret.broker.vhost.parameters import MAX_DEPTH
 
 SECRET = "s3cret-canary"
 

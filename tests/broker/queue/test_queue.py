@@ -16,7 +16,7 @@ from leveret.broker.channel import Channel
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import RUN_BUDGET, DrainListener, Queue
 from leveret.broker.scheduling.turn import Outbox, Turn
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 
 

@@ -1,5 +1,5 @@
 """The publisher of a message that moves before it is on disk is told when its first place has forgotten it."""
 
-from leveret.broker import dead_lettering
+from leveret.broker.vhost import dead_lettering
 
 dead_lettering._joined = lambda _: (None, 0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.policies import Policies, PolicyError
+from leveret.broker.vhost.policies import Policies, PolicyError
 
 PREFIX = "Validation failed\n\n"
 GOOD = {"max-length": 1}

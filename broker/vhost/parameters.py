@@ -1,9 +1,9 @@
 """Runtime parameters: what is set while the broker runs, by component and name, for a vhost or for all.
 
 Theory. A vhost's parameters are no store of their own: each component that there is keeps its values where they are
-used, its limits in `broker.auth.users.Users` and its operator policies in `broker.policies.Policies`. `Parameters` is
-the door through which RabbitMQ's users reach them, and it refuses components that nobody would heed. Global
-parameters belong to no component: any name has any value.
+used, its limits in `broker.auth.users.Users` and its operator policies in `broker.vhost.policies.Policies`.
+`Parameters` is the door through which RabbitMQ's users reach them, and it refuses components that nobody would heed.
+Global parameters belong to no component: any name has any value.
 
 Values are what JSON has. The texts of errors are RabbitMQ's (rabbit_runtime_parameters, rabbit_parameter_validation),
 because tools show and compare them; terms in them are printed as Erlang does, without its line breaks.
@@ -40,7 +40,7 @@ class Parameter:
 
 
 class OperatorPolicies(Protocol):
-    """What parameters need of a vhost's policies (`broker.policies.Policies`)."""
+    """What parameters need of a vhost's policies (`broker.vhost.policies.Policies`)."""
 
     def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
         """Set a policy from its keys and values; raises ParameterError."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
-from leveret.broker.parameters import Check, check_number, pairs_text, term_text
+from leveret.broker.vhost.parameters import Check, check_number, pairs_text, term_text
 from leveret.confirm.modes import CONFIRM_MODES
 
 CLASSIC_QUEUES = "classic_queues"

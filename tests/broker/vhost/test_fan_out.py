@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from fakes import Client, DiskNode, Node, hurry, publish_frames
 
-from leveret.broker import channel, fan_out
+from leveret.broker import channel
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost import fan_out
 
 QUEUES = 40
 FULL: Table = {"x-max-length": ("long", 1), "x-overflow": ("longstr", "reject-publish")}

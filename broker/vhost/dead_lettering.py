@@ -10,7 +10,7 @@ A full queue may hand on a dead letter that comes to it, and so on through any n
 line, which whoever came first works off.
 
 A message is dropped where RabbitMQ drops it: its dead letter exchange does not exist or has no queue for it, the queue
-refuses it, or without a reject it would go round for ever (`broker.dead_letters`).
+refuses it, or without a reject it would go round for ever (`broker.vhost.x_death`).
 """
 
 from collections import deque
@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from leveret.broker.amqp.properties import delivery_mode
-from leveret.broker.dead_letters import MOST_DEATHS, Cycles, DeadLetter, dead_letter
 from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
-from leveret.broker.route import PERSISTENT_MODE, offer, saved_among
+from leveret.broker.vhost.publish_route import PERSISTENT_MODE, offer, saved_among
+from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
 from leveret.confirm.promise import Promise, Publisher
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.errors import TooManyHopsError

@@ -12,19 +12,19 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.counters.totals import QueueCounts
-from leveret.broker.dead_lettering import DeadLettering
-from leveret.broker.dead_letters import MOST_DEATHS
-from leveret.broker.delay_line import DelayDisk, DelayLine
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
-from leveret.broker.object_limits import ObjectLimits
-from leveret.broker.policies import Applied, Policies, PolicyRecord, queue_kind
-from leveret.broker.policy_keys import EXCHANGES
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Owner, Queue
 from leveret.broker.queue.settings import queue_settings
-from leveret.broker.route import REPLY_TO
 from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.dead_lettering import DeadLettering
+from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
+from leveret.broker.vhost.object_limits import ObjectLimits
+from leveret.broker.vhost.policies import Applied, Policies, PolicyRecord, queue_kind
+from leveret.broker.vhost.policy_keys import EXCHANGES
+from leveret.broker.vhost.publish_route import REPLY_TO
+from leveret.broker.vhost.x_death import MOST_DEATHS
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
 from leveret.exchanges.router import Router

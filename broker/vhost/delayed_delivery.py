@@ -16,9 +16,9 @@ from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.queue import Queue
-from leveret.broker.route import Special, offer, saved_among
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
+from leveret.broker.vhost.publish_route import Special, offer, saved_among
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.delayed import HEADER, delay_of
 from leveret.exchanges.errors import TooManyHopsError

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import encode_table
-from leveret.broker.dead_letters import Cycles, cycles, dead_letter
+from leveret.broker.vhost.x_death import Cycles, cycles, dead_letter
 from leveret.storage.message import Message
 
 NOW = 1_700_000_000

@@ -6,7 +6,7 @@ import pytest
 from fakes import StoringNode
 
 from leveret.broker.auth.users import VHostLimits
-from leveret.broker.parameters import Parameter, ParameterError
+from leveret.broker.vhost.parameters import Parameter, ParameterError
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from leveret.broker.auth.users import VHostLimits
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost import REPLY_PREFIX, VHost
+from leveret.broker.vhost.vhost import REPLY_PREFIX, VHost
 from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue
 

@@ -4,7 +4,7 @@ import pytest
 
 from leveret.broker.amqp.properties import build
 from leveret.broker.errors import AMQPError
-from leveret.broker.route import PERSISTENT, REPLY_TO, inspect
+from leveret.broker.vhost.publish_route import PERSISTENT, REPLY_TO, inspect
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ Theory. At most one policy and one operator policy apply to a thing: of those th
 priority (of equal ones the first by name; RabbitMQ leaves that open). Definitions are not added up over policies;
 `broker.queue.settings.merged_definition` adds the operator's to the user's. A policy with a key that a kind of queue
 cannot have does not match queues of that kind, as a whole. Nothing about matches is kept: what applies is worked out
-when a thing is made, when a policy changes, and when somebody asks. What a policy may say is in `broker.policy_keys`.
+when a thing is made, when a policy changes, and when somebody asks. What a policy may say is in
+`broker.vhost.policy_keys`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,16 +14,10 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import Matcher, Patterns
-from leveret.broker.parameters import ParameterError, check_keys, refuse
-from leveret.broker.policy_keys import (
-    CLASSIC_QUEUES,
-    EXCHANGES,
-    IMPOSSIBLE,
-    QUORUM_QUEUES,
-    policy_keys,
-)
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.settings import merged_definition
+from leveret.broker.vhost.parameters import ParameterError, check_keys, refuse
+from leveret.broker.vhost.policy_keys import CLASSIC_QUEUES, EXCHANGES, IMPOSSIBLE, QUORUM_QUEUES, policy_keys
 
 
 class PolicyError(ParameterError):

@@ -1,0 +1,1 @@
+"""A virtual host: routes of publishes, policies, parameters, dead letters, delayed messages."""
