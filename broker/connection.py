@@ -16,7 +16,7 @@ from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Conne
 from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from leveret.broker.auth.users import User
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.errors import (
     AMQPError,

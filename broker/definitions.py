@@ -2,7 +2,7 @@
 
 Theory. Whoever changes something durable changes it in memory first and has the row journaled in the same turn, so
 the rows of one turn are on disk together or not at all; whoever answers a client waits for the journal
-(`broker.channel.Channel.reply_when_safe`). These places see every change: `StoredUsers` and
+(`broker.channel.channel.Channel.reply_when_safe`). These places see every change: `StoredUsers` and
 `broker.definitions_parameters.StoredGlobalParameters` are asked for it, a vhost tells its `StoredTopology` of durable
 queues and of policies, and the vhost's router tells it of durable exchanges and of bindings from them, consequences
 such as a vanishing auto-delete exchange included. Bindings of what is gone may take several turns: at a start, rows of

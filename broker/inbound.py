@@ -38,7 +38,7 @@ from leveret.broker.amqp.fastpath import (
 )
 from leveret.broker.amqp.large_body import LARGE, LargeBody
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
 from leveret.broker.hold import Hold

@@ -1,8 +1,9 @@
 """Publishes that have waited for their confirms for longer than `confirm.timeout`.
 
-Theory. Nothing is noted when a number is held. As in `broker.delivery_ages`, whoever looks about once a second leaves a
-mark, the time and the last number by then; numbers are given out in order, so whatever a mark has is at least as old
-as it is. All that an old enough mark has is overdue, and the mark goes: nothing up to it is open any more.
+Theory. Nothing is noted when a number is held. As in `broker.channel.consumer_timeout`, whoever looks about once a
+second leaves a mark, the time and the last number by then; numbers are given out in order, so whatever a mark has is
+at least as old as it is. All that an old enough mark has is overdue, and the mark goes: nothing up to it is open any
+more.
 """
 
 from array import array

@@ -56,13 +56,13 @@ def test_what_runs_for_each_message_is_marked():
 
     assert 0 == done.returncode, done.stderr
     called = set(done.stdout.split())
-    assert {"broker/channel.py", "broker/amqp/fastpath.py"} <= called
+    assert {"broker/channel/channel.py", "broker/amqp/fastpath.py"} <= called
     assert set() == called - marked()
 
 
 def test_there_are_marks():
     """The mark is found where it is known to be, and not everywhere."""
-    assert {"broker/queue/queue.py", "broker/channel.py", "broker/amqp/fastpath.py"} <= marked()
+    assert {"broker/queue/queue.py", "broker/channel/channel.py", "broker/amqp/fastpath.py"} <= marked()
     assert "broker/config.py" not in marked()
 
 

@@ -95,7 +95,7 @@ def authorize(
     """Check that a user may do something: the only place that knows.
 
     What a user's permissions say of single queues and exchanges is checked where clients meet them as well
-    (`broker.channel.Channel.check_permission`).
+    (`broker.channel.channel.Channel.check_permission`).
 
     Args:
         users: has the permissions.

@@ -13,7 +13,7 @@ from leveret.broker.administration.access import ForbiddenError, Right, Site, au
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.connection import Connection
 from leveret.broker.connection_state import FLOW_SECONDS, connection_state
 from leveret.broker.definitions_file import plain_arguments

@@ -9,7 +9,7 @@ from typing import Any
 
 from leveret.broker.administration.access import Site, translated
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError, Subscribe
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
@@ -21,7 +21,7 @@ _OPERATOR = User("", "")
 
 
 class StandIn:
-    """What a channel takes for its connection (`broker.channel.ChannelHost`)."""
+    """What a channel takes for its connection (`broker.channel.channel.ChannelHost`)."""
 
     def __init__(self, site: Site, actor: User | None, vhost: VHost) -> None:
         self.vhost = vhost

@@ -17,7 +17,7 @@ from leveret.broker.amqp.commands import (
     Queue,
     Tx,
 )
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.methods import basic, exchange, modes, queue
 
 Handler = Callable[[Channel, Any], None]

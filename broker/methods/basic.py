@@ -5,7 +5,7 @@ import secrets
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic as Wire, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import (
     access_refused,
     not_allowed,

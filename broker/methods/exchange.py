@@ -4,7 +4,7 @@ from typing import cast
 
 from leveret.broker.amqp.commands import Exchange as Wire, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
 from leveret.broker.methods.names import (
     check_binding_key,

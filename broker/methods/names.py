@@ -1,6 +1,6 @@
 """Names as RabbitMQ takes them from the wire, and the checks every declaration shares."""
 
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed
 
 _STRIP = str.maketrans("", "", "\r\n")

@@ -1,7 +1,7 @@
 """The queue class: declare, bind, unbind, purge, delete."""
 
 from leveret.broker.amqp.commands import Queue as Wire, make
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
 from leveret.broker.methods.exchange import bind, unbind
 from leveret.broker.methods.names import check_name, queue_name, strip_cr_lf

@@ -8,7 +8,7 @@ counters never fall from one look to the next.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.clients import Clients
 from leveret.broker.connection import Connection
 from leveret.broker.connection_state import connection_state

@@ -18,7 +18,6 @@ import pytest
 from fakes import Client, Node, Sent, frames_of, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
 
-from leveret.broker import channel as channel_module
 from leveret.broker.amqp.codec import decode_method, encode_method
 from leveret.broker.amqp.commands import (
     Basic,
@@ -41,6 +40,7 @@ from leveret.broker.amqp.fastpath import (
     shortstr,
     unpack_frame,
 )
+from leveret.broker.channel import channel as channel_module
 from leveret.broker.connection import Connection
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.inbound import malformed

@@ -7,7 +7,7 @@ from fakes import Client, basic_consume, hurry, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, make
-from leveret.broker.channel import Channel as OpenChannel
+from leveret.broker.channel.channel import Channel as OpenChannel
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.transport import SocketDriver
 

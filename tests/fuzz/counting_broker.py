@@ -19,7 +19,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.codec import SPECS  # noqa: E402
 
-from leveret.broker import channel, cli, clients, connection, handshake, methods, server, transport  # noqa: E402
+from leveret.broker import cli, clients, connection, handshake, methods, server, transport  # noqa: E402
+from leveret.broker.channel import channel  # noqa: E402
 
 JOBS_SECONDS = 5.0  # that the rest of connections may take to go once their sockets are closed
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings, strategies as st
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, Tx, make
 from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import RUN_BUDGET, DrainListener, Queue
 from leveret.broker.scheduling.turn import Outbox, Turn

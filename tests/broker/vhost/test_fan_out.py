@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from fakes import Client, DiskNode, Node, hurry, publish_frames
 
-from leveret.broker import channel
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
+from leveret.broker.channel import channel
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost import fan_out
 

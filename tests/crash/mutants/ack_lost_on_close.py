@@ -1,6 +1,6 @@
 """The last `multiple` ack of a channel is kept back until the next one, and lost when the channel closes."""
 
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 
 _ack = Channel.ack
 _kept = {}

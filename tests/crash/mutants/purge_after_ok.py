@@ -1,7 +1,7 @@
 """A purge is answered before it is on disk."""
 
 from leveret.broker.amqp.commands import Queue
-from leveret.broker.channel import Channel
+from leveret.broker.channel.channel import Channel
 
 _reply = Channel.reply
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leveret.broker.delivery_ages import DeliveryAges
+from leveret.broker.channel.consumer_timeout import DeliveryAges
 
 DEFAULT = 1_800_000
 

@@ -29,9 +29,9 @@ from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
+from leveret.broker.channel.consumer_timeout import DeliveryAges
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
-from leveret.broker.delivery_ages import DeliveryAges
 from leveret.broker.errors import (
     AMQPError,
     NotYet,
@@ -814,7 +814,7 @@ class Channel:
         self._send_content(message)
 
     def overdue(self, now: float, default: int) -> tuple[int, int] | None:
-        """A delivery whose ack did not come in time; to be asked about once a second (see `broker.delivery_ages`).
+        """A delivery whose ack did not come in time; to be asked about once a second (see `channel.consumer_timeout`).
 
         Args:
             now: seconds of a monotonic clock.

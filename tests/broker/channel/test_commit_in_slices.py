@@ -71,7 +71,7 @@ def test_a_channel_that_ends_amid_its_commit_leaves_nothing_unacked():
 
 def test_a_rollback_in_pieces_gives_back_what_was_settled(monkeypatch):
     """However short steps are, what a transaction settled is unacked again, in order, and rollback-ok comes once."""
-    monkeypatch.setattr("leveret.broker.channel.PIECE", 3)
+    monkeypatch.setattr("leveret.broker.channel.channel.PIECE", 3)
     for looks in (0, 1, 2, 7):
         client = transaction(looks)
         client.send(Tx.Rollback())
@@ -86,7 +86,7 @@ def test_a_rollback_in_pieces_gives_back_what_was_settled(monkeypatch):
 
 def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
     """A connection that is lost while its rollback is under way gives back each of its deliveries."""
-    monkeypatch.setattr("leveret.broker.channel.PIECE", 3)
+    monkeypatch.setattr("leveret.broker.channel.channel.PIECE", 3)
     client = transaction(1)
     client.node.turn.slices.begin()
     client.connection.receive(encode_method(1, Tx.Rollback()))

@@ -1,0 +1,1 @@
+"""A channel: publishing, delivering, settling, confirms and transactions."""
