@@ -18,13 +18,13 @@ from leveret.broker.amqp.commands import (
     Tx,
 )
 from leveret.broker.channel.channel import Channel
-from leveret.broker.methods import basic, exchange, modes, queue
+from leveret.broker.methods import basic, confirm_tx, exchange, queue
 
 Handler = Callable[[Channel, Any], None]
 
 HANDLERS: dict[type, Handler] = {
-    Access.Request: modes.access_request,
-    ChannelMethods.Flow: modes.channel_flow,
+    Access.Request: confirm_tx.access_request,
+    ChannelMethods.Flow: confirm_tx.channel_flow,
     Exchange.Declare: exchange.exchange_declare,
     Exchange.Delete: exchange.exchange_delete,
     Exchange.Bind: exchange.exchange_bind,
@@ -43,8 +43,8 @@ HANDLERS: dict[type, Handler] = {
     Basic.Reject: basic.basic_reject,
     Basic.Recover: basic.basic_recover,
     Basic.RecoverAsync: basic.basic_recover_async,
-    Confirm.Select: modes.confirm_select,
-    Tx.Select: modes.tx_select,
-    Tx.Commit: modes.tx_commit,
-    Tx.Rollback: modes.tx_rollback,
+    Confirm.Select: confirm_tx.confirm_select,
+    Tx.Select: confirm_tx.tx_select,
+    Tx.Commit: confirm_tx.tx_commit,
+    Tx.Rollback: confirm_tx.tx_rollback,
 }
