@@ -24,9 +24,9 @@ from leveret.broker.auth.login_throttle import Guard, Refusals
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, default_credentials
-from leveret.broker.clients import Clients
 from leveret.broker.config import Config
-from leveret.broker.connection import Connection
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.damage_log import DamageLog
 from leveret.broker.definitions import Definitions, Journal, NullJournal, StoredUsers
@@ -113,7 +113,7 @@ class Server:
     def __init__(self, config: Config, disk: Disk | None = None) -> None:  # noqa: PLR0915 - all it has, in one place
         self.config = config
         self.disk = disk
-        # what connections share (see `broker.handshake.Node`)
+        # what connections share (see `broker.connection.handshake.Node`)
         self.turn = Turn(self.wall_clock, Slices(self.monotonic, self.used, round(config.slow_step * 1e9)))
         self.turn.is_backlogged = self._is_backlogged
         for mode in CONFIRM_MODES:

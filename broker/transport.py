@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from leveret.broker import peers
-from leveret.broker.connection import Connection
-from leveret.broker.flow import PAUSE_SECONDS, Pause, congested
-from leveret.broker.node import Node
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.flow_control import PAUSE_SECONDS, Pause, congested
+from leveret.broker.connection.node import Node
 from leveret.broker.scheduling.time_slices import SLICE
 
 log = logging.getLogger("leveret.connection")

@@ -30,7 +30,9 @@ def answer(*_signal: object) -> None:
     found = Counter(_type(each) for each in gc.garbage)
     gc.garbage.clear()
     gc.collect()
-    connections = sum(_type(each) == "leveret.broker.connection.Connection" for each in gc.get_objects())
+    connections = sum(
+        _type(each) == "leveret.broker.connection.connection.Connection" for each in gc.get_objects()
+    )
     part = Path(ANSWER + ".part")
     part.write_text(json.dumps({"cycles": found, "connections": connections}))
     part.rename(ANSWER)

@@ -14,10 +14,10 @@ from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
-from leveret.broker.connection import Connection
-from leveret.broker.connection_state import FLOW_SECONDS, connection_state
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.flow_control import Pause
+from leveret.broker.connection.state import FLOW_SECONDS, connection_state
 from leveret.broker.definitions_file import plain_arguments
-from leveret.broker.flow import Pause
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.policies import Applied

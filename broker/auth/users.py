@@ -173,7 +173,7 @@ class _Names:
 
 
 class RightsListener(Protocol):
-    """Whoever has granted something by rights that may change (`broker.clients`)."""
+    """Whoever has granted something by rights that may change (`broker.connection.connection_tracking`)."""
 
     def rights_changed(self, user: str, vhost: str) -> None:
         """A user's permissions in a vhost are others, or none any more."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Iterator
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
-from leveret.broker.clients import Clients, client_name
-from leveret.broker.connection import Connection
-from leveret.broker.connection_state import connection_state
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.connection_tracking import Clients, client_name
+from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.sampling import Happening, QueueMeter
 from leveret.broker.counters.totals import ChannelCounts, QueueCounts, Totals, added

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from leveret.broker.channel.channel import Channel
-from leveret.broker.connection import Connection
+from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.broker.queue.queue import Queue
 from leveret.storage.queues.priority_queue import parts, transitions_of

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from leveret.broker.channel.channel import Channel
-from leveret.broker.clients import Clients
-from leveret.broker.connection import Connection
-from leveret.broker.connection_state import connection_state
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.connection_tracking import Clients
+from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.counters.totals import QueueCounts, Sizes
 from leveret.broker.metrics.columns import (

@@ -192,7 +192,7 @@ class Queue:
         self.on_drained: dict[DrainListener, None] = _NO_LISTENERS
         self.on_gone: list[Callable[[], object]] = _NO_CALLBACKS
         self.unpaced_until = 0.0
-        """Until then (monotonic seconds) publishers are not made to wait for this queue (`broker.flow`)."""
+        """Until then (monotonic seconds) publishers are not made to wait for this queue (`connection.flow_control`)."""
         self.futile_pauses = 0
         self.paced_at = float("-inf")
         """When a publisher was last made to wait for it."""
@@ -873,7 +873,7 @@ class Queue:
 
 
 class DrainListener:
-    """Is told each time a queue has run (see `broker.flow`)."""
+    """Is told each time a queue has run (see `broker.connection.flow_control`)."""
 
     __slots__ = ()
 

@@ -19,8 +19,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.codec import SPECS  # noqa: E402
 
-from leveret.broker import cli, clients, connection, handshake, methods, server, transport  # noqa: E402
+from leveret.broker import cli, methods, server, transport  # noqa: E402
 from leveret.broker.channel import channel  # noqa: E402
+from leveret.broker.connection import connection, connection_tracking, handshake  # noqa: E402
 
 JOBS_SECONDS = 5.0  # that the rest of connections may take to go once their sockets are closed
 
@@ -143,7 +144,7 @@ def instrument(counts: Counts, report: Path) -> None:
 
     handshake.Handshake._method = count_handshake
 
-    opened = clients.Clients.connection_opened
+    opened = connection_tracking.Clients.connection_opened
 
     def count_opened(self: Any, which: Any) -> None:
         for name in ("connection.start-ok", "connection.tune-ok", "connection.open"):
@@ -151,7 +152,7 @@ def instrument(counts: Counts, report: Path) -> None:
             counts.returned[f"{which.vhost.name} {name}"] += 1
         opened(self, which)
 
-    clients.Clients.connection_opened = count_opened
+    connection_tracking.Clients.connection_opened = count_opened
 
     find_route = channel.Channel.find_route
 
@@ -161,7 +162,7 @@ def instrument(counts: Counts, report: Path) -> None:
 
     channel.Channel.find_route = count_route
 
-    closed = clients.Clients.channel_closed
+    closed = connection_tracking.Clients.channel_closed
 
     def count_closed(self: Any, user: Any, which: Any) -> None:
         counts.returned[f"{which.vhost.name} basic.publish"] += which.published
@@ -169,7 +170,7 @@ def instrument(counts: Counts, report: Path) -> None:
         counts.returned[f"{which.vhost.name} basic.ack"] += which.acked
         closed(self, user, which)
 
-    clients.Clients.channel_closed = count_closed
+    connection_tracking.Clients.channel_closed = count_closed
 
     updated = transport.SocketDriver.buffer_updated
 

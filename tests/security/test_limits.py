@@ -14,8 +14,8 @@ from leveret.broker.amqp.commands import Connection as Wire, Exchange, Queue, ma
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import LoginRefusedError, User, Users
 from leveret.broker.config import VHostLimits
-from leveret.broker.connection import Connection
-from leveret.broker.handshake import PROTOCOL_HEADER
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.handshake import PROTOCOL_HEADER
 
 SOON = 10.0
 

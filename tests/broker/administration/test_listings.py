@@ -9,8 +9,8 @@ from leveret.broker.administration import ForbiddenError, NotFoundError
 from leveret.broker.administration.listings import IDLE_SECONDS
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 from leveret.broker.auth.users import User
-from leveret.broker.connection_state import FLOW_SECONDS
-from leveret.broker.flow import Pause
+from leveret.broker.connection.flow_control import Pause
+from leveret.broker.connection.state import FLOW_SECONDS
 
 ANN = User("ann", "", frozenset({"management"}))
 

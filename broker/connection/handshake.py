@@ -25,8 +25,8 @@ from leveret.broker.amqp.sasl import read_response
 from leveret.broker.amqp.tables import Table, encode_table
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.users import LoginRefusedError, User
+from leveret.broker.connection.node import Node
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
-from leveret.broker.node import Node
 from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost.vhost import VHost
 

@@ -12,7 +12,7 @@ from leveret.broker.amqp.commands import Channel, Connection as Wire, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config import Compatibility, UserConfig, UserLimits, VHostLimits
-from leveret.broker.handshake import PROTOCOL_HEADER
+from leveret.broker.connection.handshake import PROTOCOL_HEADER
 
 DELAY = 3.0
 POLITE: Table = {"capabilities": ("table", {"authentication_failure_close": ("bool", True)})}

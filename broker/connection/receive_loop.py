@@ -39,10 +39,10 @@ from leveret.broker.amqp.fastpath import (
 from leveret.broker.amqp.large_body import LARGE, LargeBody
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
+from leveret.broker.connection.held_reply import Hold
+from leveret.broker.connection.node import Node
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
-from leveret.broker.hold import Hold
-from leveret.broker.node import Node
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Outbox
 from leveret.broker.vhost.fan_out import FanOut
@@ -73,7 +73,7 @@ class _Discarded(list[bytes]):
 
 
 class Inbound:
-    """The reading half of a connection; `broker.connection.Connection` is the rest.
+    """The reading half of a connection; `broker.connection.connection.Connection` is the rest.
 
     Args:
         node: what all connections of the server share.

@@ -41,9 +41,9 @@ from leveret.broker.amqp.fastpath import (
     unpack_frame,
 )
 from leveret.broker.channel import channel as channel_module
-from leveret.broker.connection import Connection
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.receive_loop import malformed
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
-from leveret.broker.inbound import malformed
 from leveret.broker.vhost.publish_route import inspect
 
 LIMIT = 300  # octets of the largest message allowed here

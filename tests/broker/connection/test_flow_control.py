@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.flow import (
+from leveret.broker.connection.flow_control import (
     DRAIN_SECONDS,
     FUTILE_LIMIT,
     FUTILE_SECONDS,

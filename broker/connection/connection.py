@@ -1,6 +1,6 @@
 """The server side of one connection: what its octets lead to, and how it ends. No socket and no clock.
 
-Theory. `_scan` is swapped with the state: the handshake's, the open connection's (`broker.inbound`),
+Theory. `_scan` is swapped with the state: the handshake's, the open connection's (`broker.connection.receive_loop`),
 `_scan_closing` once we have sent `connection.close` (only close-ok and close count then), `_swallow` after the
 end. Whatever ends a connection, `_release` gives back everything it holds exactly once.
 """
@@ -17,6 +17,10 @@ from leveret.broker.amqp.errors import MalformedMethod, UnknownMethod
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
+from leveret.broker.connection.handshake import Handshake
+from leveret.broker.connection.held_reply import Hold
+from leveret.broker.connection.node import Node
+from leveret.broker.connection.receive_loop import Inbound, malformed
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.errors import (
     AMQPError,
@@ -27,11 +31,7 @@ from leveret.broker.errors import (
     not_allowed,
     precondition_failed,
 )
-from leveret.broker.handshake import Handshake
-from leveret.broker.hold import Hold
-from leveret.broker.inbound import Inbound, malformed
 from leveret.broker.methods import HANDLERS
-from leveret.broker.node import Node
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Flushable, Outbox
 from leveret.broker.vhost.vhost import VHost

@@ -1,6 +1,6 @@
 """The state of a connection as RabbitMQ names it: running, flow, blocking, blocked, closing."""
 
-from leveret.broker.connection import Connection
+from leveret.broker.connection.connection import Connection
 
 FLOW_SECONDS = 5.0
 """How long somebody who was paced counts as being so: RabbitMQ's time, since pauses are too short to be met."""

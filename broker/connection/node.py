@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from leveret.broker.auth.login_throttle import Guard, Refusals
 from leveret.broker.auth.users import Users
-from leveret.broker.clients import Clients
+from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost

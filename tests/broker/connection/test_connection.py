@@ -11,7 +11,7 @@ from leveret.broker.amqp.commands import Access, Basic, Channel, Confirm, Connec
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.properties import build
 from leveret.broker.config import Compatibility, UserConfig, UserLimits
-from leveret.broker.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
+from leveret.broker.connection.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
 
 PUBLISH_BEGUN = encode_method(1, make(Basic.Publish, 0, "", "q", False, False))
 

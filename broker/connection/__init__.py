@@ -1,0 +1,1 @@
+"""A connection: handshake, receive loop, methods of its own, flow control."""
