@@ -7,10 +7,10 @@ import msgspec
 from leveret.broker.administration.exporting import exported
 from leveret.broker.auth.users import Users
 from leveret.broker.config import Config
-from leveret.broker.definitions import Definitions, NullJournal
 from leveret.broker.definitions_file import write_document
-from leveret.broker.definitions_restore import restore
 from leveret.broker.disk import Disk
+from leveret.broker.metadata.recorder import Definitions, NullJournal
+from leveret.broker.metadata.restore import restore
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters

@@ -29,15 +29,15 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.damage_log import DamageLog
-from leveret.broker.definitions import Definitions, Journal, NullJournal, StoredUsers
 from leveret.broker.definitions_file import DefinitionsError
-from leveret.broker.definitions_parameters import StoredGlobalParameters
-from leveret.broker.definitions_restore import restore
 from leveret.broker.disk import Disk
 from leveret.broker.door import Door
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
 from leveret.broker.half_open import HalfOpen
+from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
+from leveret.broker.metadata.recorder import Definitions, Journal, NullJournal, StoredUsers
+from leveret.broker.metadata.restore import restore
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
@@ -224,7 +224,7 @@ class Server:
             The durable queues of the earlier run, without their messages.
 
         Raises:
-            DamagedError, UnknownFormatError: see `definitions_restore.restore`.
+            DamagedError, UnknownFormatError: see `restore.restore`.
             InvalidPatternError: a pattern of the configuration cannot be used.
 
         """

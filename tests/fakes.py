@@ -22,9 +22,9 @@ from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.definitions import Definitions, StoredUsers
-from leveret.broker.definitions_parameters import StoredGlobalParameters
 from leveret.broker.disk import Disk, paging
+from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
+from leveret.broker.metadata.recorder import Definitions, StoredUsers
 from leveret.broker.scheduling.time_slices import SLICE, Slices
 from leveret.broker.server import Server
 from leveret.storage.delayed import DelayedRows, Due

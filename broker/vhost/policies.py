@@ -89,7 +89,7 @@ NOTHING = Applied()
 
 
 class PolicyRecord(Protocol):
-    """Writes down policies (`broker.definitions`)."""
+    """Writes down policies (`broker.metadata.recorder`)."""
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
         """A policy is new, or replaces the one of its name."""

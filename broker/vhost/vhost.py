@@ -39,7 +39,7 @@ _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
 
 
 class VHostRecord(PolicyRecord, Protocol):
-    """Writes down which durable queues and which policies there are (`broker.definitions`)."""
+    """Writes down which durable queues and which policies there are (`broker.metadata.recorder`)."""
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """A durable queue is new; returns its qid, which no other queue has or will have, and which is not 0."""

@@ -1,8 +1,8 @@
-"""Global parameters that survive a restart; see `broker.definitions`."""
+"""Global parameters that survive a restart; see `broker.metadata.recorder`."""
 
 from typing import Any
 
-from leveret.broker.definitions import Definitions, octets, to_json
+from leveret.broker.metadata.recorder import Definitions, octets, to_json
 from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.storage.store.metadata_rows import GlobalParameterRow, relation_key
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
-from leveret.broker.definitions import Definitions, StoredTopology, text
+from leveret.broker.metadata.recorder import Definitions, StoredTopology, text
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.vhost import VHost

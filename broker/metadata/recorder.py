@@ -3,14 +3,14 @@
 Theory. Whoever changes something durable changes it in memory first and has the row journaled in the same turn, so
 the rows of one turn are on disk together or not at all; whoever answers a client waits for the journal
 (`broker.channel.channel.Channel.reply_when_safe`). These places see every change: `StoredUsers` and
-`broker.definitions_parameters.StoredGlobalParameters` are asked for it, a vhost tells its `StoredTopology` of durable
-queues and of policies, and the vhost's router tells it of durable exchanges and of bindings from them, consequences
-such as a vanishing auto-delete exchange included. Bindings of what is gone may take several turns: at a start, rows of
-bindings without one of their ends mean nothing.
+`broker.metadata.parameter_recorder.StoredGlobalParameters` are asked for it, a vhost tells its `StoredTopology` of
+durable queues and of policies, and the vhost's router tells it of durable exchanges and of bindings from them,
+consequences such as a vanishing auto-delete exchange included. Bindings of what is gone may take several turns: at a
+start, rows of bindings without one of their ends mean nothing.
 
 Durable is: an exchange or queue declared so (an exclusive queue is not), and a binding between two durable things.
 The exchanges that every vhost has are written down like others, because bindings refer to exchanges by id. At the
-start `broker.definitions_restore` makes everything anew from the rows.
+start `broker.metadata.restore` makes everything anew from the rows.
 """
 
 import json
