@@ -175,8 +175,8 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
 
 async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: contextlib.AsyncExitStack) -> int:
     # The whole broker is loaded here, not for `leveret --version`.
+    from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
-    from leveret.broker.definitions_file import DefinitionsError  # noqa: PLC0415
     from leveret.broker.server import Server  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 

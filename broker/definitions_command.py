@@ -59,7 +59,7 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 def import_definitions(data_dir: Path | None, file: Path) -> None:
     """Make what FILE says in the data of a broker that is not running; all of it or, if something is wrong, nothing."""
-    from leveret.broker.definitions_file import DefinitionsError  # noqa: PLC0415
+    from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.definitions_offline import import_stored  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 

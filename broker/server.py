@@ -16,6 +16,7 @@ from pathlib import Path
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.administration import Administration, BadRequestError
+from leveret.broker.administration.definitions_document import DefinitionsError
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import mechanisms
@@ -29,7 +30,6 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.damage_log import DamageLog
-from leveret.broker.definitions_file import DefinitionsError
 from leveret.broker.disk import Disk
 from leveret.broker.door import Door
 from leveret.broker.export.layout import Layout

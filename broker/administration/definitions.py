@@ -11,16 +11,16 @@ from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 from leveret.broker.administration.access import BadRequestError, Right, Site, authorize
-from leveret.broker.administration.exporting import exported
-from leveret.broker.administration.importing import Plan
-from leveret.broker.auth.users import User
-from leveret.broker.definitions_file import (
+from leveret.broker.administration.definitions_document import (
     SECTIONS,
     DefinitionsError,
     Document,
     read_document,
     write_document,
 )
+from leveret.broker.administration.definitions_export import exported
+from leveret.broker.administration.definitions_import import Plan
+from leveret.broker.auth.users import User
 
 log = logging.getLogger("leveret.definitions")
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from leveret.broker.administration.access import ForbiddenError, Right, Site, authorize, visible_vhosts
+from leveret.broker.administration.definitions_document import plain_arguments
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User
@@ -17,7 +18,6 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.flow_control import Pause
 from leveret.broker.connection.state import FLOW_SECONDS, connection_state
-from leveret.broker.definitions_file import plain_arguments
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.policies import Applied

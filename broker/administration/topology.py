@@ -13,11 +13,11 @@ from leveret.broker.administration.access import (
     found_vhost,
     visible_vhosts,
 )
-from leveret.broker.administration.stand_in import execute
+from leveret.broker.administration.definitions_document import DefinitionsError, plain_arguments, table_of
+from leveret.broker.administration.detached_channel import execute
 from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as QueueMethods, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import User
-from leveret.broker.definitions_file import DefinitionsError, plain_arguments, table_of
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost

@@ -7,11 +7,7 @@ import msgspec
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
-from leveret.broker.administration.importing import RESERVED
-from leveret.broker.administration.users import shown_user_limits
-from leveret.broker.administration.vhosts import shown_vhost_limits
-from leveret.broker.auth.users import User, Users
-from leveret.broker.definitions_file import (
+from leveret.broker.administration.definitions_document import (
     BindingEntry,
     Document,
     ExchangeEntry,
@@ -27,6 +23,10 @@ from leveret.broker.definitions_file import (
     json_text,
     plain_arguments,
 )
+from leveret.broker.administration.definitions_import import RESERVED
+from leveret.broker.administration.users import shown_user_limits
+from leveret.broker.administration.vhosts import shown_vhost_limits
+from leveret.broker.auth.users import User, Users
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameters import GlobalParameters, Parameters
 from leveret.broker.vhost.vhost import VHost

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.definitions_file import (
+from leveret.broker.administration.definitions_document import (
     DefinitionsError,
     Document,
     as_object,

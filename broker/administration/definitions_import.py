@@ -7,17 +7,7 @@ from typing import Any
 import msgspec
 
 from leveret.broker.administration.access import AdministrationError, BadRequestError, Site, checked_limits
-from leveret.broker.administration.users import USER_LIMITS, check_user, user_limits_of, user_of
-from leveret.broker.administration.vhosts import (
-    VHOST_LIMITS,
-    check_vhost_limit,
-    check_vhost_name,
-    put_vhost,
-    set_vhost_limits,
-)
-from leveret.broker.auth.name_patterns import InvalidPatternError
-from leveret.broker.auth.users import Users
-from leveret.broker.definitions_file import (
+from leveret.broker.administration.definitions_document import (
     BindingEntry,
     DefinitionsError,
     Document,
@@ -35,6 +25,16 @@ from leveret.broker.definitions_file import (
     table_of,
     where,
 )
+from leveret.broker.administration.users import USER_LIMITS, check_user, user_limits_of, user_of
+from leveret.broker.administration.vhosts import (
+    VHOST_LIMITS,
+    check_vhost_limit,
+    check_vhost_name,
+    put_vhost,
+    set_vhost_limits,
+)
+from leveret.broker.auth.name_patterns import InvalidPatternError
+from leveret.broker.auth.users import Users
 from leveret.broker.errors import AMQPError, resource
 from leveret.broker.queue.arguments import (
     check_alternate_exchange_type,
