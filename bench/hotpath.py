@@ -21,7 +21,7 @@ from struct import pack
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, make
-from leveret.broker.config import Config
+from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.server import Server
 

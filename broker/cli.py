@@ -17,7 +17,7 @@ import click
 from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.analyze_command import analyze
-from leveret.broker.config import Config, ConfigError, Listener, effective, load
+from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
 from leveret.broker.data_lock import DataDirError, locked
 from leveret.broker.definitions_command import definitions
 from leveret.broker.process import logs
@@ -113,7 +113,7 @@ def show_config(
 ) -> None:
     """Print the configuration that results; passwords are masked."""
     if markdown:
-        from leveret.broker.config_reference import render  # noqa: PLC0415 - only for whoever writes the page
+        from leveret.broker.config.reference import render  # noqa: PLC0415 - only for whoever writes the page
 
         click.echo(render(), nl=False)
         return

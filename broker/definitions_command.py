@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.config import Config, ConfigError, load
+from leveret.broker.config.config import Config, ConfigError, load
 from leveret.broker.data_lock import DataDirError, locked
 
 

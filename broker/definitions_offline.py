@@ -7,7 +7,7 @@ import msgspec
 from leveret.broker.administration.definitions_document import write_document
 from leveret.broker.administration.definitions_export import exported
 from leveret.broker.auth.users import Users
-from leveret.broker.config import Config
+from leveret.broker.config.config import Config
 from leveret.broker.disk import Disk
 from leveret.broker.metadata.recorder import Definitions, NullJournal
 from leveret.broker.metadata.restore import restore

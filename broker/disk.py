@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.commit_task import CommitTask, Reader, StorageHost
-from leveret.broker.config import StorageConfig
+from leveret.broker.config.config import StorageConfig
 from leveret.broker.garbage import Garbage
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.vhost.delayed_delivery import DelayLine

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from leveret.broker import peers
-from leveret.broker.config_values import Listener
+from leveret.broker.config.values import Listener
 from leveret.broker.half_open import HalfOpen, origin
 from leveret.broker.transport import SocketDriver
 

@@ -25,7 +25,7 @@ from leveret.broker.auth.login_throttle import Guard, Refusals
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, default_credentials
-from leveret.broker.config import Config
+from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.counters.histogram import Latency

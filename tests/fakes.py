@@ -16,7 +16,7 @@ from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, content_frames, unpack_
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
 from leveret.broker.commit_task import StorageHost
-from leveret.broker.config import Config, StorageConfig
+from leveret.broker.config.config import Config, StorageConfig
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.connection.handshake import PROTOCOL_HEADER

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.amqp.commands import Access, Frame
-from leveret.broker.config import load
-from leveret.broker.config_keys import KEYS
-from leveret.broker.config_reference import EXAMPLE, render
+from leveret.broker.config.config import load
+from leveret.broker.config.keys import KEYS
+from leveret.broker.config.reference import EXAMPLE, render
 from leveret.broker.metrics import page
 
 ROOT = Path(__file__).parent.parent

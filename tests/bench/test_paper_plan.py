@@ -6,7 +6,7 @@ from itertools import groupby
 from hypothesis import given, strategies as st
 
 from bench.paper_plan import LINES, Plan, Trial, remaining, shuffled
-from leveret.broker.config import load
+from leveret.broker.config.config import load
 
 some_lines = st.sets(st.sampled_from(list(LINES)), min_size=1).map(sorted)
 counts = st.sets(st.integers(1, 30), min_size=1, max_size=5).map(sorted)

@@ -14,7 +14,7 @@ from running import Running
 
 from leveret.broker import commit_task
 from leveret.broker.commit_task import Reader
-from leveret.broker.config import StorageConfig
+from leveret.broker.config.config import StorageConfig
 from leveret.broker.disk import Disk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, Slices

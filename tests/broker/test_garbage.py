@@ -5,7 +5,7 @@ import errno
 from typing import NamedTuple
 
 from leveret.broker import garbage as garbage_module
-from leveret.broker.config import StorageConfig
+from leveret.broker.config.config import StorageConfig
 from leveret.broker.disk import Disk
 from leveret.broker.garbage import PATIENCE, Garbage
 from leveret.broker.scheduling.turn import Turn

@@ -25,7 +25,7 @@ from conformance.brokers import (  # noqa: E402
 from conformance.codec import T  # noqa: E402
 from conformance.wire import Channel, ClosedError  # noqa: E402
 
-from leveret.broker.config import Config  # noqa: E402
+from leveret.broker.config.config import Config  # noqa: E402
 from leveret.broker.server import Server  # noqa: E402
 
 ARGUMENTS = {

@@ -45,7 +45,7 @@ def load_everything() -> None:
     import uvloop
 
     import leveret.broker.server
-    from leveret.broker.config import load
+    from leveret.broker.config.config import load
 
     assert all((encodings.idna, aiofiles.os, lmdb, uvloop, broker.server))
     load()

@@ -15,7 +15,7 @@ import pytest
 from running import LISTENING, ROOT
 
 from leveret.broker import exit_codes
-from leveret.broker.config import Config, Listener, load
+from leveret.broker.config.config import Config, Listener, load
 
 DOCKER = ROOT / "docker"
 SECONDS = 30

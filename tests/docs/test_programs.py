@@ -16,8 +16,8 @@ from running import ROOT, Running, environment
 
 from leveret.analytics.command import main as analyze
 from leveret.broker.cli import main
-from leveret.broker.config import load
-from leveret.broker.config_sections import METRICS_PORT
+from leveret.broker.config.config import load
+from leveret.broker.config.sections import METRICS_PORT
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.schema import TABLES
 

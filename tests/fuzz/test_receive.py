@@ -15,7 +15,7 @@ from fuzz.sessions import Case
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, make
-from leveret.broker.config import UserConfig
+from leveret.broker.config.config import UserConfig
 
 ALL = (".*", ".*", ".*")
 USERS = (UserConfig(USER, PASSWORD, (), {STRICT_VHOST: ALL, LOOSE_VHOST: ALL}),)

@@ -17,7 +17,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel as Wire, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
-from leveret.broker.config import StorageConfig
+from leveret.broker.config.config import StorageConfig
 from leveret.broker.disk import paging
 from leveret.confirm.promise import Promise
 from leveret.confirm.timeouts import MARKS

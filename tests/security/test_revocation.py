@@ -12,7 +12,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Confirm, Connection as Wire, Queue, Tx, make
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
-from leveret.broker.config import UserConfig
+from leveret.broker.config.config import UserConfig
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 PATTERNS = (".*", ".*", ".*")

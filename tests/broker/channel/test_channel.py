@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.config import UserConfig
+from leveret.broker.config.config import UserConfig
 from leveret.broker.errors import AMQPError
 
 

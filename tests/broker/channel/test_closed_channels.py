@@ -5,7 +5,7 @@ from fakes import Client, DiskNode, StoringNode, hurry, publish_frames, queue_de
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
-from leveret.broker.config import UserConfig
+from leveret.broker.config.config import UserConfig
 
 PATTERNS = (".*", ".*", ".*")
 USERS = (

@@ -4,7 +4,7 @@ import pytest
 from fakes import Client, DiskNode, Node, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, make
-from leveret.broker.config import StorageConfig
+from leveret.broker.config.config import StorageConfig
 from leveret.broker.counters.totals import QueueCounts
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.exchanges.base import Exchange as AnyExchange

@@ -9,7 +9,7 @@ from fakes import Client, DiskNode, Node, publish_frames
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
-from leveret.broker.config import ExportConfig, StorageConfig
+from leveret.broker.config.config import ExportConfig, StorageConfig
 from leveret.broker.counters.confirm_latency import WATCHED_CONFIRMS
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.sampling import (

@@ -9,7 +9,7 @@ from fakes import Client, Node
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Queue, make
-from leveret.broker.config import ExportConfig
+from leveret.broker.config.config import ExportConfig
 from leveret.broker.export.patterns import MOST, Patterns
 from leveret.broker.export.snapshot import Process, Rows
 from leveret.broker.export.tables import TopicPattern

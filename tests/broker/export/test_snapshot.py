@@ -7,7 +7,7 @@ import pytest
 from fakes import Client, DiskNode, Node
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, make
-from leveret.broker.config import ExportConfig, StorageConfig
+from leveret.broker.config.config import ExportConfig, StorageConfig
 from leveret.broker.export.schema import TABLES
 from leveret.broker.export.seen import FULL_MS
 from leveret.broker.export.snapshot import Process, Rows

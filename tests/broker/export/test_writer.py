@@ -18,7 +18,7 @@ from fakes import Client, Node
 from running import Running
 
 from leveret.broker.amqp.tables import encode_table
-from leveret.broker.config import ExportConfig
+from leveret.broker.config.config import ExportConfig
 from leveret.broker.counters.sampling import MOST_EVENTS
 from leveret.broker.export import writer
 from leveret.broker.export.layout import Layout

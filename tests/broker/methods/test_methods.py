@@ -6,7 +6,7 @@ import pytest
 from fakes import Client, Node, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
-from leveret.broker.config import Compatibility, UserConfig
+from leveret.broker.config.config import Compatibility, UserConfig
 from leveret.broker.methods import HANDLERS
 
 LOCKED: Any = {"x-match": ("longstr", "sometimes")}

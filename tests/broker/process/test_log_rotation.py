@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.config import ConfigError, load
+from leveret.broker.config.config import ConfigError, load
 from leveret.broker.process import logs
 from leveret.broker.process.log_rotation import Rotation, When, compress, put_aside
 

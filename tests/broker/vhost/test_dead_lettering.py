@@ -8,7 +8,7 @@ from fakes import Client, DiskNode, Node, hurry, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.config import StorageConfig
+from leveret.broker.config.config import StorageConfig
 from leveret.storage.errors import DiskFullError
 
 LARGE = b"x" * 6000

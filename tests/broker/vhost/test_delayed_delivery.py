@@ -11,7 +11,7 @@ from fakes import Client, DiskNode, Node, publish_frames
 from leveret.broker.administration.topology import shown_exchange
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.config import StorageConfig
+from leveret.broker.config.config import StorageConfig
 from leveret.storage.damage import DELAYED
 from leveret.storage.message import Persistent
 from leveret.storage.store.check import Check, Finding

@@ -5,7 +5,7 @@ from fakes import Client, Node
 
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.config import ConfigError, DefaultLimits, VHostLimits, load
+from leveret.broker.config.config import ConfigError, DefaultLimits, VHostLimits, load
 
 LARGE: Table = {"x-text": ("longstr", "x" * 16_400)}
 

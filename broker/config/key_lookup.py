@@ -2,7 +2,7 @@
 
 import re
 
-from leveret.broker.config_keys import KEYS, Key
+from leveret.broker.config.keys import KEYS, Key
 
 
 class KeyTable:

@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
-from leveret.broker.config_foreign import ForeignKeys
-from leveret.broker.config_keys import KEYS
-from leveret.broker.config_lookup import KeyTable
-from leveret.broker.config_sections import (
+from leveret.broker.config.foreign_keys import ForeignKeys
+from leveret.broker.config.key_lookup import KeyTable
+from leveret.broker.config.keys import KEYS
+from leveret.broker.config.sections import (
     Compatibility,
     DefaultLimits,
     ExportConfig,
@@ -29,8 +29,8 @@ from leveret.broker.config_sections import (
     UserLimits,
     VHostLimits,
 )
-from leveret.broker.config_sources import DEFAULT_PORT, from_environment, from_flags, named_files
-from leveret.broker.config_values import PARSERS, Listener, Setting, read_file
+from leveret.broker.config.sources import DEFAULT_PORT, from_environment, from_flags, named_files
+from leveret.broker.config.values import PARSERS, Listener, Setting, read_file
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, EXCHANGES, QUEUES
 
 __all__ = [
@@ -138,7 +138,7 @@ def load(
     """Make a ``Config`` of files, the environment and ``KEY=VALUE`` settings.
 
     Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names a
-    file, and ``RABBITMQ_CONFIG_FILES`` more. What a path may be besides a file, ``config_values.read_file`` says.
+    file, and ``RABBITMQ_CONFIG_FILES`` more. What a path may be besides a file, ``values.read_file`` says.
 
     Raises ConfigError with every problem found.
     """

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from leveret.broker.config_keys import Key
+from leveret.broker.config.keys import Key
 from leveret.broker.process.log_rotation import When
 
 _LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")

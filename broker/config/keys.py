@@ -1,7 +1,7 @@
 """The configuration keys by topic: one row per key, from which parsing, checks and docs/configuration.md come.
 
 A name may hold one ``$name``: it stands for whatever the administrator writes there (a listener, a user, a
-virtual host). RabbitMQ's keys that are not here are in `broker.config_foreign`.
+virtual host). RabbitMQ's keys that are not here are in `broker.config.foreign_keys`.
 """
 
 from typing import Final, Literal
@@ -35,8 +35,8 @@ MAX_MESSAGE_SIZE: Final = 512 * 1024 * 1024
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """One key of the configuration.
 
-    ``kind`` names the parser of ``broker.config_values``. ``attribute`` is the path inside ``Config`` that
-    the value goes to; empty for keys that ``broker.config`` puts together itself. ``unit`` is the unit of
+    ``kind`` names the parser of ``broker.config.values``. ``attribute`` is the path inside ``Config`` that
+    the value goes to; empty for keys that ``broker.config.config`` puts together itself. ``unit`` is the unit of
     a bare number. ``low`` and ``high`` are inclusive. ``origin`` is ``RabbitMQ`` for keys that RabbitMQ
     has too (name, meaning and, unless the text says otherwise, default are the same) and ``Leveret`` for
     our own.

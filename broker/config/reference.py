@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from leveret.broker.config_foreign import FOREIGN
-from leveret.broker.config_keys import TOPICS, Key
-from leveret.broker.config_sources import RABBITMQ_VARIABLES
+from leveret.broker.config.foreign_keys import FOREIGN
+from leveret.broker.config.keys import TOPICS, Key
+from leveret.broker.config.sources import RABBITMQ_VARIABLES
 
 _KINDS = {
     "bool": "`true` or `false`",
@@ -26,7 +26,7 @@ _HEAD = """\
 All configuration keys of the broker, by topic. The keys and the file syntax are those of `rabbitmq.conf`; keys
 that only Leveret has are marked *.
 
-This page is generated (`make docs`) from the table in `broker/config_keys.py`; edit that file, not this page.
+This page is generated (`make docs`) from the table in `broker/config/keys.py`; edit that file, not this page.
 
 {contents}
 

@@ -1,4 +1,4 @@
-"""The parts of the configuration that are about one subject each; `broker.config.Config` has them all."""
+"""The parts of the configuration that are about one subject each; `broker.config.config.Config` has them all."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.config import (
+from leveret.broker.config.config import (
     Config,
     ConfigError,
     Listener,
@@ -15,9 +15,9 @@ from leveret.broker.config import (
     effective,
     load,
 )
-from leveret.broker.config_foreign import FOREIGN
-from leveret.broker.config_keys import KEYS
-from leveret.broker.config_values import PARSERS, parse_line, read_file
+from leveret.broker.config.foreign_keys import FOREIGN
+from leveret.broker.config.keys import KEYS
+from leveret.broker.config.values import PARSERS, parse_line, read_file
 
 ALL = (".*", ".*", ".*")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from leveret.broker.config_keys import KEYS
-from leveret.broker.config_values import Setting
+from leveret.broker.config.keys import KEYS
+from leveret.broker.config.values import Setting
 
 # RabbitMQ's own environment variables, and the keys they stand for. Other RABBITMQ_* are not looked at.
 RABBITMQ_VARIABLES: Final = {

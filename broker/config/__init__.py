@@ -1,0 +1,1 @@
+"""The configuration: keys, files, environment and flags."""
