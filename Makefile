@@ -84,7 +84,7 @@ coverage: $(VENV)/.installed-test
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m leveret config --markdown > docs/configuration.md
 	$(BIN)/python -m leveret.broker.export.reference > docs/export.md
-	$(BIN)/python -m leveret.broker.metrics.page > docs/metrics.md
+	$(BIN)/python -m leveret.broker.metrics.reference > docs/metrics.md
 	$(BIN)/python -m leveret.broker.export.tables_json > analytics/tables.json
 	$(BIN)/python tests/conformance/run.py --write-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site

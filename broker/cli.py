@@ -226,7 +226,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
 
 async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
     """Answer requests for metrics and health; returns what ends that. Raises StartupError where that has to be."""
-    from leveret.broker.http import Monitor, cluster_id  # noqa: PLC0415
+    from leveret.broker.metrics.http import Monitor, cluster_id  # noqa: PLC0415
     from leveret.broker.metrics.node import Identity  # noqa: PLC0415
 
     wanted = config.prometheus

@@ -13,7 +13,7 @@ from leveret.broker.amqp.commands import Access, Frame
 from leveret.broker.config.config import load
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.reference import EXAMPLE, render
-from leveret.broker.metrics import page
+from leveret.broker.metrics import reference as page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -7,16 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from leveret.broker.metrics.columns import (
-    CHANNELS,
-    CONNECTIONS,
-    EXCHANGE_LABELS,
-    EXCHANGES,
-    QUEUES,
-    TYPED_EXCHANGE_LABELS,
-    Group,
-)
-from leveret.broker.metrics.families import (
+from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,
@@ -26,8 +17,17 @@ from leveret.broker.metrics.families import (
     Family,
 )
 from leveret.broker.metrics.node import Identity, Node, Process
+from leveret.broker.metrics.per_object import (
+    CHANNELS,
+    CONNECTIONS,
+    EXCHANGE_LABELS,
+    EXCHANGES,
+    QUEUES,
+    TYPED_EXCHANGE_LABELS,
+    Group,
+)
+from leveret.broker.metrics.sampler import Asked, Measured, Rows, Walk
 from leveret.broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
-from leveret.broker.metrics.walk import Asked, Measured, Rows, Walk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange

@@ -1,6 +1,6 @@
 """Metrics beside those of a real RabbitMQ after the same work: names, types, labels and values.
 
-What may be different is written down in `broker.metrics.differences`; a difference that is not there fails here, and
+What may be different is written down in `broker.metrics.rabbitmq_differences`; a difference that is not there fails here, and
 so does one there that is none.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from conformance.brokers import rabbitmq_server
 from grafana.beside import LEFT, OVERVIEW, SINGLE, Told, plain, told_by_ours, told_by_rabbitmq
 
-from leveret.broker.metrics.differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
+from leveret.broker.metrics.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES, Difference
 
 pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
 MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connection_channels")

@@ -13,11 +13,11 @@ from grafana.exposition import Scraped
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
-from leveret.broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
-from leveret.broker.metrics.families import NODE_GROUPS, SIZE_LABELS
+from leveret.broker.metrics.aggregates import NODE_GROUPS, SIZE_LABELS
 from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
+from leveret.broker.metrics.sampler import Asked
 from leveret.broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
-from leveret.broker.metrics.walk import Asked
 from leveret.broker.process.garbage_collector import THRESHOLDS
 
 IDENTITY = Identity("rabbit@here", "c", "id")

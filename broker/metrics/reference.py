@@ -1,12 +1,10 @@
-"""Writes docs/metrics.md from the declarations of the metrics: `python -m leveret.broker.metrics.page`."""
+"""Writes docs/metrics.md from the declarations of the metrics: `python -m leveret.broker.metrics.reference`."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from leveret.broker.metrics.columns import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES, Group
-from leveret.broker.metrics.differences import ABSENT, COMPARED, LABELS, LATER, VALUES
-from leveret.broker.metrics.families import (
+from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,
@@ -15,12 +13,14 @@ from leveret.broker.metrics.families import (
     TOTALS,
     Family,
 )
+from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES, Group
+from leveret.broker.metrics.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, VALUES
 
 _HEAD = """\
 # Metrics
 
-This page is generated from the declarations of the metrics (`make docs`); edit `broker/metrics/families.py`,
-`broker/metrics/columns.py` and `broker/metrics/differences.py`, not this file.
+This page is generated from the declarations of the metrics (`make docs`); edit `broker/metrics/aggregates.py`,
+`broker/metrics/per_object.py` and `broker/metrics/rabbitmq_differences.py`, not this file.
 
 The broker serves metrics in Prometheus' text format and health checks over HTTP, on `127.0.0.1:15692`
 ([configuration](configuration.md#metrics-and-health-checks)). There is no authentication, so restrict access to hosts

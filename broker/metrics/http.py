@@ -23,9 +23,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
 from leveret.broker.metrics.node import Identity, Process
+from leveret.broker.metrics.sampler import Asked, Measured
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE
-from leveret.broker.metrics.walk import Asked, Measured
 from leveret.broker.process.resource_alarms import open_files
 
 log = logging.getLogger("leveret")

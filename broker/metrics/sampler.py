@@ -14,15 +14,15 @@ from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.counters.totals import QueueCounts, Sizes
-from leveret.broker.metrics.columns import (
+from leveret.broker.metrics.aggregates import queue_type_label
+from leveret.broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Resources, Storage
+from leveret.broker.metrics.per_object import (
     CHANNEL_LABELS,
     CONNECTION_LABELS,
     QUEUE_LABELS,
     TARGET_LABELS,
     VHOST_CHANNEL_LABELS,
 )
-from leveret.broker.metrics.families import queue_type_label
-from leveret.broker.metrics.node import READ, Churn, Held, Identity, Node, Process, Resources, Storage
 from leveret.broker.metrics.rows import (
     ChannelLevels,
     ChannelRow,

@@ -16,8 +16,8 @@ from fakes import Client, Node, queue_declare
 from grafana.exposition import Scraped
 from running import Running, command, environment
 
-from leveret.broker import http
-from leveret.broker.http import STALL_SECONDS, Monitor, cluster_id
+from leveret.broker.metrics import http
+from leveret.broker.metrics.http import STALL_SECONDS, Monitor, cluster_id
 from leveret.broker.metrics.node import Identity
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.server import RESERVED_FILES, TICK_SECONDS

@@ -2,7 +2,7 @@
 
 A group is what `/metrics/detailed?family=` names. Where a label says `channel` for a connection, that is how RabbitMQ
 has it. Channels count by themselves, not by exchange and queue, and queues not by channel and exchange, so their series
-have fewer labels than RabbitMQ's, and none that RabbitMQ's have not (`broker.metrics.differences`).
+have fewer labels than RabbitMQ's, and none that RabbitMQ's have not (`broker.metrics.rabbitmq_differences`).
 
 Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detailed.md.
 """

@@ -6,7 +6,7 @@ from fakes import Client, Node
 from grafana.exposition import Scraped
 
 from leveret.broker.metrics.node import Identity, Process
-from leveret.broker.metrics.page import render
+from leveret.broker.metrics.reference import render
 from leveret.broker.metrics.scrape import Scraper
 
 NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)
