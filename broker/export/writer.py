@@ -1,6 +1,6 @@
 """Writes down what the broker does, as files for analysis (driver). What is in them: docs/export.md.
 
-Every few seconds `export.snapshot.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
+Every few seconds `export.rows.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
 are appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then
 it is renamed, so nobody ever sees half of one.
 
@@ -28,8 +28,8 @@ import msgspec
 from leveret import __version__
 from leveret.broker.counters.sampling import Events
 from leveret.broker.export.layout import UNFINISHED, Layout, Names, finished_name
+from leveret.broker.export.rows import Process, Rows, Site
 from leveret.broker.export.schema import TABLES
-from leveret.broker.export.snapshot import Process, Rows, Site
 from leveret.broker.process.resource_alarms import open_files
 
 log = logging.getLogger("leveret.export")

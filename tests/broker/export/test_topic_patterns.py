@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Queue, make
 from leveret.broker.config.config import ExportConfig
-from leveret.broker.export.patterns import MOST, Patterns
-from leveret.broker.export.snapshot import Process, Rows
+from leveret.broker.export.rows import Process, Rows
 from leveret.broker.export.tables import TopicPattern
+from leveret.broker.export.topic_patterns import MOST, Patterns
 from leveret.exchanges import base
 from leveret.exchanges.base import KEYS_TOLD_APART
 from leveret.exchanges.topic import TopicExchange

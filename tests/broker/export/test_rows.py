@@ -8,9 +8,9 @@ from fakes import Client, DiskNode, Node
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, make
 from leveret.broker.config.config import ExportConfig, StorageConfig
+from leveret.broker.export.change_tracker import FULL_MS
+from leveret.broker.export.rows import Process, Rows
 from leveret.broker.export.schema import TABLES
-from leveret.broker.export.seen import FULL_MS
-from leveret.broker.export.snapshot import Process, Rows
 
 PROCESS = Process(rss=1, fds=2, cpu_user_us=3, cpu_sys_us=4)
 NAMES = {struct: name for name, struct in TABLES.items()}

@@ -16,9 +16,8 @@ from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.sampling import Happening, QueueMeter
 from leveret.broker.counters.totals import ChannelCounts, QueueCounts, Totals, added
-from leveret.broker.export.patterns import Patterns
-from leveret.broker.export.queues import facts, queue_row
-from leveret.broker.export.seen import Seen
+from leveret.broker.export.change_tracker import Seen
+from leveret.broker.export.queue_rows import facts, queue_row
 from leveret.broker.export.tables import (
     Bucket,
     ConnInterval,
@@ -30,6 +29,7 @@ from leveret.broker.export.tables import (
     Row,
     TopicPattern,
 )
+from leveret.broker.export.topic_patterns import Patterns
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.vhost import VHost
