@@ -70,7 +70,7 @@ def new_server(*, measured: bool = False):
     """A server whose loop never runs, with a disk if this revision has one, measured as for an export if it can be."""
 
     try:
-        from leveret.broker.disk import Disk  # noqa: PLC0415 - earlier revisions have none
+        from leveret.broker.persistence.data_store import Disk  # noqa: PLC0415 - earlier revisions have none
     except ImportError:
         server = Server(Config())
     else:

@@ -18,8 +18,8 @@ from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.analyze_command import analyze
 from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
-from leveret.broker.data_lock import DataDirError, locked
 from leveret.broker.definitions_command import definitions
+from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.process import logs
 from leveret.broker.process.log_rotation import Rotation
 from leveret.broker.process.sd_notify import Notifier
@@ -247,7 +247,7 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
 
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if they cannot be used."""
-    from leveret.broker.disk import Disk, compact_if_worth_it  # noqa: PLC0415
+    from leveret.broker.persistence.data_store import Disk, compact_if_worth_it  # noqa: PLC0415
     from leveret.broker.process.resource_alarms import memory_limit  # noqa: PLC0415
     from leveret.storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
 

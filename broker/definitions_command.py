@@ -16,7 +16,7 @@ import click
 
 from leveret.broker import exit_codes
 from leveret.broker.config.config import Config, ConfigError, load
-from leveret.broker.data_lock import DataDirError, locked
+from leveret.broker.persistence.data_lock import DataDirError, locked
 
 
 def _data_dir(command: Callable[..., None]) -> Callable[..., None]:

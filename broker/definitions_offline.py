@@ -8,9 +8,9 @@ from leveret.broker.administration.definitions_document import write_document
 from leveret.broker.administration.definitions_export import exported
 from leveret.broker.auth.users import Users
 from leveret.broker.config.config import Config
-from leveret.broker.disk import Disk
 from leveret.broker.metadata.recorder import Definitions, NullJournal
 from leveret.broker.metadata.restore import restore
+from leveret.broker.persistence.data_store import Disk
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters

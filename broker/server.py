@@ -29,8 +29,6 @@ from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.counters.histogram import Latency
-from leveret.broker.damage_log import DamageLog
-from leveret.broker.disk import Disk
 from leveret.broker.door import Door
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
@@ -38,6 +36,8 @@ from leveret.broker.half_open import HalfOpen
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, Journal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
+from leveret.broker.persistence.damage_log import DamageLog
+from leveret.broker.persistence.data_store import Disk
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue

@@ -12,7 +12,7 @@ import logging
 import time
 from typing import Protocol
 
-from leveret.broker.disk import Disk, Room
+from leveret.broker.persistence.data_store import Disk, Room
 from leveret.broker.process.memory_allocator import Allocator
 from leveret.broker.process.resource_alarms import (
     CLEARED_BELOW,

@@ -15,16 +15,16 @@ from leveret.broker.amqp.errors import MalformedMethod
 from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, content_frames, unpack_frame
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
-from leveret.broker.commit_task import StorageHost
 from leveret.broker.config.config import Config, StorageConfig
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.disk import Disk, paging
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, StoredUsers
+from leveret.broker.persistence.committer import StorageHost
+from leveret.broker.persistence.data_store import Disk, paging
 from leveret.broker.scheduling.time_slices import SLICE, Slices
 from leveret.broker.server import Server
 from leveret.storage.delayed import DelayedRows, Due

@@ -56,14 +56,14 @@ Rows = list[tuple[str, T]]
 
 
 class Commits(Protocol):
-    """Who commits (`broker.commit_task`)."""
+    """Who commits (`broker.persistence.committer`)."""
 
     duration: Latency
     sizes: Sizes
 
 
 class MeasuredDisk(Protocol):
-    """What the broker has on disk (`broker.disk`)."""
+    """What the broker has on disk (`broker.persistence.data_store`)."""
 
     @property
     def journal(self) -> Journal:

@@ -6,8 +6,8 @@ are on disk as a whole or not at all. While a batch is being committed the next 
 commit there is. A message that is settled before the cut is never written: its entry is GONE by then.
 
 Nothing is confirmed before `settled`, and what dies while its own batch is under way is written down in the next
-one, which is strictly later. Pure: the driver (`broker.commit_task`) says when to cut, which is never while queues of a
-turn are put off, and runs the commit.
+one, which is strictly later. Pure: the driver (`broker.persistence.committer`) says when to cut, which is never while
+queues of a turn are put off, and runs the commit.
 
 Hot path: see docs/performance.md.
 """

@@ -12,9 +12,10 @@ from click.testing import CliRunner, Result
 from running import Running
 from stored import Stored, example
 
-from leveret.broker import disk, store_command
+from leveret.broker import store_command
 from leveret.broker.cli import main
-from leveret.broker.disk import compact_if_worth_it
+from leveret.broker.persistence import data_store
+from leveret.broker.persistence.data_store import compact_if_worth_it
 from leveret.storage.store.compact import LEFT_BEHIND, measure
 from leveret.storage.store.metadata_rows import QueueRow, encode
 
@@ -208,7 +209,7 @@ def test_a_running_broker_is_left_alone(tmp_path):
 def test_garbage_is_taken_out_at_a_start(tmp_path, monkeypatch, caplog, worth):
     """A large file with more garbage than it may have is compacted before it is opened, and the sizes are logged."""
     caplog.set_level("INFO", "leveret")
-    monkeypatch.setattr(disk, "WORTH_OCTETS", 1024 * 1024)
+    monkeypatch.setattr(data_store, "WORTH_OCTETS", 1024 * 1024)
     drained(tmp_path)
     before = size_of(tmp_path)
     garbage = measure(tmp_path).fraction
@@ -231,7 +232,7 @@ def test_small_files_are_not_worth_it(tmp_path, caplog):
 
 def test_a_start_goes_on_without_compaction(tmp_path, monkeypatch, caplog):
     """What cannot be compacted is a warning; what is not there is nothing."""
-    monkeypatch.setattr(disk, "WORTH_OCTETS", 0)
+    monkeypatch.setattr(data_store, "WORTH_OCTETS", 0)
     compact_if_worth_it(tmp_path, 0.5)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "data.mdb").write_bytes(b"x" * 10_000)

@@ -7,7 +7,7 @@ from fakes import Clock
 
 from leveret.broker import watch
 from leveret.broker.counters.sampling import Events
-from leveret.broker.disk import Room
+from leveret.broker.persistence.data_store import Room
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.watch import Watch
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from confirm_table.cells import LIGHT, Stage, cell
 
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.disk import paging
+from leveret.broker.persistence.data_store import paging
 from leveret.broker.spill import Spill
 from leveret.storage.journal.reads import Loaded
 

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leveret.broker import cli, disk, watch
+from leveret.broker import cli, watch
+from leveret.broker.persistence import data_store
 from leveret.broker.process import resource_alarms
 
 PLENTY = 1 << 60
@@ -16,15 +17,15 @@ PLENTY = 1 << 60
 def main() -> None:
     """Run the broker, its eyes replaced."""
     place = Path(sys.argv.pop(1))
-    look = disk.Disk.room
+    look = data_store.Disk.room
 
-    def room(of: disk.Disk) -> Any:
+    def room(of: data_store.Disk) -> Any:
         return look(of)._replace(free=0 if (place / "disk").exists() else PLENTY)
 
     resource_alarms.DISK_SECONDS = (0.05, 0.05)
     watch.MEMORY_SECONDS = 0.05
     watch.anonymous_memory = lambda: PLENTY if (place / "memory").exists() else 0
-    disk.Disk.room = room
+    data_store.Disk.room = room
     cli.main()
 
 

@@ -17,17 +17,17 @@ RESERVE = 64 * 1024
 def change() -> None:
     """Change the broker of this process."""
     sys.path.pop()
-    from leveret.broker import disk, garbage
+    from leveret.broker.persistence import data_store, space_reclaim
     from leveret.broker.process import resource_alarms
     from leveret.storage.store import hole_punching
 
-    shipped = garbage.Garbage
+    shipped = space_reclaim.Garbage
 
-    def eager(*arguments: Any, **_options: Any) -> garbage.Garbage:
+    def eager(*arguments: Any, **_options: Any) -> space_reclaim.Garbage:
         return shipped(*arguments, fraction=0.0, worth=0)
 
-    disk.Garbage = eager  # type: ignore[assignment,misc]
+    data_store.Garbage = eager  # type: ignore[assignment,misc]
     resource_alarms.DISK_SECONDS = (SECONDS, SECONDS)
-    garbage.PATIENCE = garbage.PAUSE = 0.0
+    space_reclaim.PATIENCE = space_reclaim.PAUSE = 0.0
     hole_punching.RUN = 1
     hole_punching.RESERVE = RESERVE

@@ -18,7 +18,7 @@ from leveret.broker.amqp.commands import Basic, Channel as Wire, Confirm, Exchan
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.disk import paging
+from leveret.broker.persistence.data_store import paging
 from leveret.confirm.promise import Promise
 from leveret.confirm.timeouts import MARKS
 

@@ -9,7 +9,7 @@ from fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Queue, make
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.disk import paging
+from leveret.broker.persistence.data_store import paging
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.check import Check, Finding

@@ -1,6 +1,6 @@
 """Publishers are told when a batch is cut, not when it is on disk."""
 
-from leveret.broker.commit_task import CommitTask
+from leveret.broker.persistence.committer import CommitTask
 from leveret.storage.journal.blocks import STORED, WRITING
 from leveret.storage.journal.journal import Journal
 

@@ -4,10 +4,10 @@ import asyncio
 import errno
 from typing import NamedTuple
 
-from leveret.broker import garbage as garbage_module
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.disk import Disk
-from leveret.broker.garbage import PATIENCE, Garbage
+from leveret.broker.persistence import space_reclaim as garbage_module
+from leveret.broker.persistence.data_store import Disk
+from leveret.broker.persistence.space_reclaim import PATIENCE, Garbage
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Persistent
 from leveret.storage.store.hole_punching import Given
@@ -119,7 +119,7 @@ class Host:
 
 def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
     """Beside commits, the file takes little of the disk in the end, which counts as free once, and is whole."""
-    monkeypatch.setattr("leveret.broker.disk.WORTH_OCTETS", WORTH)
+    monkeypatch.setattr("leveret.broker.persistence.data_store.WORTH_OCTETS", WORTH)
     monkeypatch.setattr(garbage_module, "PATIENCE", 0.0)
     monkeypatch.setattr(garbage_module, "PAUSE", 0.0)
     monkeypatch.setattr("leveret.storage.store.hole_punching.RESERVE", 1_000_000)

@@ -9,7 +9,7 @@ import pika
 import pytest
 from running import Running
 
-from leveret.broker.damage_log import DamageLog
+from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.store_command import read
 from leveret.storage.damage import BODY, KINDS, RECORD, Damages
 

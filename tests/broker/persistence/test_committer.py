@@ -12,10 +12,10 @@ import pytest
 from conformance.wire import Client
 from running import Running
 
-from leveret.broker import commit_task
-from leveret.broker.commit_task import Reader
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.disk import Disk
+from leveret.broker.persistence import committer
+from leveret.broker.persistence.committer import Reader
+from leveret.broker.persistence.data_store import Disk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, Slices
 from leveret.broker.scheduling.turn import Turn
@@ -68,7 +68,7 @@ def started(disk):
 
 def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
     """A body whose file finds no room is given up at the end, and the stop is not called clean."""
-    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(disk.environment.bodies, "write", no_room)
 
     async def run():
@@ -84,7 +84,7 @@ def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
 
 def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
     """A disk that stays full does not keep a stop waiting; messages and definitions that are lost are counted."""
-    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 1000.0)
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 1000.0)
 
     async def run():
         host, queue = started(disk)
@@ -98,7 +98,7 @@ def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
         return host.full
 
     def fail(_batch):
-        raise commit_task.DiskFullError("no room")
+        raise committer.DiskFullError("no room")
 
     assert [True] == asyncio.run(run())
     assert "stopped on a full disk: messages=2 definitions=1 are lost" in caplog.text
@@ -116,23 +116,23 @@ def test_no_room_to_note_a_clean_stop(disk, monkeypatch, caplog, tmp_path):
         return host.full
 
     def no_room_to_save(_rows):
-        raise commit_task.DiskFullError("no room")
+        raise committer.DiskFullError("no room")
 
     assert [] == asyncio.run(run())
     assert "the next start reads everything: no room" in caplog.text
-    again = commit_task.Environment(tmp_path / "data", sync=False)
+    again = committer.Environment(tmp_path / "data", sync=False)
     assert (False, 1) == (again.was_clean, len(list(again.rows("blocks"))))
     again.close()
 
 
 def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
     """What waits for room is committed by a stop if there is room again."""
-    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 1000.0)
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 1000.0)
     commit = disk.environment.commit
 
     def fail_once(batch):
         disk.environment.commit = commit
-        raise commit_task.DiskFullError("no room")
+        raise committer.DiskFullError("no room")
 
     async def run():
         host, queue = started(disk)
@@ -147,7 +147,7 @@ def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
 
     assert (False, [True, False]) == asyncio.run(run())
 
-    again = commit_task.Environment(tmp_path / "data", sync=False)
+    again = committer.Environment(tmp_path / "data", sync=False)
     assert (True, 1) == (again.was_clean, len(list(again.rows("blocks"))))
     again.close()
 
@@ -155,7 +155,7 @@ def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
 def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
     """They stay in memory, which is told once, and are paged when there is room; nobody hears of a full disk."""
     caplog.set_level("INFO", "leveret.storage")
-    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     commit, tries, paged = disk.environment.commit, [], asyncio.Event()
 
     def fail_twice(batch):
@@ -163,7 +163,7 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
             return commit(batch)
         tries.append(len(batch.paged.blocks))
         if len(tries) < 3:
-            raise commit_task.DiskFullError("no room", durable=Done.ALL)
+            raise committer.DiskFullError("no room", durable=Done.ALL)
         loop.call_soon_threadsafe(loop.call_later, 0.01, paged.set)
         return commit(batch)
 
@@ -189,9 +189,9 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
 
 def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch):
     """A commit pages a part of what waits, the next ones at once the rest, and none of it is put off."""
-    monkeypatch.setattr(commit_task, "PAGE_OCTETS", 10_000)
-    monkeypatch.setattr(commit_task, "LAZY_OCTETS", 5_000)
-    monkeypatch.setattr(commit_task, "LAZY_SECONDS", 1000.0)
+    monkeypatch.setattr(committer, "PAGE_OCTETS", 10_000)
+    monkeypatch.setattr(committer, "LAZY_OCTETS", 5_000)
+    monkeypatch.setattr(committer, "LAZY_SECONDS", 1000.0)
     commit, batches = disk.environment.commit, []
 
     def record(batch):
@@ -220,8 +220,8 @@ def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch
 
 def test_a_body_on_its_way_into_a_file_counts_once(disk, monkeypatch):
     """It stops those that publish much, as long as there is its file to write; who sends little has twice the room."""
-    monkeypatch.setattr(commit_task, "BACKLOG_HIGH", 2_000)
-    monkeypatch.setattr(commit_task, "FILES_HIGH", 9_000)
+    monkeypatch.setattr(committer, "BACKLOG_HIGH", 2_000)
+    monkeypatch.setattr(committer, "FILES_HIGH", 9_000)
 
     async def run():
         _, queue = started(disk)
@@ -237,13 +237,13 @@ def test_a_body_on_its_way_into_a_file_counts_once(disk, monkeypatch):
 
 def test_a_commit_that_only_pages_does_not_end_a_full_disk(disk, monkeypatch):
     """What the store has no room for is found out by the store alone."""
-    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     commit, tried = disk.environment.commit, []
 
     def fail(batch):
         tried.append((batch.needs_sync, bool(batch.paged)))
         if batch.needs_sync:
-            raise commit_task.DiskFullError("no room", paged=Done.ALL)
+            raise committer.DiskFullError("no room", paged=Done.ALL)
         return []
 
     async def run():
@@ -276,7 +276,7 @@ def test_a_stop_does_not_wait_for_room_for_transient_messages(disk, caplog):
     def fail(batch):
         if not batch.paged:
             return commit(batch)
-        raise commit_task.DiskFullError("no room", durable=Done.ALL)
+        raise committer.DiskFullError("no room", durable=Done.ALL)
 
     async def run():
         host, queue = started(disk)
@@ -368,7 +368,7 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
 
 def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(disk, monkeypatch):
     """Consumers are told as well, whose acks may be what makes room; publishers find out at their next read."""
-    monkeypatch.setattr(commit_task, "BACKLOG_HIGH", 5)
+    monkeypatch.setattr(committer, "BACKLOG_HIGH", 5)
 
     async def run():
         host = Late()
@@ -422,7 +422,7 @@ def test_a_held_commit_begins_as_soon_as_nothing_is_put_off(disk):
 
 def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
     """Publishers wait while many octets wait for their files, and go on when these are written."""
-    monkeypatch.setattr(commit_task, "FILES_HIGH", 2500)
+    monkeypatch.setattr(committer, "FILES_HIGH", 2500)
 
     async def run():
         host, queue = started(disk)
@@ -474,7 +474,7 @@ def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):
     async def run():
         _, queue = started(disk)
         for _ in range(2):
-            queue.publish([message(10) for _ in range(commit_task.BUSY_OPERATIONS)], persistent=True)
+            queue.publish([message(10) for _ in range(committer.BUSY_OPERATIONS)], persistent=True)
             disk.journal.urgent = True
             for _ in range(50):
                 disk.commits.wake()  # as every turn does
@@ -535,7 +535,7 @@ def test_files_are_written_a_few_at_a_time(tmp_path):
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 def test_a_body_waits_for_a_file_descriptor(disk, monkeypatch, caplog, error):
     """Without file descriptors a body is tried again until it is on disk, and nobody is told that the disk is full."""
-    monkeypatch.setattr(commit_task, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     write, failures = disk.environment.bodies.write, [error] * 3
 
     def failing(*arguments):

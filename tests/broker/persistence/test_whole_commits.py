@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fakes import Client, Clock, DiskNode, hurry, publish_frames
 
-from leveret.broker import commit_task
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
-from leveret.broker.commit_task import CommitTask
+from leveret.broker.persistence import committer
+from leveret.broker.persistence.committer import CommitTask
 from leveret.storage.journal.blocks import bits_of, read_header, read_records
 from leveret.storage.store.tables import Table
 
@@ -216,7 +216,7 @@ def counted(table: Table) -> Counter[int]:
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits are done by hand."""
-    monkeypatch.setattr(commit_task, "_Worker", Writer)
+    monkeypatch.setattr(committer, "_Worker", Writer)
 
 
 @pytest.mark.usefixtures("by_hand")

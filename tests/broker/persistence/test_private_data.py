@@ -11,7 +11,7 @@ from running import Running
 from stored import example
 
 from leveret.broker.cli import main
-from leveret.broker.data_lock import DataDirError, locked
+from leveret.broker.persistence.data_lock import DataDirError, locked
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 BLOB = ("--set", "storage.blob_threshold=65536")

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
-from leveret.broker.commit_task import CommitTask, Reader, StorageHost
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.garbage import Garbage
+from leveret.broker.persistence.committer import CommitTask, Reader, StorageHost
+from leveret.broker.persistence.space_reclaim import Garbage
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.storage.damage import Damages

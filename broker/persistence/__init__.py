@@ -1,0 +1,1 @@
+"""The data directory of a running broker: store, committer, readers, lock (drivers)."""
