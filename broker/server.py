@@ -29,13 +29,14 @@ from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import Clients
 from leveret.broker.counters.histogram import Latency
-from leveret.broker.door import Door
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
-from leveret.broker.half_open import HalfOpen
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, Journal, NullJournal, StoredUsers
 from leveret.broker.metadata.restore import restore
+from leveret.broker.network.half_open import HalfOpen
+from leveret.broker.network.listener import Door
+from leveret.broker.network.socket_driver import LOOK_SECONDS, SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.data_store import Disk
 from leveret.broker.process.garbage_collector import Collector
@@ -46,7 +47,6 @@ from leveret.broker.scheduling.time_slices import Slices
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.spill import STEP_OCTETS, Spill
-from leveret.broker.transport import LOOK_SECONDS, SocketDriver
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory

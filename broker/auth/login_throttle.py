@@ -1,9 +1,9 @@
 """What is done about logins that fail: the next refusal is later, and the log has few lines of them.
 
 Pure. Passwords are judged fast, so that without this one address could try thousands in a second and fill the log. A
-refused client keeps its place among those that have not logged in (`broker.half_open`) for a delay, even if it leaves,
-and the delay grows for the pair of its address and the name that it tries. A password that is right is taken at once,
-whatever others have done.
+refused client keeps its place among those that have not logged in (`broker.network.half_open`) for a delay, even if
+it leaves, and the delay grows for the pair of its address and the name that it tries. A password that is right is
+taken at once, whatever others have done.
 """
 
 from collections.abc import Iterator

@@ -19,9 +19,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.codec import SPECS  # noqa: E402
 
-from leveret.broker import cli, methods, server, transport  # noqa: E402
+from leveret.broker import cli, methods, server  # noqa: E402
 from leveret.broker.channel import channel  # noqa: E402
 from leveret.broker.connection import connection, connection_tracking, handshake  # noqa: E402
+from leveret.broker.network import socket_driver  # noqa: E402
 
 JOBS_SECONDS = 5.0  # that the rest of connections may take to go once their sockets are closed
 
@@ -172,7 +173,7 @@ def instrument(counts: Counts, report: Path) -> None:
 
     connection_tracking.Clients.channel_closed = count_closed
 
-    updated = transport.SocketDriver.buffer_updated
+    updated = socket_driver.SocketDriver.buffer_updated
 
     def time_read(self: Any, nbytes: int) -> None:
         start = time.thread_time()
@@ -181,7 +182,7 @@ def instrument(counts: Counts, report: Path) -> None:
         if took > counts.longest_read:
             counts.longest_read, counts.longest_reader = took, self.connection.name
 
-    transport.SocketDriver.buffer_updated = time_read
+    socket_driver.SocketDriver.buffer_updated = time_read
 
     stop = server.Server.stop
 

@@ -9,7 +9,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, make
 from leveret.broker.channel.channel import Channel as OpenChannel
 from leveret.broker.errors import AMQPError, ReplyCode
-from leveret.broker.transport import SocketDriver
+from leveret.broker.network.socket_driver import SocketDriver
 
 MANY = 4000
 

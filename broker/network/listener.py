@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from leveret.broker import peers
 from leveret.broker.config.values import Listener
-from leveret.broker.half_open import HalfOpen, origin
-from leveret.broker.transport import SocketDriver
+from leveret.broker.network import socket_state
+from leveret.broker.network.half_open import HalfOpen, origin
+from leveret.broker.network.socket_driver import SocketDriver
 
 log = logging.getLogger("leveret.connection")
 
@@ -171,7 +171,7 @@ class Door:
 
 
 def _reset(sock: socket.socket) -> None:
-    peers.reset_when_closed(sock)
+    socket_state.reset_when_closed(sock)
     sock.close()
 
 

@@ -12,7 +12,7 @@ from conformance.wire import Channel, Client, ClosedError
 from fakes import Client as FakeClient, DiskNode, Node, hurry
 from running import Running
 
-from leveret.broker.transport import PATIENT_LOOKS, STUCK_LOOKS, SocketDriver
+from leveret.broker.network.socket_driver import PATIENT_LOOKS, STUCK_LOOKS, SocketDriver
 
 ALARMED = ("--set", "vm_memory_high_watermark.absolute=1")
 Opened = Callable[..., Channel]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker import peers
+from leveret.broker.network import socket_state
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -35,29 +35,29 @@ def test_an_end_behind_unread_octets_is_seen(pair):
     ours, client = pair
     client.sendall(b"x" * 1000)
 
-    assert not peers.has_ended(ours)
+    assert not socket_state.has_ended(ours)
     client.close()
-    assert peers.has_ended(ours)
+    assert socket_state.has_ended(ours)
 
 
 def test_a_reset_is_seen(pair):
     """Who has reset its socket has ended."""
     ours, client = pair
-    peers.reset_when_closed(client)
+    socket_state.reset_when_closed(client)
     client.close()
 
-    assert peers.has_ended(ours)
+    assert socket_state.has_ended(ours)
 
 
 def test_unread_octets_are_counted(pair):
     """What has arrived is counted, and there is room for more until about half of the buffer is full."""
     ours, client = pair
 
-    assert (0, True) == (peers.unread(ours), peers.takes_more(ours, 0))
+    assert (0, True) == (socket_state.unread(ours), socket_state.takes_more(ours, 0))
     client.sendall(b"x" * 1000)
-    assert 1000 == peers.unread(ours)
+    assert 1000 == socket_state.unread(ours)
     fill(client)
-    assert not peers.takes_more(ours, peers.unread(ours))
+    assert not socket_state.takes_more(ours, socket_state.unread(ours))
 
 
 def test_what_nobody_acknowledges_is_counted(pair):
@@ -65,18 +65,18 @@ def test_what_nobody_acknowledges_is_counted(pair):
     ours, client = pair
     ours.sendall(b"x")
     deadline = time.monotonic() + 5
-    while peers.unacknowledged(ours):
+    while socket_state.unacknowledged(ours):
         assert time.monotonic() < deadline
     fill(ours)
 
-    assert peers.unacknowledged(ours) > 0
+    assert socket_state.unacknowledged(ours) > 0
     client.recv(1)
 
 
 def test_a_reset_makes_the_next_write_fail(pair):
     """A client whose connection was reset cannot write into nothing."""
     ours, client = pair
-    peers.reset_when_closed(ours)
+    socket_state.reset_when_closed(ours)
     ours.close()
 
     with pytest.raises(ConnectionError):

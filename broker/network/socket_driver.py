@@ -10,10 +10,10 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from leveret.broker import peers
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.flow_control import PAUSE_SECONDS, Pause, congested
 from leveret.broker.connection.node import Node
+from leveret.broker.network import socket_state
 from leveret.broker.scheduling.time_slices import SLICE
 
 log = logging.getLogger("leveret.connection")
@@ -144,8 +144,8 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._socket = cast("socket.socket", transport.get_extra_info("socket"))
         server = self._server
-        peer = peers.address(transport.get_extra_info("peername"))
-        local = peers.address(transport.get_extra_info("sockname"))
+        peer = socket_state.address(transport.get_extra_info("peername"))
+        local = socket_state.address(transport.get_extra_info("sockname"))
         self.connection = Connection(server, self, peer, local, server.now())
         if not server.accepted(self):
             self._closing = True
@@ -339,7 +339,9 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Reset the socket when everything is acknowledged: a reset throws away what is not."""
         if self._transport.is_closing():
             return
-        patience = ABORT_SECONDS if self.unsent else linger if peers.unacknowledged(self._socket) else 0.0
+        patience = (
+            ABORT_SECONDS if self.unsent else linger if socket_state.unacknowledged(self._socket) else 0.0
+        )
         if self._server.now() - since < patience:
             self._abort_timer = self._server.call_later(
                 TAKEN_SECONDS, lambda: self._reset_when_taken(since, linger)
@@ -361,7 +363,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         if self._pauses and steps == self._steps and not connection.outbox.transport_full:
             self._stuck += 1
             looks = STUCK_LOOKS if connection.blocked else PATIENT_LOOKS
-            if self._stuck > looks and peers.has_ended(self._socket):
+            if self._stuck > looks and socket_state.has_ended(self._socket):
                 self.abort()
                 return
         else:
@@ -384,8 +386,8 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def is_heard(self) -> bool:
         """Whether octets have arrived since the last call, or none can because too many wait to be read."""
-        before, self._arrived = self._arrived, peers.unread(self._socket)
-        return self._arrived != before or not peers.takes_more(self._socket, self._arrived)
+        before, self._arrived = self._arrived, socket_state.unread(self._socket)
+        return self._arrived != before or not socket_state.takes_more(self._socket, self._arrived)
 
     @property
     def reading(self) -> bool:
@@ -417,5 +419,5 @@ class SocketDriver(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close the socket at once; what was not sent is lost."""
         if self._server.linger is not None:
-            peers.reset_when_closed(self._socket)
+            socket_state.reset_when_closed(self._socket)
         self._transport.abort()

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.half_open import HalfOpen, origin
+from leveret.broker.network.half_open import HalfOpen, origin
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Listening and connected sockets (drivers)."""
