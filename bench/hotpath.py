@@ -23,7 +23,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, make
 from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
-from leveret.broker.server import Server
+from leveret.broker.server.server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 READ = 64 * 1024

@@ -177,7 +177,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
     # The whole broker is loaded here, not for `leveret --version`.
     from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
-    from leveret.broker.server import Server  # noqa: PLC0415
+    from leveret.broker.server.server import Server  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from leveret.broker.metadata.recorder import Definitions, NullJournal
 from leveret.broker.metadata.restore import restore
 from leveret.broker.persistence.data_store import Disk
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.server import Server
+from leveret.broker.server.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.store.metadata_reader import stored_definitions

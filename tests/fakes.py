@@ -26,7 +26,7 @@ from leveret.broker.metadata.recorder import Definitions, StoredUsers
 from leveret.broker.persistence.committer import StorageHost
 from leveret.broker.persistence.data_store import Disk, paging
 from leveret.broker.scheduling.time_slices import SLICE, Slices
-from leveret.broker.server import Server
+from leveret.broker.server.server import Server
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.reads import LoadRequest

@@ -29,7 +29,7 @@ class ForbiddenError(AdministrationError):
 
 
 class Site(Protocol):
-    """The broker that is administered (`broker.server.Server`)."""
+    """The broker that is administered (`broker.server.server.Server`)."""
 
     turn: Turn
     users: Users

@@ -38,7 +38,7 @@ SCRAPE_SECONDS = 30.0
 CONNECTIONS = 32
 """Connections at once; the oldest one goes for the next, which is no loss to who asks now and then.
 
-They and the backlog are fewer than the descriptors that `broker.server.RESERVED_FILES` leaves.
+They and the backlog are fewer than the descriptors that `broker.server.server.RESERVED_FILES` leaves.
 """
 BACKLOG = 16
 IDLE_SECONDS = 180.0
@@ -50,7 +50,7 @@ STALL_SECONDS = 5.0
 
 
 class Watched(Measured, Protocol):
-    """The broker (`broker.server.Server`)."""
+    """The broker (`broker.server.server.Server`)."""
 
     @property
     def lag(self) -> float:

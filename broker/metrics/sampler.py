@@ -91,7 +91,7 @@ class MeasuredDisk(Protocol):
 
 
 class Measured(Protocol):
-    """The broker (`broker.server.Server`)."""
+    """The broker (`broker.server.server.Server`)."""
 
     turn: Turn
     vhosts: dict[str, VHost]

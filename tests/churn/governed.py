@@ -28,7 +28,7 @@ def main() -> None:
     """Be the broker's command line."""
     from leveret.broker import cli
     from leveret.broker.administration import Administration
-    from leveret.broker.server import Server
+    from leveret.broker.server.server import Server
 
     start, stop = Server.start, Server.stop
     doors: list[asyncio.Server] = []

@@ -6,7 +6,7 @@ from confirm_table.cells import LIGHT, Stage, cell
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.data_store import paging
-from leveret.broker.spill import Spill
+from leveret.broker.server.shutdown_flush import Spill
 from leveret.storage.journal.reads import Loaded
 
 

@@ -26,7 +26,7 @@ from conformance.codec import T  # noqa: E402
 from conformance.wire import Channel, ClosedError  # noqa: E402
 
 from leveret.broker.config.config import Config  # noqa: E402
-from leveret.broker.server import Server  # noqa: E402
+from leveret.broker.server.server import Server  # noqa: E402
 
 ARGUMENTS = {
     "byte": T("b", -3), "unsigned byte": T("B", 200), "short": T("s", -300), "unsigned short": T("u", 60000),

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leveret.broker import cli, watch
+from leveret.broker import cli
 from leveret.broker.persistence import data_store
 from leveret.broker.process import resource_alarms
+from leveret.broker.server import resource_monitor
 
 PLENTY = 1 << 60
 
@@ -23,8 +24,8 @@ def main() -> None:
         return look(of)._replace(free=0 if (place / "disk").exists() else PLENTY)
 
     resource_alarms.DISK_SECONDS = (0.05, 0.05)
-    watch.MEMORY_SECONDS = 0.05
-    watch.anonymous_memory = lambda: PLENTY if (place / "memory").exists() else 0
+    resource_monitor.MEMORY_SECONDS = 0.05
+    resource_monitor.anonymous_memory = lambda: PLENTY if (place / "memory").exists() else 0
     data_store.Disk.room = room
     cli.main()
 

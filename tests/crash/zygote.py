@@ -44,7 +44,7 @@ def load_everything() -> None:
     import lmdb
     import uvloop
 
-    import leveret.broker.server
+    import leveret.broker.server.server
     from leveret.broker.config.config import load
 
     assert all((encodings.idna, aiofiles.os, lmdb, uvloop, broker.server))

@@ -19,10 +19,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.codec import SPECS  # noqa: E402
 
-from leveret.broker import cli, methods, server  # noqa: E402
+from leveret.broker import cli, methods  # noqa: E402
 from leveret.broker.channel import channel  # noqa: E402
 from leveret.broker.connection import connection, connection_tracking, handshake  # noqa: E402
 from leveret.broker.network import socket_driver  # noqa: E402
+from leveret.broker.server import server  # noqa: E402
 
 JOBS_SECONDS = 5.0  # that the rest of connections may take to go once their sockets are closed
 

@@ -12,7 +12,7 @@ from leveret.broker.amqp.tables import encode_table
 from leveret.broker.auth.passwords import Password, check_password
 from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.metadata.recorder import Definitions, NullJournal
-from leveret.broker.server import Server
+from leveret.broker.server.server import Server
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.errors import DamagedError, UnknownFormatError
 from leveret.storage.queues.memory_queue import MemoryQueue

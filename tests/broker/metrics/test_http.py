@@ -20,7 +20,7 @@ from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor, cluster_id
 from leveret.broker.metrics.node import Identity
 from leveret.broker.metrics.text import CONTENT_TYPE
-from leveret.broker.server import RESERVED_FILES, TICK_SECONDS
+from leveret.broker.server.server import RESERVED_FILES, TICK_SECONDS
 
 SOON = 10.0
 WATCHED = ("--set", "prometheus.enabled=true")

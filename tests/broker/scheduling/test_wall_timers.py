@@ -5,7 +5,7 @@ from fakes import Node
 from hypothesis import given, strategies as st
 
 from leveret.broker.scheduling.wall_timers import Timer, Timers
-from leveret.broker.server import CLOCK_SECONDS
+from leveret.broker.server.server import CLOCK_SECONDS
 
 
 def test_timers_are_called_when_they_are_due_and_not_before() -> None:

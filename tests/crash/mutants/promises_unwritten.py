@@ -1,5 +1,5 @@
 """A broker that stops writes nothing of what its queues have only promised."""
 
-from leveret.broker.spill import Spill
+from leveret.broker.server.shutdown_flush import Spill
 
 Spill.all_of = lambda _queue, _file_from: ()

@@ -5,11 +5,11 @@ import logging
 import pytest
 from fakes import Clock
 
-from leveret.broker import watch
 from leveret.broker.counters.sampling import Events
 from leveret.broker.persistence.data_store import Room
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.watch import Watch
+from leveret.broker.server import resource_monitor
+from leveret.broker.server.resource_monitor import Watch
 
 PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)
 
@@ -149,7 +149,7 @@ class Watched:
 def watched(monkeypatch, caplog) -> Watched:
     caplog.set_level(logging.WARNING, "leveret")
     found = Watched()
-    monkeypatch.setattr(watch, "anonymous_memory", lambda: found.memory)
+    monkeypatch.setattr(resource_monitor, "anonymous_memory", lambda: found.memory)
     found.watch.start(found.loop)
     return found
 
@@ -180,7 +180,7 @@ def test_what_is_short_at_the_start_blocks_from_the_start(monkeypatch):
     """The first look is before clients may connect."""
     found = Watched()
     found.store.found = LITTLE
-    monkeypatch.setattr(watch, "anonymous_memory", lambda: 2000)
+    monkeypatch.setattr(resource_monitor, "anonymous_memory", lambda: 2000)
     found.watch.start(found.loop)
 
     assert "low on disk & memory" == found.host.alarm
@@ -251,7 +251,7 @@ def test_nothing_is_looked_at_after_the_end(watched):
 def test_a_broker_without_a_disk_watches_its_memory(monkeypatch):
     """In memory only, there is nothing else to look at."""
     host, loop = Host(), Loop()
-    monkeypatch.setattr(watch, "anonymous_memory", lambda: 11)
+    monkeypatch.setattr(resource_monitor, "anonymous_memory", lambda: 11)
     Watch(host, None, 10, 10).start(loop)
 
     assert ("low on memory", []) == (host.alarm, loop.later)
@@ -308,6 +308,6 @@ def test_pages_are_given_back_every_now_and_then(watched, monkeypatch):
     watched.pass_seconds(24)
     assert 3 == watched.pages.asked
     busy = iter(range(1000))
-    monkeypatch.setattr(watch.time, "process_time", lambda: float(next(busy)))
+    monkeypatch.setattr(resource_monitor.time, "process_time", lambda: float(next(busy)))
     watched.pass_seconds(40)
     assert 5 == watched.pages.asked

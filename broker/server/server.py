@@ -46,11 +46,11 @@ from leveret.broker.scheduling.periodic_sweep import Round
 from leveret.broker.scheduling.time_slices import Slices
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.spill import STEP_OCTETS, Spill
+from leveret.broker.server.resource_monitor import Watch
+from leveret.broker.server.shutdown_flush import STEP_OCTETS, Spill
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
-from leveret.broker.watch import Watch
 from leveret.confirm.deadlock import TRAP, TRAP_SECONDS, is_trapped
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor

@@ -5,7 +5,7 @@ from fakes import Client, DiskNode, basic_consume
 
 from leveret.broker.amqp.commands import Basic, Confirm
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.spill import Spill
+from leveret.broker.server.shutdown_flush import Spill
 
 ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
 STEP = 16
@@ -67,7 +67,7 @@ def test_each_level_of_a_queue_with_priorities_is_kept(node, client):
 
 def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node, client, monkeypatch):
     """The others keep their order."""
-    monkeypatch.setattr("leveret.broker.spill.STEP", STEP)
+    monkeypatch.setattr("leveret.broker.server.shutdown_flush.STEP", STEP)
     client.declare("q", durable=True, arguments=ASKS)
     node.commit()
     for number in range(STEP + 20):

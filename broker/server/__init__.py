@@ -1,0 +1,1 @@
+"""The server, which owns everything, and what it does beside serving (drivers)."""
