@@ -82,7 +82,7 @@ async def tick(notes: Path, *, trace: bool) -> None:
 
 def serve(arguments: Sequence[str]) -> None:
     """Be the broker, with a ticker beside it in its loop. The first argument says where notes go."""
-    from leveret.broker import cli  # noqa: PLC0415 - only here is the broker in this process
+    from leveret.broker.cli import main as cli  # noqa: PLC0415 - only here is the broker in this process
 
     notes, trace, *rest = arguments
     original = cli._serve

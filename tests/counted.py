@@ -40,9 +40,9 @@ def answer(*_signal: object) -> None:
 
 def main() -> None:
     """Run the broker's command line."""
-    from leveret.broker import cli
+    from leveret.broker.cli import main
 
     gc.disable()
     gc.collect()
     signal.signal(signal.SIGUSR2, answer)
-    cli.main(sys.argv[1:])
+    main.main(sys.argv[1:])

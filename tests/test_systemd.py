@@ -10,7 +10,7 @@ import pytest
 from running import ROOT
 
 from leveret.broker import exit_codes
-from leveret.broker.cli import serve
+from leveret.broker.cli.main import serve
 
 UNIT = ROOT / "systemd" / "leveret.service"
 

@@ -7,8 +7,8 @@ over, and goes at the next start, is one that is no damage.
 LMDB has no checksums, so its own pages cannot be trusted here: a torn one may end the process (SIGBUS, SIGSEGV, an
 assertion of LMDB's) or lead in circles. So keys have to rise, and no more rows are read than a table claims to have;
 and whoever wants to outlive the rest runs this module as a program of its own, as `leveret store check` does (through
-`broker.store_reader`, which knows what AMQP's tables look like): it writes a line of JSON for each finding and for each
-table it is about to read.
+`broker.cli.store_reader`, which knows what AMQP's tables look like): it writes a line of JSON for each finding and
+for each table it is about to read.
 """
 # ruff: noqa: TRY301 - an error is raised and answered in one place
 

@@ -26,8 +26,8 @@ PROGRAM = (
 
 def main() -> None:
     """Be the broker's command line."""
-    from leveret.broker import cli
     from leveret.broker.administration import Administration
+    from leveret.broker.cli import main
     from leveret.broker.server.server import Server
 
     start, stop = Server.start, Server.stop
@@ -64,7 +64,7 @@ def main() -> None:
         await stop(server, *arguments)
 
     Server.start, Server.stop = open_door, close_door  # type: ignore[method-assign]
-    cli.main()
+    main.main()
 
 
 class Door:

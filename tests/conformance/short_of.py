@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leveret.broker import cli
+from leveret.broker.cli import main as cli
 from leveret.broker.persistence import data_store
 from leveret.broker.process import resource_alarms
 from leveret.broker.server import resource_monitor

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_WORDS = "import sys; sys.path.append({!r}); import punching; punching.change(); from leveret.broker.cli import main; main()"
+_WORDS = "import sys; sys.path.append({!r}); import punching; punching.change(); from leveret.broker.cli.main import main; main()"
 PROGRAM = ("-c", _WORDS.format(str(Path(__file__).parent)))
 SECONDS = 0.05
 RESERVE = 64 * 1024

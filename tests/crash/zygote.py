@@ -19,7 +19,7 @@ import warnings
 def main() -> None:
     """Serve until stdin ends."""
     warnings.simplefilter("error")
-    from leveret.broker import cli
+    from leveret.broker.cli import main as cli
 
     load_everything()
     for line in sys.stdin:

@@ -15,7 +15,7 @@ import yaml
 from running import ROOT, Running, environment
 
 from leveret.analytics.command import main as analyze
-from leveret.broker.cli import main
+from leveret.broker.cli.main import main
 from leveret.broker.config.config import load
 from leveret.broker.config.sections import METRICS_PORT
 from leveret.broker.export.layout import Layout

@@ -19,8 +19,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.codec import SPECS  # noqa: E402
 
-from leveret.broker import cli, methods  # noqa: E402
+from leveret.broker import methods  # noqa: E402
 from leveret.broker.channel import channel  # noqa: E402
+from leveret.broker.cli import main as cli  # noqa: E402
 from leveret.broker.connection import connection, connection_tracking, handshake  # noqa: E402
 from leveret.broker.network import socket_driver  # noqa: E402
 from leveret.broker.server import server  # noqa: E402

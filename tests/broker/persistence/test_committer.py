@@ -12,6 +12,7 @@ import pytest
 from conformance.wire import Client
 from running import Running
 
+from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.committer import Reader
@@ -19,7 +20,6 @@ from leveret.broker.persistence.data_store import Disk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, Slices
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.store_command import read
 from leveret.storage.errors import Done
 from leveret.storage.message import Message, Persistent
 

@@ -9,8 +9,8 @@ import pika
 import pytest
 from running import Running
 
+from leveret.broker.cli.store import read
 from leveret.broker.persistence.damage_log import DamageLog
-from leveret.broker.store_command import read
 from leveret.storage.damage import BODY, KINDS, RECORD, Damages
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

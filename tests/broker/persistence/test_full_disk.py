@@ -15,7 +15,7 @@ import pytest
 from conformance.wire import Client, ClosedError
 from running import Running
 
-from leveret.broker.store_command import read
+from leveret.broker.cli.store import read
 
 MEGABYTES = 48
 BROKEN = """

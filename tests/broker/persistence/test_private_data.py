@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from running import Running
 from stored import example
 
-from leveret.broker.cli import main
+from leveret.broker.cli.main import main
 from leveret.broker.persistence.data_lock import DataDirError, locked
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

@@ -10,7 +10,7 @@ import pika
 import pytest
 from running import Running, command, environment
 
-from leveret.broker.store_command import read
+from leveret.broker.cli.store import read
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 

@@ -1,7 +1,7 @@
 """Runs each planted bug and says whether a campaign catches it (`make campaign NAME=mutants`).
 
 A mutant is a module beside this one that changes the broker when it is imported. Only the command line made here
-does so: `python -c "import <mutant>; from leveret.broker.cli import main; main()"`. The product has no switch for it.
+does so: `python -c "import <mutant>; from leveret.broker.cli.main import main; main()"`. The product has no switch for it.
 """
 
 import tempfile
@@ -30,7 +30,7 @@ def program(mutant: str) -> tuple[str, ...]:
     """What the interpreter runs."""
     return (
         "-c",
-        f"import sys; sys.path.append({str(HERE)!r}); import {mutant}; from leveret.broker.cli import main; main()",
+        f"import sys; sys.path.append({str(HERE)!r}); import {mutant}; from leveret.broker.cli.main import main; main()",
     )
 
 

@@ -114,7 +114,7 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
 def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Have data read by another process: what it found, and the sum, None if it did not come that far."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])}
-    words = [sys.executable, "-m", "leveret.broker.store_reader", str(data_dir)]
+    words = [sys.executable, "-m", "leveret.broker.cli.store_reader", str(data_dir)]
     done = subprocess.run(words, capture_output=True, env=environment, check=False)  # noqa: S603 - our own program
     findings: list[dict[str, Any]] = []
     stats = None

@@ -1,6 +1,6 @@
 """The commands `leveret definitions ...` about a data directory (driver: files, an event loop for the import).
 
-What does the work is loaded with `broker.definitions_offline`, and only by whoever asks for it.
+What does the work is loaded with `broker.cli.definitions_offline`, and only by whoever asks for it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def definitions() -> None:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def export_definitions(data_dir: Path | None, file: Path | None) -> None:
     """Write what is stored to FILE or to the terminal, as JSON of RabbitMQ's form. A broker may be running."""
-    from leveret.broker.definitions_offline import export_stored  # noqa: PLC0415
+    from leveret.broker.cli.definitions_offline import export_stored  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     config = _load(data_dir)
@@ -60,7 +60,7 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 def import_definitions(data_dir: Path | None, file: Path) -> None:
     """Make what FILE says in the data of a broker that is not running; all of it or, if something is wrong, nothing."""
     from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
-    from leveret.broker.definitions_offline import import_stored  # noqa: PLC0415
+    from leveret.broker.cli.definitions_offline import import_stored  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     config = _load(data_dir)

@@ -16,14 +16,14 @@ import click
 
 from leveret import __version__
 from leveret.broker import exit_codes
-from leveret.broker.analyze_command import analyze
+from leveret.broker.cli.analyze import analyze
+from leveret.broker.cli.definitions import definitions
+from leveret.broker.cli.store import store
 from leveret.broker.config.config import Config, ConfigError, Listener, effective, load
-from leveret.broker.definitions_command import definitions
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.process import logs
 from leveret.broker.process.log_rotation import Rotation
 from leveret.broker.process.sd_notify import Notifier
-from leveret.broker.store_command import store
 
 DISTRIBUTION: Final = "leveret"
 # How long the writer's thread waits for the interpreter, a few dozen times a commit, while the loop is busy.

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from running import Running, command, environment
 
 from leveret import __version__
-from leveret.broker.cli import main
+from leveret.broker.cli.main import main
 from leveret.broker.process.garbage_collector import THRESHOLDS
 
 

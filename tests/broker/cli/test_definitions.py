@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from running import Running
 
-from leveret.broker.cli import main
+from leveret.broker.cli.main import main
 
 QUEUE = {"name": "q", "vhost": "/", "durable": True, "arguments": {"x-max-length": 5}}
 HASH = "3C+HLqzwCZid64laFJT5tq6dENkW0u7fDfzeHbckojVsNToC"

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from running import Running
 from stored import Stored, example
 
-from leveret.broker import store_command
-from leveret.broker.cli import main
+from leveret.broker.cli import store as store_command
+from leveret.broker.cli.main import main
 from leveret.broker.persistence import data_store
 from leveret.broker.persistence.data_store import compact_if_worth_it
 from leveret.storage.store.compact import LEFT_BEHIND, measure
