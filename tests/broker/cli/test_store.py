@@ -101,12 +101,13 @@ def test_json(tmp_path):
 def test_a_file_that_ends_the_reader_is_damaged(tmp_path, monkeypatch):
     """A file whose reader the system kills is a finding like any other."""
     example(tmp_path, clean=True)
-    program = tmp_path / "program" / "broker"
+    program = tmp_path / "program" / "leveret" / "broker" / "cli"
     program.mkdir(parents=True)
-    (program / "__init__.py").touch()
+    for folder in (program, program.parent, program.parent.parent):
+        (folder / "__init__.py").touch()
     text = 'import json, os\nprint(json.dumps({"reading": "defs"}), flush=True)\nos.kill(os.getpid(), 7)\n'
     (program / "store_reader.py").write_text(text)
-    monkeypatch.setattr(store_command, "_ROOT", program.parent)
+    monkeypatch.setattr(store_command, "_ROOT", tmp_path / "program")
     monkeypatch.chdir(tmp_path)
     done = store("check", "--data-dir", str(tmp_path))
 
