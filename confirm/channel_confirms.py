@@ -30,7 +30,7 @@ def _nobody() -> None:
     """Nobody wants to know."""
 
 
-class StandardConfirms:
+class ChannelConfirms:
     """The confirm state of one channel.
 
     Args:

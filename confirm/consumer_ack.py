@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Any
 
 from leveret.storage.message import Awaited, Message, Promised
-from leveret.storage.queues.backing_queue import BackingQueue, Batch, never
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched, never
 
 Key = Any
 """A seq_id, or the promise of a message that was delivered and is kept no more."""
@@ -168,7 +168,7 @@ class ConsumerAckQueue:
 
     # -- fetching ---------------------------------------------------------------------------------------------------
 
-    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages from the head; `ready_count` must not be 0."""
         inner, light = self.inner, self._ready_light
         if ack_required and light and len(light) == inner.ready_count:
@@ -194,7 +194,7 @@ class ConsumerAckQueue:
                 batch = batch._replace(seq_ids=keys)
         return batch
 
-    def take(self, count: int) -> Batch:
+    def take(self, count: int) -> Fetched:
         """Take messages that the broker discards from the head; light or not, they are kept until they are acked."""
         batch = self.inner.fetch(count, ack_required=True)
         for table in (self._ready, self._ready_light):

@@ -13,7 +13,7 @@ MARKS = 1000
 """About so many marks are kept, whatever the timeout."""
 
 
-class ConfirmAges:
+class ConfirmTimeouts:
     """The marks of one channel in confirm mode, some of whose numbers are open."""
 
     __slots__ = ("_numbers", "_times")

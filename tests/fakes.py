@@ -17,15 +17,15 @@ from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import Config, StorageConfig
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.connection_tracking import Clients
+from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, StoredUsers
 from leveret.broker.persistence.committer import StorageHost
-from leveret.broker.persistence.data_store import Disk, paging
-from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.persistence.data_store import DataStore, paging
+from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.server.server import Server
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
@@ -64,12 +64,12 @@ class Clock:
 class Node(Server):
     """A server that listens nowhere."""
 
-    def __init__(self, disk: Disk | None = None, **settings: Any) -> None:
+    def __init__(self, disk: DataStore | None = None, **settings: Any) -> None:
         self.clock = Clock()
         super().__init__(Config(**settings), disk)
         self.settings = settings
         self._loop = self.watch._loop = self.clock
-        self.turn.slices = Slices()  # no step is over because a test lets time pass; see `hurry`
+        self.turn.slices = TimeSlices()  # no step is over because a test lets time pass; see `hurry`
         self.turn.slices.on_waiting = self._schedule_jobs
 
     def wall_clock(self) -> int:  # type: ignore[override]
@@ -89,7 +89,7 @@ class Node(Server):
 
 def hurry(node: Node, *, looks: int) -> None:
     """From now on each step of the loop is over after so many looks at the time."""
-    node.turn.slices = slices = Slices(itertools.count(0, SLICE // looks).__next__)
+    node.turn.slices = slices = TimeSlices(itertools.count(0, SLICE // looks).__next__)
     slices.on_waiting = node._schedule_jobs
 
 
@@ -159,7 +159,7 @@ class StoringNode(Node):
         ids = itertools.count((boot + 1) << 32)
         self.definitions = Definitions(self.journal, ids.__next__)
         self.users = StoredUsers(self.definitions, self.config.loopback_users, self.patterns)
-        self.clients = Clients(self.turn, self.users, self.vhosts, node_name=self.config.node_name)
+        self.clients = ConnectionTracking(self.turn, self.users, self.vhosts, node_name=self.config.node_name)
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.vhosts.clear()
         self.restored = self.load_definitions(self.store.rows.items())
@@ -199,7 +199,7 @@ class Cranked:
         """It waits for the test."""
 
 
-class CrankedDisk(Disk):
+class CrankedDisk(DataStore):
     """A real data directory without threads. `loads` is what queues wait for, `reads` what delay lines do."""
 
     def __init__(self, data_dir: Path, config: StorageConfig) -> None:

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from leveret.broker.auth.users import User, Users
-from leveret.broker.connection.connection_tracking import Clients
+from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.process.resource_alarms import Alarms
 from leveret.broker.scheduling.turn import Turn
@@ -36,7 +36,7 @@ class Site(Protocol):
     vhosts: dict[str, VHost]
     parameters: Parameters
     vhost_max: int | None
-    clients: Clients
+    clients: ConnectionTracking
     alarm: str
 
     @property

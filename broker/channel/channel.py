@@ -29,7 +29,7 @@ from leveret.broker.amqp.large_body import LARGE
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
-from leveret.broker.channel.consumer_timeout import DeliveryAges
+from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import (
@@ -49,8 +49,8 @@ from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.fan_out import AT_ONCE, FanOut
 from leveret.broker.vhost.publish_route import AwaitedRoute, Route, Special, spread
 from leveret.broker.vhost.vhost import REPLY_PREFIX, VHost
-from leveret.confirm.channel_confirms import StandardConfirms
-from leveret.confirm.timeouts import ConfirmAges
+from leveret.confirm.channel_confirms import ChannelConfirms
+from leveret.confirm.timeouts import ConfirmTimeouts
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.large_table import MANY, fitting, large
@@ -183,13 +183,13 @@ class Channel:
         self.delivery_tag = 0
         self.first_tag = 1
         """No lower tag is unacked."""
-        self.ages: DeliveryAges | None = None
+        self.ages: ConsumerTimeouts | None = None
         self.prefetch_count = 0
         self.global_prefetch = 0
         self.reply_consumer: Consumer | None = None
         # publishing
-        self.confirms: StandardConfirms | None = None
-        self.confirm_ages: ConfirmAges | None = None
+        self.confirms: ChannelConfirms | None = None
+        self.confirm_ages: ConfirmTimeouts | None = None
         self.confirm_times = ConfirmTimes()
         self.numbered: Route | None = None
         """That of the last publish with a number in this turn."""
@@ -829,7 +829,7 @@ class Channel:
             return None
         self.unacked = fitting(self.unacked)
         if self.ages is None:
-            self.ages = DeliveryAges()
+            self.ages = ConsumerTimeouts()
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
 
     def give_up_overdue(self, now: float, timeout: float) -> None:
@@ -842,7 +842,7 @@ class Channel:
             self.confirm_ages = None
             return
         if self.confirm_ages is None:
-            self.confirm_ages = ConfirmAges()
+            self.confirm_ages = ConfirmTimeouts()
         confirms.give_up(self.confirm_ages.overdue(now, confirms.seq_no, timeout))
 
     def cancel(self, consumer: Consumer) -> None:
@@ -919,7 +919,7 @@ class Channel:
             yield from self.vhost.delete_queues(unused, unused=True)
 
 
-def _told(confirms: StandardConfirms) -> tuple[int, int, int]:
+def _told(confirms: ChannelConfirms) -> tuple[int, int, int]:
     """Numbers given, confirmed, nacked."""
     return confirms.seq_no, confirms.confirmed_count, confirms.nacked_count
 

@@ -31,7 +31,7 @@ class Taker(Protocol):
         """How many ms it may take to ack: 0 for ever, None as long as the broker says."""
 
 
-class DeliveryAges:
+class ConsumerTimeouts:
     """The marks of one channel."""
 
     __slots__ = ("_begin", "_longest", "_tags", "_times")

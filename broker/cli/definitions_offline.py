@@ -10,7 +10,7 @@ from leveret.broker.auth.users import Users
 from leveret.broker.config.config import Config
 from leveret.broker.metadata.recorder import Definitions, NullJournal
 from leveret.broker.metadata.restore import restore
-from leveret.broker.persistence.data_store import Disk
+from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters
@@ -54,7 +54,7 @@ async def import_stored(config: Config, file: Path) -> None:
         StorageError: the data cannot be read.
 
     """
-    disk = Disk(config.data_dir, config.storage, ram_limit=config.storage.ram_limit)
+    disk = DataStore(config.data_dir, config.storage, ram_limit=config.storage.ram_limit)
     server = Server(msgspec.structs.replace(config, listeners=()), disk)
     await server.start()
     try:

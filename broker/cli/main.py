@@ -247,7 +247,7 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
 
 def _open_disk(config: Config) -> Any:
     """Open the data; raises StartupError if they cannot be used."""
-    from leveret.broker.persistence.data_store import Disk, compact_if_worth_it  # noqa: PLC0415
+    from leveret.broker.persistence.data_store import DataStore, compact_if_worth_it  # noqa: PLC0415
     from leveret.broker.process.resource_alarms import memory_limit  # noqa: PLC0415
     from leveret.storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
 
@@ -255,7 +255,7 @@ def _open_disk(config: Config) -> Any:
     ram_limit = min(config.storage.ram_limit, int(memory * config.storage.paging_ratio))
     try:
         compact_if_worth_it(config.data_dir, config.storage.garbage_fraction)
-        return Disk(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
+        return DataStore(config.data_dir, config.storage, ram_limit=max(1, ram_limit))
     except UnknownFormatError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:

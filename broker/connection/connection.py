@@ -18,9 +18,9 @@ from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, T
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.handshake import Handshake
-from leveret.broker.connection.held_reply import Hold
+from leveret.broker.connection.held_reply import HeldReply
 from leveret.broker.connection.node import Node
-from leveret.broker.connection.receive_loop import Inbound, malformed
+from leveret.broker.connection.receive_loop import ReceiveLoop, malformed
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, added
 from leveret.broker.errors import (
     AMQPError,
@@ -120,7 +120,7 @@ def _swallow(data: bytes, at: int) -> int:
     return len(data)
 
 
-class Connection(Inbound):
+class Connection(ReceiveLoop):
     """One AMQP connection.
 
     Args:
@@ -255,7 +255,7 @@ class Connection(Inbound):
                 handler(channel, method)
             except NotYet as wait:
                 self._resume_at = at
-                Hold(self, number, self._current).until(wait.subscribe)
+                HeldReply(self, number, self._current).until(wait.subscribe)
         elif isinstance(method, ChannelMethods.Close):
             self.work_off(
                 number, self._drop_channel(channel), encode_method(number, ChannelMethods.CloseOk())
@@ -275,7 +275,7 @@ class Connection(Inbound):
         """
         journal = self.node.journal
         safe = journal.when_all_safe if files else journal.when_safe
-        hold = Hold(self, number, self._current, reply)
+        hold = HeldReply(self, number, self._current, reply)
         hold.until(safe if after is None else lambda settled: after(lambda: safe(settled)))
 
     def not_stored(self, number: int, class_id: int, method_id: int) -> None:
@@ -419,7 +419,7 @@ class Connection(Inbound):
         slices = self.node.turn.slices
         for _ in steps:
             if slices.is_over():
-                hold = Hold(self, number, self._current, reply)
+                hold = HeldReply(self, number, self._current, reply)
                 hold.until(
                     lambda settled: slices.add(
                         self._rest(steps, settled), f"method of connection {self.name}"

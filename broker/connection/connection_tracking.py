@@ -17,7 +17,7 @@ log = logging.getLogger("leveret.connection")
 _LOOKS = 256  # connections that are looked at in one go
 
 
-class Clients:
+class ConnectionTracking:
     """The open connections of a node, and how many there have been.
 
     Arguments:

@@ -3,9 +3,9 @@
 Theory. A `*-ok` says that a change is safe, so it goes out after the commit, and whatever the client sent behind that
 method is executed after it. The receive loop stops behind the method, keeps the octets it has, and the driver reads no
 more; everyone else goes on, and so do deliveries to this connection. While a connection is held it has exactly one
-`Hold`. The answer may come at once, before anything was stopped, and it may come when the connection is gone or being
-closed: then `Connection.held` is another one or None, and nothing happens. If only its channel has been closed, the
-connection waits on, without a reply.
+`HeldReply`. The answer may come at once, before anything was stopped, and it may come when the connection is gone or
+being closed: then `Connection.held` is another one or None, and nothing happens. If only its channel has been closed,
+the connection waits on, without a reply.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Resumable(Protocol):
 class Holdable(Protocol):
     """The connection."""
 
-    held: "Hold | None"
+    held: "HeldReply | None"
     outbox: Outbox
 
     @property
@@ -38,7 +38,7 @@ class Holdable(Protocol):
         """A change that a channel asked for by this method could not be written: the disk is full."""
 
 
-class Hold:
+class HeldReply:
     """One wait of one connection.
 
     Args:

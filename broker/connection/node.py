@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from leveret.broker.auth.login_throttle import Guard, Refusals
 from leveret.broker.auth.users import Users
-from leveret.broker.connection.connection_tracking import Clients
+from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
@@ -29,7 +29,7 @@ class Node(Protocol):
 
     turn: Turn
     users: Users
-    clients: Clients
+    clients: ConnectionTracking
     vhosts: dict[str, VHost]
     start_frame: bytes
     mechanisms: tuple[str, ...]

@@ -39,7 +39,7 @@ from leveret.broker.amqp.fastpath import (
 from leveret.broker.amqp.large_body import LARGE, LargeBody
 from leveret.broker.auth.users import Permissions, TopicPermissions, User
 from leveret.broker.channel.channel import Channel
-from leveret.broker.connection.held_reply import Hold
+from leveret.broker.connection.held_reply import HeldReply
 from leveret.broker.connection.node import Node
 from leveret.broker.counters.totals import MOST_SIZES
 from leveret.broker.errors import AMQPError, FrameError, ReplyCode, precondition_failed
@@ -72,7 +72,7 @@ class _Discarded(list[bytes]):
         """Keep nothing."""
 
 
-class Inbound:
+class ReceiveLoop:
     """The reading half of a connection; `broker.connection.connection.Connection` is the rest.
 
     Args:
@@ -158,7 +158,7 @@ class Inbound:
         owes a `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
         self.blocked = False
         """Whether it waits for an alarm to end, and nothing more is taken."""
-        self.held: Hold | None = None
+        self.held: HeldReply | None = None
         """What the connection waits for before it takes anything more; the driver reads nothing meanwhile."""
 
     # -- what the connection adds -----------------------------------------------------------------------------------

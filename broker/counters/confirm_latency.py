@@ -6,7 +6,7 @@ with a million open numbers has no more to look at than one with a hundred.
 """
 
 from leveret.broker.counters.sampling import SAMPLE_EVERY, MeteringTurn, next_place, one_of
-from leveret.confirm.channel_confirms import StandardConfirms
+from leveret.confirm.channel_confirms import ChannelConfirms
 
 WATCHED_CONFIRMS = 8
 """Numbers of a channel that are watched at once, at most: then every other one is not watched any more."""
@@ -31,7 +31,7 @@ class ConfirmTimes:
         self._every = SAMPLE_EVERY
         self._place = 0
 
-    def look(self, confirms: StandardConfirms, came: int, turn: MeteringTurn) -> None:
+    def look(self, confirms: ChannelConfirms, came: int, turn: MeteringTurn) -> None:
         """Have the time noted of those that are told now; `came` as for `watch`."""
         latencies = turn.latencies
         waiting = []
@@ -46,7 +46,7 @@ class ConfirmTimes:
             self._last = confirms.seq_no - came  # those of a long wait are not like what comes
             self.due = self._last + SAMPLE_EVERY
 
-    def watch(self, confirms: StandardConfirms, came: int, mode: str, turn: MeteringTurn) -> None:
+    def watch(self, confirms: ChannelConfirms, came: int, mode: str, turn: MeteringTurn) -> None:
         """Have the time noted of one of the numbers that came in this turn, or watch it until it is told.
 
         Args:

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.connection_tracking import Clients, client_name
+from leveret.broker.connection.connection_tracking import ConnectionTracking, client_name
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.sampling import Happening, QueueMeter
@@ -60,7 +60,7 @@ class Site(Protocol):
 
     turn: Turn
     vhosts: dict[str, VHost]
-    clients: Clients
+    clients: ConnectionTracking
     watch: Any
     alarm: str
 

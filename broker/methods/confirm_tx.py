@@ -4,7 +4,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
 from leveret.broker.channel.channel import Channel, Transaction
 from leveret.broker.errors import not_implemented, precondition_failed
-from leveret.confirm.channel_confirms import StandardConfirms
+from leveret.confirm.channel_confirms import ChannelConfirms
 
 
 def access_request(channel: Channel, method: Access.Request) -> None:
@@ -25,7 +25,7 @@ def confirm_select(channel: Channel, method: Confirm.Select) -> None:
     if channel.tx is not None:
         raise precondition_failed("cannot switch from tx to confirm mode")
     if channel.confirms is None:
-        channel.confirms = StandardConfirms(channel.schedule_confirms)
+        channel.confirms = ChannelConfirms(channel.schedule_confirms)
         channel.host.forget_routes()
     if not method.nowait:
         channel.send(Confirm.SelectOk())

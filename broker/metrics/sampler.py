@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.connection_tracking import Clients
+from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.counters.totals import QueueCounts, Sizes
@@ -95,7 +95,7 @@ class Measured(Protocol):
 
     turn: Turn
     vhosts: dict[str, VHost]
-    clients: Clients
+    clients: ConnectionTracking
     blocked: set[Connection]
     alarm: str
 
@@ -146,7 +146,7 @@ class Asked(NamedTuple):
         return [each for name, each in broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
 
 
-class Walk:
+class Sampler:
     """One look at everything: sums, and rows where they are wanted.
 
     Args:

@@ -26,7 +26,7 @@ from leveret.broker.metrics.per_object import (
     TYPED_EXCHANGE_LABELS,
     Group,
 )
-from leveret.broker.metrics.sampler import Asked, Measured, Rows, Walk
+from leveret.broker.metrics.sampler import Asked, Measured, Rows, Sampler
 from leveret.broker.metrics.text import GAUGE, LINES, Column, columns, family, labels_text, sums
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.vhost import VHost
@@ -83,7 +83,7 @@ class Scraper:
 
     def aggregated(self, process: Process) -> Iterator[str]:
         """Everything, summed up over all objects."""
-        walk = Walk(self._broker)
+        walk = Sampler(self._broker)
         yield from walk.everything()
         node = walk.node(self._identity, "aggregated", process)
         yield from _of_node(
@@ -98,7 +98,7 @@ class Scraper:
 
     def per_object(self, process: Process) -> Iterator[str]:
         """Everything, with a series for each object where there are objects."""
-        walk = Walk(self._broker, keeps_rows=True)
+        walk = Sampler(self._broker, keeps_rows=True)
         yield from walk.everything()
         node = walk.node(self._identity, "per-object", process)
         yield from _of_node(node, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
@@ -120,7 +120,7 @@ class Scraper:
         names = asked.families
         if "queue_metrics" in names:
             names |= {"queue_consumer_count"}
-        walk = Walk(self._broker, asked, keeps_rows=True)
+        walk = Sampler(self._broker, asked, keeps_rows=True)
         if chosen := _chosen(QUEUES, names):
             yield from walk.queues()
             yield from _queue_info(DETAILED, walk.shown_queues)

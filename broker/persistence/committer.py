@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.scheduling.time_slices import Slices
+from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
@@ -89,7 +89,7 @@ class StorageHost(Protocol):
 class _Worker:
     """A thread that calls one function for each item it is given, and reports to the event loop."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, slices: Slices) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, slices: TimeSlices) -> None:
         self._name = name
         self._slices = slices
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -129,7 +129,7 @@ class _Worker:
         self._thread.join()
 
 
-class CommitTask:
+class Committer:
     """Commits the journal's batches.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.persistence.committer import CommitTask, Reader, StorageHost
+from leveret.broker.persistence.committer import Committer, Reader, StorageHost
 from leveret.broker.persistence.space_reclaim import Garbage
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.vhost.delayed_delivery import DelayLine
@@ -75,7 +75,7 @@ def _checking(queue_class: type[VariableQueue]) -> type[VariableQueue]:
     return type("Checked" + queue_class.__name__, (queue_class,), {"__slots__": (), **operations})
 
 
-class Disk:
+class DataStore:
     """One data directory in use.
 
     Args:
@@ -108,16 +108,14 @@ class Disk:
         queue_class = VariableQueue if config.early_confirm else LateQueue
         self._queue_class = _checking(queue_class) if config.check_invariants else queue_class
         self._host: StorageHost
-        self.commits: CommitTask
+        self.commits: Committer
         self._reader: Reader
 
     def start(self, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads."""
         self._host = host
         records, gap = self.config.max_journal_records, self.config.commit_interval
-        self.commits = CommitTask(
-            self.environment, self.journal, host, loop, max_records=records, min_gap=gap
-        )
+        self.commits = Committer(self.environment, self.journal, host, loop, max_records=records, min_gap=gap)
         self._reader = Reader(self.environment, host, loop)
         self._loop = loop
         self._garbage = Garbage(

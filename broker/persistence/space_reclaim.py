@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.store.hole_punching import Given, give_back, keep_reserve
-from leveret.storage.store.tables import Table
+from leveret.storage.store.tables import EnvironmentTables
 
 log = logging.getLogger("leveret.storage")
 
@@ -51,7 +51,7 @@ class Garbage:
 
     def __init__(
         self,
-        table: Table,
+        table: EnvironmentTables,
         submit: Callable[[Callable[[], Any], Done], None],
         loop: asyncio.AbstractEventLoop,
         *,

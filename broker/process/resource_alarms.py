@@ -147,7 +147,7 @@ def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:
 
 
 class Alarms(Protocol):
-    """Who looks at memory and disk (`broker.server.resource_monitor.Watch`)."""
+    """Who looks at memory and disk (`broker.server.resource_monitor.ResourceMonitor`)."""
 
     @property
     def memory(self) -> MemoryAlarm:

@@ -1,6 +1,6 @@
 """What a queue does beside keeping and delivering: it lets messages expire, keeps to limits, and expires itself.
 
-Theory. A queue that is asked for any of this has `Rules`, others have none and pay one look a turn. What a queue
+Theory. A queue that is asked for any of this has `QueueLimits`, others have none and pay one look a turn. What a queue
 discards goes to its dead letter exchange if it has one (`broker.queue.dead_letter_line`); only then it is forgotten,
 in the same commit. A message that has to be read from disk first is waited for: the queue runs again when it is here.
 
@@ -25,7 +25,7 @@ from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, REJECT_PUBLISH
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import Batch
+from leveret.storage.queues.backing_queue import Fetched
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 """Why a queue discards a message."""
@@ -70,7 +70,7 @@ class Keeper(Publisher, Protocol):
         """A deleted queue has discarded what it had to."""
 
 
-class Rules:
+class QueueLimits:
     """The rules of one queue.
 
     Args:
@@ -317,7 +317,7 @@ class Rules:
         self._has_expired = False
         return 0
 
-    def fetched(self, batch: Batch, *, ack_required: bool) -> Batch:
+    def fetched(self, batch: Fetched, *, ack_required: bool) -> Fetched:
         """Note that messages were taken out of the queue; returns them as they are to be delivered."""
         if self.settings.max_octets is not None:
             sizes = [message.body_size for message in batch.messages]
@@ -328,7 +328,7 @@ class Rules:
             return self._with_counts(batch, ack_required=ack_required)
         return batch
 
-    def _with_counts(self, batch: Batch, *, ack_required: bool) -> Batch:
+    def _with_counts(self, batch: Fetched, *, ack_required: bool) -> Fetched:
         """Redelivered messages that say how often they came back, before the last start included."""
         stored, returned = self._queue.backing.take_returns(batch.seq_ids), self._returned
         if not stored and not returned:

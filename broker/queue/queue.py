@@ -23,16 +23,16 @@ from leveret.broker.counters.totals import QueueCounts, QueueTally
 from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.limits import Keeper, Rules
+from leveret.broker.queue.limits import Keeper, QueueLimits
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.deadlock import Stillness
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import BackingQueue, Batch
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 
-_NOT_YET = Batch((), [], redelivered=False)
+_NOT_YET = Fetched((), [], redelivered=False)
 """What `get` answers while it has to wait."""
 RUN_BUDGET = 4096
 """Messages a queue delivers in one turn before others get theirs."""
@@ -159,7 +159,7 @@ class Queue:
         """Nor has it any message left that it would have to discard: it is empty."""
         self._keeper = keeper
         self.settings = NO_SETTINGS
-        self.rules: Rules | None = None
+        self.rules: QueueLimits | None = None
         """None while nothing expires here and nothing is limited."""
         # consumers
         self.consumers: dict[Consumer, None] = _NOBODY
@@ -371,7 +371,7 @@ class Queue:
                     share, ack_required=ack_required, persistent=persistent, expires=expires
                 )
                 at += count
-                batch = Batch(seq_ids, share, redelivered=False)
+                batch = Fetched(seq_ids, share, redelivered=False)
                 if self.rules is not None:
                     self.rules.fetched(batch, ack_required=ack_required)
                 self._distribute(consumers, batch)
@@ -451,7 +451,7 @@ class Queue:
         """Take the first consumer out of the rotation until it has room again."""
         self.rotation.popleft().park()
 
-    def _distribute(self, consumers: Sequence[Consumer], batch: Batch) -> None:
+    def _distribute(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
         """Deliver a batch round-robin; consumers left without room are parked, the others keep their order."""
         seq_ids, messages, redelivered = batch
         if self.meter is not None and not consumers[0].no_ack:
@@ -556,7 +556,7 @@ class Queue:
 
     def _need_rules(self) -> None:
         if self.rules is None and self._keeper is not None:
-            self.rules = Rules(self, self._keeper)
+            self.rules = QueueLimits(self, self._keeper)
             self.rules.configure(self.settings)
 
     # -- consumers ----------------------------------------------------------------------------------------------
@@ -719,7 +719,7 @@ class Queue:
         """Consumers, ready or not."""
         return len(self.consumers)
 
-    def get(self, *, no_ack: bool) -> Batch | None:
+    def get(self, *, no_ack: bool) -> Fetched | None:
         """Take one message for `basic.get`, or None; an empty batch if it is being read from disk."""
         self.settle()
         if self._suspensions:

@@ -12,7 +12,7 @@ from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 T = TypeVar("T")
 
 
-class Round(Generic[T]):
+class PeriodicSweep(Generic[T]):
     """One such tour.
 
     Args:

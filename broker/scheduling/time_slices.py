@@ -31,7 +31,7 @@ def _ignored() -> None:
     """Nobody drives the jobs: they run when they are added, as far as time allows."""
 
 
-class Slices:
+class TimeSlices:
     """The time of the current step, the jobs that wait for the next, and the longest step so far.
 
     Args:

@@ -18,7 +18,7 @@ class Ticking(Protocol):
         """Do what is due; returns when to be called again, None for never."""
 
 
-class Ticks:
+class TimerWheel:
     """The wheel.
 
     Args:

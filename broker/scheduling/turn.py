@@ -14,7 +14,7 @@ from typing import Protocol
 
 from leveret.broker.counters.sampling import Events, Happening, Latencies
 from leveret.broker.counters.totals import Totals
-from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.wall_timers import Timers
 
 log = logging.getLogger("leveret.queue")
@@ -87,9 +87,9 @@ class Turn:
         "waiting_for_disk",
     )
 
-    def __init__(self, clock: Callable[[], int] = lambda: 0, slices: Slices | None = None) -> None:
+    def __init__(self, clock: Callable[[], int] = lambda: 0, slices: TimeSlices | None = None) -> None:
         self.clock = clock
-        self.slices = Slices() if slices is None else slices
+        self.slices = TimeSlices() if slices is None else slices
         self.timers = Timers()
         self.totals = Totals()
         self.now = 0

@@ -12,7 +12,7 @@ import logging
 import time
 from typing import Protocol
 
-from leveret.broker.persistence.data_store import Disk, Room
+from leveret.broker.persistence.data_store import DataStore, Room
 from leveret.broker.process.memory_allocator import Allocator
 from leveret.broker.process.resource_alarms import (
     CLEARED_BELOW,
@@ -52,7 +52,7 @@ class WatchHost(Protocol):
         """The disk is broken."""
 
 
-class Watch:
+class ResourceMonitor:
     """The alarms of one broker.
 
     Args:
@@ -67,7 +67,7 @@ class Watch:
     def __init__(
         self,
         host: WatchHost,
-        disk: Disk | None,
+        disk: DataStore | None,
         memory_limit: int,
         disk_limit: int,
         allocator: Allocator | None = None,

@@ -27,7 +27,7 @@ from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, default_credentials
 from leveret.broker.config.config import Config
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.connection_tracking import Clients
+from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.export.layout import Layout
 from leveret.broker.export.writer import Export
@@ -38,16 +38,16 @@ from leveret.broker.network.half_open import HalfOpen
 from leveret.broker.network.listener import Door
 from leveret.broker.network.socket_driver import LOOK_SECONDS, SocketDriver
 from leveret.broker.persistence.damage_log import DamageLog
-from leveret.broker.persistence.data_store import Disk
+from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.garbage_collector import Collector
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.periodic_sweep import Round
-from leveret.broker.scheduling.time_slices import Slices
-from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks
+from leveret.broker.scheduling.periodic_sweep import PeriodicSweep
+from leveret.broker.scheduling.time_slices import TimeSlices
+from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.server.resource_monitor import Watch
-from leveret.broker.server.shutdown_flush import STEP_OCTETS, Spill
+from leveret.broker.server.resource_monitor import ResourceMonitor
+from leveret.broker.server.shutdown_flush import STEP_OCTETS, ShutdownFlush
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
@@ -110,11 +110,13 @@ class Server:
     Raises what `load_definitions` raises.
     """
 
-    def __init__(self, config: Config, disk: Disk | None = None) -> None:  # noqa: PLR0915 - all it has, in one place
+    def __init__(self, config: Config, disk: DataStore | None = None) -> None:  # noqa: PLR0915 - all it has, in one place
         self.config = config
         self.disk = disk
         # what connections share (see `broker.connection.handshake.Node`)
-        self.turn = Turn(self.wall_clock, Slices(self.monotonic, self.used, round(config.slow_step * 1e9)))
+        self.turn = Turn(
+            self.wall_clock, TimeSlices(self.monotonic, self.used, round(config.slow_step * 1e9))
+        )
         self.turn.is_backlogged = self._is_backlogged
         for mode in CONFIRM_MODES:
             self.turn.latencies.confirm[mode] = Latency()
@@ -125,7 +127,7 @@ class Server:
         self.patterns = Patterns(python=config.compatibility.python_patterns)
         self.users: Users = StoredUsers(self.definitions, config.loopback_users, self.patterns)
         self.vhosts: dict[str, VHost] = {}
-        self.clients = Clients(
+        self.clients = ConnectionTracking(
             self.turn,
             self.users,
             self.vhosts,
@@ -166,7 +168,7 @@ class Server:
         self.start_frame = encode_method(0, make(Wire.Start, 0, 9, properties, offered, "en_US"))
         self.collector = Collector()
         relative = config.disk_free_relative
-        self.watch = Watch(
+        self.watch = ResourceMonitor(
             self,
             disk,
             memory_limit(config.memory_absolute, config.memory_relative),
@@ -200,13 +202,13 @@ class Server:
         self._paging_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_disk: list[SocketDriver] = []
-        self._ticks = Ticks(0.0)
-        self._looks = Round(lambda: self._drivers, SocketDriver.look, LOOK_SECONDS)
+        self._ticks = TimerWheel(0.0)
+        self._looks = PeriodicSweep(lambda: self._drivers, SocketDriver.look, LOOK_SECONDS)
         limit = max(self.watch.memory.limit // UNSENT_SHARE, UNSENT_LEAST)
         self._most_unsent = limit if config.unsent_octets is None else config.unsent_octets
         self._unsent_due = 0.0
-        self._overdue = Round(lambda: self.clients.connections, Connection.close_overdue)
-        self._capacities = Round(self._all_queues, self._look_at_queue)
+        self._overdue = PeriodicSweep(lambda: self.clients.connections, Connection.close_overdue)
+        self._capacities = PeriodicSweep(self._all_queues, self._look_at_queue)
         self._loop: asyncio.AbstractEventLoop
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_due = 0
@@ -346,7 +348,7 @@ class Server:
             raise
         self.turn.timers.on_sooner = self._set_timer
         self._run_timers()
-        self._ticks = Ticks(self.now())
+        self._ticks = TimerWheel(self.now())
         self._look_again()
         self._ticked = self.now()
         self._is_open = True
@@ -369,7 +371,7 @@ class Server:
         else:
             self.disk.close()
 
-    async def _start_disk(self, disk: Disk) -> None:
+    async def _start_disk(self, disk: DataStore) -> None:
         """Give the queues of the last run their messages, and have what the configuration says stored."""
         began = self.now()
         disk.start(self, self._loop)
@@ -460,7 +462,7 @@ class Server:
             driver.abort()
         await self._wait_until_empty(1.0)
 
-    async def _stop_disk(self, disk: Disk) -> None:
+    async def _stop_disk(self, disk: DataStore) -> None:
         """Put away what is in memory alone, and close the store."""
         await self._finish_jobs()
         await self._discard(disk)
@@ -474,7 +476,7 @@ class Server:
             queue.store for vhost in self.vhosts.values() for queue in (*vhost.queues.values(), *vhost.ending)
         )
 
-    async def _discard(self, disk: Disk) -> None:
+    async def _discard(self, disk: DataStore) -> None:
         """Have queues publish the dead letters of what they have discarded, unless there is no room for them."""
         queues = [
             queue
@@ -490,13 +492,13 @@ class Server:
                 queue.after_next_run(partial(ran.set_result, None))
                 await ran
 
-    async def _spill(self, disk: Disk) -> int:
+    async def _spill(self, disk: DataStore) -> int:
         """Put on disk what queues have only promised to publishers; returns for how many there was no room."""
         spills = [
             spill
             for vhost in self.vhosts.values()
             for queue in vhost.queues.values()
-            for spill in Spill.all_of(queue, disk.file_from)
+            for spill in ShutdownFlush.all_of(queue, disk.file_from)
         ]
         if spills:
             log.info("putting on disk what publishers wait for: messages=%d", sum(s.left for s in spills))

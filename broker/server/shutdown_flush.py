@@ -16,7 +16,7 @@ from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.publish_route import PERSISTENT_MODE
 from leveret.storage.message import Message, Moved, moving
-from leveret.storage.queues.backing_queue import BackingQueue, Batch
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
 from leveret.storage.queues.variable_queue import VariableQueue
 
@@ -27,7 +27,7 @@ STEP_OCTETS = 4 * 1024 * 1024
 _BATCH = 64
 
 
-class Spill:
+class ShutdownFlush:
     """One durable queue, or one level of it, on its way to disk.
 
     Args:
@@ -50,7 +50,7 @@ class Spill:
         """Up to where messages may have been delivered before."""
 
     @classmethod
-    def all_of(cls, queue: Queue, file_from: int) -> Iterator["Spill"]:
+    def all_of(cls, queue: Queue, file_from: int) -> Iterator["ShutdownFlush"]:
         """What a queue needs: nothing unless it has promised something that a restart would break."""
         if queue.durable and queue.awaiting is not None and queue.awaiting.promised_count > 0:
             for part in parts((queue.store,)):
@@ -95,7 +95,7 @@ class Spill:
             self._part.redelivered_below = self._watermark
         return True
 
-    def _turn_round(self, batch: Batch, expires: int) -> None:
+    def _turn_round(self, batch: Fetched, expires: int) -> None:
         store = self._store
         copies: list[Message] = []
         originals: list[int] = []

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.confirm.channel_confirms import StandardConfirms
+from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.promise import Promise
 from leveret.storage.message import Message, Persistent, Promised
 
@@ -55,7 +55,7 @@ class FanOut:
         turn: Turn,
         queues: Sequence[Queue],
         message: Message,
-        confirms: StandardConfirms | None,
+        confirms: ChannelConfirms | None,
         *,
         persistent: bool,
     ) -> None:

@@ -27,7 +27,7 @@ from leveret.broker.amqp.properties import (
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.queue import Queue
-from leveret.confirm.channel_confirms import StandardConfirms
+from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.modes import STANDARD
 from leveret.confirm.promise import Promise, Publisher
 from leveret.exchanges.base import Exchange
@@ -45,7 +45,7 @@ class PublishingChannel(Protocol):
     """What making messages needs of the channel they come by."""
 
     number: int
-    confirms: StandardConfirms | None
+    confirms: ChannelConfirms | None
 
 
 class Route:
@@ -156,7 +156,7 @@ class AwaitedRoute(Route):
     def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
         """As for any route; nothing of these goes to disk."""
         address, number, copies = self.address, channel.number, len(self.queues)
-        confirms: StandardConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
+        confirms: ChannelConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
         seq_no = confirms.seq_no + 1
         confirms.hold(seq_no, len(contents))
         return [
@@ -166,7 +166,7 @@ class AwaitedRoute(Route):
 
     def make_one(self, channel: PublishingChannel, content: bytes) -> Message:
         """The same for a single message."""
-        confirms: StandardConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
+        confirms: ChannelConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
         seq_no = confirms.seq_no + 1
         confirms.held.add(seq_no)
         promise = Promise(confirms, seq_no, len(self.queues))
@@ -244,7 +244,7 @@ def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ..
 
 
 def spread(
-    queues: Sequence[Queue], message: Message, confirms: StandardConfirms | None, *, persistent: bool
+    queues: Sequence[Queue], message: Message, confirms: ChannelConfirms | None, *, persistent: bool
 ) -> bool:
     """Put a published message into its queues, each as it keeps messages; false if one of them refuses it.
 

@@ -16,7 +16,7 @@ def never() -> None:
     """Take the place of `on_loaded` where nobody wants to know."""
 
 
-class Batch(NamedTuple):
+class Fetched(NamedTuple):
     """A run of fetched messages in queue order.
 
     `seq_ids` are their positions in the queue (ascending) and the keys by which they are later acked or requeued;
@@ -80,7 +80,7 @@ class BackingQueue(Protocol):
         The caller owes: `ready_count` is 0. Returns their seq_ids.
         """
 
-    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages (>= 1) from the head; fewer where the run's `redelivered` changes.
 
         None at all if the next one is being read from disk: `on_loaded` is called when it is here.

@@ -15,7 +15,7 @@ from itertools import islice
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
-from leveret.storage.queues.backing_queue import Batch
+from leveret.storage.queues.backing_queue import Fetched
 
 # Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
 _NOTHING: deque[Message] = deque()
@@ -93,7 +93,7 @@ class MemoryQueue:
                 self._unacked = fitting(self._unacked)
         return seq_ids
 
-    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages from the head; `ready_count` must not be 0."""
         if self._requeued:
             return self._fetch_requeued(count, ack_required=ack_required)
@@ -106,16 +106,18 @@ class MemoryQueue:
             popleft = ready.popleft
             messages = [popleft() for _ in range(count)]
         self.ready_count -= count
-        return Batch(self.publish_delivered(messages, ack_required=ack_required), messages, redelivered=False)
+        return Fetched(
+            self.publish_delivered(messages, ack_required=ack_required), messages, redelivered=False
+        )
 
-    def _fetch_requeued(self, count: int, *, ack_required: bool) -> Batch:
+    def _fetch_requeued(self, count: int, *, ack_required: bool) -> Fetched:
         requeued = self._requeued
         taken = [heappop(requeued) for _ in range(min(count, len(requeued)))]
         self.ready_count -= len(taken)
         if ack_required:
             self._unacked.update(taken)
             self._unacked = fitting(self._unacked)
-        return Batch([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=True)
+        return Fetched([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=True)
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Forget fetched messages for good."""

@@ -9,7 +9,7 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest, Reads
 from leveret.storage.message import Message
 from leveret.storage.queues.rates import Rates
-from leveret.storage.queues.requeued import Returned
+from leveret.storage.queues.requeued import Requeued
 
 PAGING_OCTETS = 4 * 1024 * 1024
 """Octets of transient messages on their way to disk, `OVERHEAD` each included, above which no queue pages more."""
@@ -22,7 +22,7 @@ LARGE = 4096
 _PIECE = 500
 
 
-Releasable = deque[Any] | Returned | MutableMapping[int, Any]
+Releasable = deque[Any] | Requeued | MutableMapping[int, Any]
 """A run of messages, or a table of them."""
 
 

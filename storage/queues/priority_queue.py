@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import BackingQueue, Batch
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 from leveret.storage.queues.sub_queues import SubQueues
 
 Level = TypeVar("Level", bound=BackingQueue)
@@ -205,7 +205,7 @@ class PriorityQueue(Generic[Level]):
 
     # -- fetching ---------------------------------------------------------------------------------------------------
 
-    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages from the head; `ready_count` must not be 0.
 
         Returns none if the head is being read from disk, whatever lower levels have.
@@ -220,7 +220,7 @@ class PriorityQueue(Generic[Level]):
                 seq_ids, messages = [*seq_ids], [*messages]
                 self._fetch_more(count, seq_ids, messages, ack_required=ack_required)
         self.ready_count -= len(messages)
-        return Batch(seq_ids, messages, batch.redelivered)
+        return Fetched(seq_ids, messages, batch.redelivered)
 
     def _fetch_more(
         self, count: int, seq_ids: list[int], messages: list[Message], *, ack_required: bool

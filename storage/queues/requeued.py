@@ -33,7 +33,7 @@ class _Chunk:
         self.items = items
 
 
-class Returned:
+class Requeued:
     """The requeued messages of one queue; no seq_id is there twice."""
 
     __slots__ = ("_chunks", "_count")

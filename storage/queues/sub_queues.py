@@ -20,7 +20,7 @@ from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import never
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.rates import Rates
-from leveret.storage.queues.requeued import Item, Returned
+from leveret.storage.queues.requeued import Item, Requeued
 
 SAMPLE = 1024
 """Entries that are looked at where all would be too many."""
@@ -29,7 +29,7 @@ NOTHING: deque[Item] = deque()
 """Shared by all queues without alphas, never changed: an empty deque of one's own costs 600 octets."""
 NO_ENTRIES: deque[Entry] = deque()
 """The same for entries."""
-NONE_RETURNED = Returned()
+NONE_RETURNED = Requeued()
 """The same for requeued messages."""
 
 

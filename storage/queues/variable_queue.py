@@ -44,16 +44,16 @@ from leveret.storage.journal.reads import UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Dated, Message, dated, leading
-from leveret.storage.queues.backing_queue import Batch, never
+from leveret.storage.queues.backing_queue import Fetched, never
 from leveret.storage.queues.pager import LARGE, Releasable
 from leveret.storage.queues.prefetch import Reading
-from leveret.storage.queues.requeued import Item, Returned
+from leveret.storage.queues.requeued import Item, Requeued
 from leveret.storage.queues.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their octets."""
-_NONE_FETCHED = Batch((), [], redelivered=False)
+_NONE_FETCHED = Fetched((), [], redelivered=False)
 
 
 class VariableQueue(Reading):
@@ -180,7 +180,7 @@ class VariableQueue(Reading):
 
     # -- fetching ---------------------------------------------------------------------------------------------------
 
-    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages from the head; `ready_count` must not be 0.
 
         Returns none if the next one is being read from disk.
@@ -226,9 +226,9 @@ class VariableQueue(Reading):
             self.unacked_octets += octets
             if len(self._unacked) > MANY:
                 self._unacked = fitting(self._unacked)
-        return Batch(seq_ids, messages, redelivered=False)
+        return Fetched(seq_ids, messages, redelivered=False)
 
-    def _fetch_returned(self, count: int, *, ack_required: bool) -> Batch:
+    def _fetch_returned(self, count: int, *, ack_required: bool) -> Fetched:
         taken = self.returned.take(count, _has_body)
         if not taken:
             self._want()
@@ -237,7 +237,7 @@ class VariableQueue(Reading):
         self._keep_ahead()
         return batch
 
-    def _fetch_read(self, count: int, *, ack_required: bool) -> Batch:
+    def _fetch_read(self, count: int, *, ack_required: bool) -> Fetched:
         """Take from q3, as far as its bodies are in memory."""
         q3 = self.q3
         taken: list[tuple[int, Item]] = []
@@ -270,7 +270,7 @@ class VariableQueue(Reading):
             self._prefetch()
         return batch
 
-    def _take(self, taken: list[tuple[int, Item]], *, ack_required: bool, redelivered: bool) -> Batch:
+    def _take(self, taken: list[tuple[int, Item]], *, ack_required: bool, redelivered: bool) -> Fetched:
         count = len(taken)
         self.ready_count -= count
         self.fetched += count
@@ -285,7 +285,7 @@ class VariableQueue(Reading):
             self._unacked = fitting(self._unacked)
         else:
             self._forget(items)
-        return Batch([seq_id for seq_id, _ in taken], messages, redelivered=redelivered)
+        return Fetched([seq_id for seq_id, _ in taken], messages, redelivered=redelivered)
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class VariableQueue(Reading):
             self.unacked_octets = self.unacked_octets * len(self._unacked) // before
         self._fit_unacked()
         if self.returned is NONE_RETURNED:
-            self.returned = Returned()
+            self.returned = Requeued()
         self.returned.add(seq_ids, items)
         self.ready_count += len(seq_ids)
         self.pager.active.add(self)

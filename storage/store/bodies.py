@@ -15,7 +15,7 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import bits_of, read_header, read_records
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.permissions import FILE
-from leveret.storage.store.tables import Table, pack_blob
+from leveret.storage.store.tables import EnvironmentTables, pack_blob
 
 _U64 = Struct(">Q")
 _CHECKSUM = 4
@@ -35,7 +35,7 @@ class Bodies:
 
     """
 
-    def __init__(self, table: Table, directory: Path) -> None:
+    def __init__(self, table: EnvironmentTables, directory: Path) -> None:
         self._table = table
         self._directory = directory
 

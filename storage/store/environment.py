@@ -37,7 +37,7 @@ from leveret.storage.store.lmdb_file import refuse_lost
 from leveret.storage.store.mapped_memory import file_octets
 from leveret.storage.store.row_checksums import Saved, seal
 from leveret.storage.store.start import start
-from leveret.storage.store.tables import Table
+from leveret.storage.store.tables import EnvironmentTables
 
 log = logging.getLogger("leveret.storage")
 
@@ -74,8 +74,8 @@ class Environment:
         refuse_lost(data_dir)
         try:
             shutil.rmtree(data_dir / "paged", ignore_errors=True)
-            self.store = Table(data_dir / "store", _TABLES, self.damages, sync=sync)
-            self.paged = Table(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
+            self.store = EnvironmentTables(data_dir / "store", _TABLES, self.damages, sync=sync)
+            self.paged = EnvironmentTables(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the data in {data_dir}: {error}") from None
         self.bodies = Bodies(self.store, self.blobs)
@@ -227,7 +227,7 @@ class Environment:
             return self._commit_deletions(paged, changes), str(error)
         return Done.ALL, ""
 
-    def _commit_deletions(self, table: Table, changes: Changes) -> Done:
+    def _commit_deletions(self, table: EnvironmentTables, changes: Changes) -> Done:
         """Commit at least what frees room; not a row that says something was deleted, though: that is told later.
 
         A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without
@@ -243,7 +243,7 @@ class Environment:
                 return Done.NOTHING
         return Done.DELETIONS
 
-    def _try_deletions(self, table: Table, changes: Changes) -> bool:
+    def _try_deletions(self, table: EnvironmentTables, changes: Changes) -> bool:
         try:
             with table.writing() as txn:
                 if table is self.store:
@@ -255,7 +255,7 @@ class Environment:
         self._is_marked = self._is_marked and table is not self.store
         return True
 
-    def _delete_some(self, table: Table, changes: Changes, count: int) -> bool:
+    def _delete_some(self, table: EnvironmentTables, changes: Changes, count: int) -> bool:
         """Delete that many of one kind in a commit of their own; False if none are left, or there is no room.
 
         Records go before the bodies they refer to, so that what a crash leaves between two of these is bodies without

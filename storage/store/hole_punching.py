@@ -25,7 +25,7 @@ import lmdb
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.store.lmdb_file import DataFile
-from leveret.storage.store.tables import Table, unused_octets
+from leveret.storage.store.tables import EnvironmentTables, unused_octets
 
 RUN = 16
 """Neighbouring pages from which a hole is worth it: many small ones would tear the file to pieces."""
@@ -45,7 +45,7 @@ class Given(NamedTuple):
     more: bool
 
 
-def give_back(table: Table, after: int = -1, *, seconds: float = 0.01) -> Given:
+def give_back(table: EnvironmentTables, after: int = -1, *, seconds: float = 0.01) -> Given:
     """Punch holes for so long, and for one transaction's pages at least. Belongs to the thread that commits.
 
     Args:
@@ -93,7 +93,7 @@ def give_back(table: Table, after: int = -1, *, seconds: float = 0.01) -> Given:
     return Given(octets, after, more=False)
 
 
-def keep_reserve(table: Table, kept: set[int], *, seconds: float = 0.01) -> set[int]:
+def keep_reserve(table: EnvironmentTables, kept: set[int], *, seconds: float = 0.01) -> set[int]:
     """Fill holes among the free pages that LMDB takes first. Belongs to the thread that commits.
 
     Args:
@@ -136,7 +136,7 @@ def keep_reserve(table: Table, kept: set[int], *, seconds: float = 0.01) -> set[
     return found
 
 
-def _compare(table: Table, txn: Any, file: DataFile) -> None:
+def _compare(table: EnvironmentTables, txn: Any, file: DataFile) -> None:
     """See that LMDB and we think alike of the file, or leave it alone."""
     meta = file.meta
     free = sum(len(pages) for _, pages in file.free_pages())

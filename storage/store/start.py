@@ -12,7 +12,7 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.reads import Range
 from leveret.storage.store.formats import FORMAT, FORMAT_ROW, check_format, number_of
 from leveret.storage.store.row_checksums import Saved, pack_number, read_saved, unpack_number
-from leveret.storage.store.tables import Table
+from leveret.storage.store.tables import EnvironmentTables
 
 log = logging.getLogger("leveret.storage")
 
@@ -36,7 +36,7 @@ class Started(NamedTuple):
     """What is still to be deleted."""
 
 
-def start(txn: Any, store: Table, data_dir: Path) -> Started:
+def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
     """Check the format and count a start.
 
     Raises UnknownFormatError for data of a later version, DamagedError if ids might be given twice.

@@ -63,7 +63,7 @@ _WHOLE_ID = 1 << 39
 """Set in ids of bodies that their checksums cover as a whole: format 1 never counted that far."""
 
 
-class Table:
+class EnvironmentTables:
     """The tables of one environment and what is common to both."""
 
     env: Any

@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leveret.confirm.channel_confirms import Confirmation, StandardConfirms
+from leveret.confirm.channel_confirms import ChannelConfirms, Confirmation
 
 HELD, SETTLED, REFUSED, ACKED, NACKED = "held", "settled", "refused", "acked", "nacked"
 
@@ -13,7 +13,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.confirms = StandardConfirms()
+        self.confirms = ChannelConfirms()
         self.states: dict[int, str] = {}
         self.given_up: list[int] = []
 
@@ -133,7 +133,7 @@ TestConfirmsAgainstADict = ConfirmsAgainstADict.TestCase
 @given(st.lists(st.integers(1, 5), min_size=1))
 def test_a_turn_of_publishes_takes_one_frame(turns):
     """While nothing is held, each turn is told in one frame, `multiple` if it has more than one number."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     for count in turns:
         confirms.published(count)
 
@@ -143,7 +143,7 @@ def test_a_turn_of_publishes_takes_one_frame(turns):
 
 def test_what_a_held_number_held_back_is_told_singly():
     """Numbers above a held one get acks of their own, and the held one its own once it is accepted."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.published(4)
     confirms.hold(2)
 
@@ -155,7 +155,7 @@ def test_what_a_held_number_held_back_is_told_singly():
 
 def test_what_is_safe_within_its_turn_was_never_held():
     """A number that is held and accepted before anything is told costs no frame of its own."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.published(3)
     confirms.hold(1, 3)
     for number in (2, 1, 3):
@@ -166,7 +166,7 @@ def test_what_is_safe_within_its_turn_was_never_held():
 
 def test_a_commit_is_told_in_one_frame():
     """Numbers that were held together and accepted together are told by one `multiple` ack, also in part."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.published(6)
     confirms.hold(1, 6)
     assert [] == confirms.take()
@@ -182,7 +182,7 @@ def test_a_commit_is_told_in_one_frame():
 
 def test_what_was_told_at_once_is_not_told_again():
     """A number that the caller told has no other ack, whatever is open or settled around it."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.hold(1)
     confirms.published()
     assert [2, 3] == [confirms.told_now(), confirms.told_now()]
@@ -203,7 +203,7 @@ def test_what_was_told_at_once_is_not_told_again():
 
 def test_no_multiple_ack_covers_a_nacked_number():
     """A refused number is nacked alone, and acks stay clear of it until everything below has its verdict."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.published(3)
     confirms.hold(1)
     confirms.refused(2)
@@ -219,7 +219,7 @@ def test_no_multiple_ack_covers_a_nacked_number():
 
 def test_a_held_number_that_is_refused_later_is_nacked():
     """A commit that finds no room nacks what it held, each number alone, and what follows goes on."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.published(3)
     confirms.hold(1, 3)
     assert [] == confirms.take()
@@ -236,7 +236,7 @@ def test_a_held_number_that_is_refused_later_is_nacked():
 
 def test_giving_up_walks_along_each_number_once():
     """However often the oldest are given up while others come."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.held = held = CountingSet()
     for _ in range(1000):
         confirms.published(10)
@@ -262,7 +262,7 @@ class CountingSet(set):
 def test_a_million_held_numbers_cost_no_more_each_than_a_few():
     """Held numbers that are accepted from the front are looked at a few times each, however many wait behind."""
     count, commit = 1_000_000, 1000
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.held = held = CountingSet()
     confirms.published(count)
     confirms.hold(1, count)
@@ -280,7 +280,7 @@ def test_a_million_held_numbers_cost_no_more_each_than_a_few():
 def test_a_million_held_numbers_behind_one_are_told_once():
     """While the first number is held the others get acks of their own, and none is looked at again."""
     count, commit = 200_000, 1000
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.held = held = CountingSet()
     confirms.published(count)
     confirms.hold(1, count)
@@ -298,7 +298,7 @@ def test_a_million_held_numbers_behind_one_are_told_once():
 
 def test_a_run_of_refused_numbers_is_told_in_one_frame():
     """Refused numbers with nothing open or settled among or below them are told by one `multiple` nack."""
-    confirms = StandardConfirms()
+    confirms = ChannelConfirms()
     confirms.published(8)
     confirms.hold(1, 8)
     confirms.accepted(1)

@@ -12,7 +12,7 @@ from running import Running
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.confirm.deadlock import TRAP_SECONDS, is_trapped
-from leveret.confirm.timeouts import ConfirmAges
+from leveret.confirm.timeouts import ConfirmTimeouts
 
 TIMEOUT = 30.0
 AWAITED = {"x-confirm-mode": ("longstr", "consumer-ack")}
@@ -25,7 +25,7 @@ LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
 )
 def test_it_is_never_early_and_a_little_late_at_most(script, timeout):
     """What is called overdue is older than the timeout, what is not is hardly older, and marks are few."""
-    ages = ConfirmAges()
+    ages = ConfirmTimeouts()
     given_out: dict[int, float] = {}
     now, last, done, longest = 1000.0, 0, 0, 0.0
     for step in script:

@@ -6,7 +6,7 @@ from confirm_table.cells import LIGHT, Stage, cell
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.data_store import paging
-from leveret.broker.server.shutdown_flush import Spill
+from leveret.broker.server.shutdown_flush import ShutdownFlush
 from leveret.storage.journal.reads import Loaded
 
 
@@ -111,7 +111,7 @@ def test_the_broker_is_killed(stage: Stage) -> None:
 def spill(stage: Stage) -> None:
     """What a broker does that is stopped, when its clients are gone."""
     for queue in stage.node.vhosts["/"].queues.values():
-        for moving in Spill.all_of(queue, stage.node.config.storage.file_from):
+        for moving in ShutdownFlush.all_of(queue, stage.node.config.storage.file_from):
             while moving.left:
                 if moving.step():
                     stage.commit()

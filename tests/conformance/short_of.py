@@ -18,15 +18,15 @@ PLENTY = 1 << 60
 def main() -> None:
     """Run the broker, its eyes replaced."""
     place = Path(sys.argv.pop(1))
-    look = data_store.Disk.room
+    look = data_store.DataStore.room
 
-    def room(of: data_store.Disk) -> Any:
+    def room(of: data_store.DataStore) -> Any:
         return look(of)._replace(free=0 if (place / "disk").exists() else PLENTY)
 
     resource_alarms.DISK_SECONDS = (0.05, 0.05)
     resource_monitor.MEMORY_SECONDS = 0.05
     resource_monitor.anonymous_memory = lambda: PLENTY if (place / "memory").exists() else 0
-    data_store.Disk.room = room
+    data_store.DataStore.room = room
     cli.main()
 
 

@@ -147,7 +147,7 @@ def instrument(counts: Counts, report: Path) -> None:
 
     handshake.Handshake._method = count_handshake
 
-    opened = connection_tracking.Clients.connection_opened
+    opened = connection_tracking.ConnectionTracking.connection_opened
 
     def count_opened(self: Any, which: Any) -> None:
         for name in ("connection.start-ok", "connection.tune-ok", "connection.open"):
@@ -155,7 +155,7 @@ def instrument(counts: Counts, report: Path) -> None:
             counts.returned[f"{which.vhost.name} {name}"] += 1
         opened(self, which)
 
-    connection_tracking.Clients.connection_opened = count_opened
+    connection_tracking.ConnectionTracking.connection_opened = count_opened
 
     find_route = channel.Channel.find_route
 
@@ -165,7 +165,7 @@ def instrument(counts: Counts, report: Path) -> None:
 
     channel.Channel.find_route = count_route
 
-    closed = connection_tracking.Clients.channel_closed
+    closed = connection_tracking.ConnectionTracking.channel_closed
 
     def count_closed(self: Any, user: Any, which: Any) -> None:
         counts.returned[f"{which.vhost.name} basic.publish"] += which.published
@@ -173,7 +173,7 @@ def instrument(counts: Counts, report: Path) -> None:
         counts.returned[f"{which.vhost.name} basic.ack"] += which.acked
         closed(self, user, which)
 
-    connection_tracking.Clients.channel_closed = count_closed
+    connection_tracking.ConnectionTracking.channel_closed = count_closed
 
     updated = socket_driver.SocketDriver.buffer_updated
 

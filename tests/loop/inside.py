@@ -8,7 +8,7 @@ from fakes import Node
 from loop.harness import Step
 
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.time_slices import Slices
+from leveret.broker.scheduling.time_slices import TimeSlices
 
 
 class Inside:
@@ -17,7 +17,7 @@ class Inside:
     def __init__(self) -> None:
         self.node = Node()
         self.vhost = self.node.vhosts["/"]
-        self.slices = self.node.turn.slices = Slices(time.monotonic_ns, time.thread_time_ns)
+        self.slices = self.node.turn.slices = TimeSlices(time.monotonic_ns, time.thread_time_ns)
         self.slices.on_waiting = self.node._schedule_jobs
 
     def queues(self, count: int) -> list[Queue]:

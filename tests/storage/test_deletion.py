@@ -9,7 +9,7 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.large_table import MANY, LargeTable
 from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.pager import Pager, Releasable, freeing
-from leveret.storage.queues.requeued import Returned
+from leveret.storage.queues.requeued import Requeued
 from leveret.storage.queues.variable_queue import VariableQueue
 
 CONTENT = b"\x02\x00\x01" + bytes(12)
@@ -77,7 +77,7 @@ def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Sit
     with (
         patch.object(LargeTable, "values", side_effect=walks),
         patch.object(LargeTable, "__iter__", side_effect=walks),
-        patch.object(Returned, "__iter__", side_effect=walks),
+        patch.object(Requeued, "__iter__", side_effect=walks),
     ):
         site.queue.delete()
 

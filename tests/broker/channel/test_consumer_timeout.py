@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leveret.broker.channel.consumer_timeout import DeliveryAges
+from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
 
 DEFAULT = 1_800_000
 
@@ -23,7 +23,7 @@ class Bench:
 
     def __init__(self, default: int = DEFAULT) -> None:
         self.default = default
-        self.ages = DeliveryAges()
+        self.ages = ConsumerTimeouts()
         self.now = 1000.0
         self.tag = 0
         self.unacked: dict[int, tuple[Someone, int]] = {}
@@ -46,7 +46,7 @@ class Bench:
 
     def look(self) -> tuple[int, int] | None:
         if not self.unacked:
-            self.ages = DeliveryAges()
+            self.ages = ConsumerTimeouts()
             return None
         return self.ages.overdue(self.now, self.unacked, self.tag, self.consumers, self.default)
 

@@ -12,7 +12,7 @@ from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exc
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.errors import NotYet
 from leveret.broker.methods import HANDLERS
-from leveret.storage.queues.backing_queue import Batch
+from leveret.storage.queues.backing_queue import Fetched
 from leveret.storage.queues.memory_queue import MemoryQueue
 
 FULL = "no disk space left: the change took effect, and will be stored when there is space again"
@@ -387,9 +387,9 @@ class Distant(MemoryQueue):
 
     loading = True
 
-    def fetch(self, count: int, *, ack_required: bool) -> Batch:
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         if self.loading:
-            return Batch((), [], redelivered=False)
+            return Fetched((), [], redelivered=False)
         return super().fetch(count, ack_required=ack_required)
 
     def arrive(self) -> None:

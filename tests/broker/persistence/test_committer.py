@@ -16,9 +16,9 @@ from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.committer import Reader
-from leveret.broker.persistence.data_store import Disk
+from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.errors import Done
 from leveret.storage.message import Message, Persistent
@@ -56,7 +56,7 @@ def no_room(*_args, **_options):
 @pytest.fixture
 def disk(tmp_path):
     (tmp_path / "data").mkdir()
-    return Disk(tmp_path / "data", StorageConfig(sync=False, file_from=1000), ram_limit=1 << 20)
+    return DataStore(tmp_path / "data", StorageConfig(sync=False, file_from=1000), ram_limit=1 << 20)
 
 
 def started(disk):
@@ -297,7 +297,7 @@ class Late(Host):
     def __init__(self):
         super().__init__()
         self.now = 0
-        self.turn = Turn(slices=Slices(lambda: self.now))
+        self.turn = Turn(slices=TimeSlices(lambda: self.now))
 
     def queue(self, disk, name):
         """A durable queue whose run uses up a step."""
@@ -444,7 +444,7 @@ def test_so_many_records_are_committed_at_once(tmp_path):
     async def main():
         config = StorageConfig(sync=False, commit_interval=3600.0, max_journal_records=50)
         (tmp_path / "data").mkdir()
-        disk = Disk(tmp_path / "data", config, ram_limit=1 << 20)
+        disk = DataStore(tmp_path / "data", config, ram_limit=1 << 20)
         host, queue = started(disk)
         commits = []
         for count in (20, 29, 1, 51):
@@ -469,7 +469,7 @@ def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):
     """Under load commits are an interval apart, however long it is; as soon as there are no turns the next one comes."""
     (tmp_path / "data").mkdir()
     config = StorageConfig(sync=False, commit_interval=1000.0)
-    disk = Disk(tmp_path / "data", config, ram_limit=1 << 20)
+    disk = DataStore(tmp_path / "data", config, ram_limit=1 << 20)
 
     async def run():
         _, queue = started(disk)
@@ -595,7 +595,7 @@ def test_what_is_read_slowly_is_logged_with_the_name_of_its_queue(caplog):
     asking = SimpleNamespace(loaded=lambda request, found: queue.touch())
     request = SimpleNamespace(queue=asking, ranges=(), limit=1)
     clock, used = itertools.count(0, 100_000_000), itertools.count(0, 100_000_000)
-    node.turn.slices = Slices(clock.__next__, used.__next__, slow=50_000_000)
+    node.turn.slices = TimeSlices(clock.__next__, used.__next__, slow=50_000_000)
     node.turn.slices.watch()
     reported = SimpleQueue()
     loop = SimpleNamespace(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import space_reclaim as garbage_module
-from leveret.broker.persistence.data_store import Disk
+from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.persistence.space_reclaim import PATIENCE, Garbage
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Persistent
@@ -125,7 +125,7 @@ def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
     monkeypatch.setattr("leveret.storage.store.hole_punching.RESERVE", 1_000_000)
 
     async def run():
-        disk = Disk(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)
+        disk = DataStore(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)
         disk.start(Host(), asyncio.get_running_loop())
         queue = disk.make_backing(disk.next_id(), {})
 
@@ -152,6 +152,6 @@ def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
 
     assert rooms[0].file > 25_000_000
     assert abs(rooms[0].free - rooms[-1].free) < 500_000_000  # others use the disk, too
-    again = Disk(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)
+    again = DataStore(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)
     assert 1 == again.environment.was_clean
     again.close()

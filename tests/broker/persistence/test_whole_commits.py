@@ -12,9 +12,9 @@ from fakes import Client, Clock, DiskNode, hurry, publish_frames
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
 from leveret.broker.persistence import committer
-from leveret.broker.persistence.committer import CommitTask
+from leveret.broker.persistence.committer import Committer
 from leveret.storage.journal.blocks import bits_of, read_header, read_records
-from leveret.storage.store.tables import Table
+from leveret.storage.store.tables import EnvironmentTables
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")
 """Durable queues that all get each message, but for the last: what is rejected in `dying` goes there."""
@@ -94,7 +94,7 @@ class Broker:
         self.node = DiskNode(path)
         self.loop = self.node._loop = self.node.clock = Loop()
         disk = self.node.disk
-        disk.commits = CommitTask(disk.environment, disk.journal, self.node, self.loop)  # type: ignore[arg-type]
+        disk.commits = Committer(disk.environment, disk.journal, self.node, self.loop)  # type: ignore[arg-type]
         self.commits = disk.commits
         self.writer: Writer = disk.commits._writer
         self.store = disk.environment.store
@@ -178,7 +178,7 @@ class Model(Broker):
         assert references(self.store) == counted(self.store)
 
 
-def references(table: Table) -> Counter[int]:
+def references(table: EnvironmentTables) -> Counter[int]:
     """How many records refer to each body."""
     found: Counter[int] = Counter()
     with table.env.begin() as txn:
@@ -192,7 +192,7 @@ def references(table: Table) -> Counter[int]:
     return found
 
 
-def records(table: Table) -> int:
+def records(table: EnvironmentTables) -> int:
     """How many records there are that somebody needs."""
     found = 0
     with table.env.begin() as txn:
@@ -202,7 +202,7 @@ def records(table: Table) -> int:
     return found
 
 
-def counted(table: Table) -> Counter[int]:
+def counted(table: EnvironmentTables) -> Counter[int]:
     """How many are counted for each body that is there."""
     with table.env.begin() as txn:
         counts = {key: int.from_bytes(value, "big") for key, value in txn.cursor(table.db["refs"])}

@@ -3,14 +3,14 @@
 from types import SimpleNamespace
 
 from leveret.broker.queue.dead_letter_line import Discards
-from leveret.broker.scheduling.time_slices import Slices
+from leveret.broker.scheduling.time_slices import TimeSlices
 
 
 def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():
     """Commits wait until these have run, and a queue with many dead letters would take all the time; it goes on later."""
     waits = [True, False]
     turn = SimpleNamespace(
-        slices=Slices(), wait_for_arrivals=lambda _: waits.pop(0), wait_for_disk=lambda _: False
+        slices=TimeSlices(), wait_for_arrivals=lambda _: waits.pop(0), wait_for_disk=lambda _: False
     )
     backing = SimpleNamespace(unacked_messages=lambda ids: ([(seq_id, b"") for seq_id in ids], []))
     taken: list[int] = []

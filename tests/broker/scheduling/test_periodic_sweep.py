@@ -2,13 +2,13 @@
 
 import itertools
 
-from leveret.broker.scheduling.periodic_sweep import Round
+from leveret.broker.scheduling.periodic_sweep import PeriodicSweep
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 
 START = 1000.0
 
 
-def ticks(tour: Round[int], start: float, count: int) -> None:
+def ticks(tour: PeriodicSweep[int], start: float, count: int) -> None:
     """The calls of a driver."""
     for number in range(count):
         tour.run(start + number * TICK_SECONDS)
@@ -17,7 +17,7 @@ def ticks(tour: Round[int], start: float, count: int) -> None:
 def test_everything_is_visited_once_in_a_round():
     """In as many ticks as a round has, each is visited once, and no tick visits much more than its share."""
     seen: list[tuple[int, float]] = []
-    tour = Round(lambda: range(95), lambda each, now: seen.append((each, now)), 1.0)
+    tour = PeriodicSweep(lambda: range(95), lambda each, now: seen.append((each, now)), 1.0)
     ticks(tour, START, 10)
 
     assert list(range(95)) == sorted(each for each, _ in seen)
@@ -27,7 +27,7 @@ def test_everything_is_visited_once_in_a_round():
 def test_a_short_round_waits_for_its_time():
     """Where everything was visited in one tick, the next round begins a round's time after the last."""
     seen: list[float] = []
-    tour = Round(lambda: (1,), lambda _, now: seen.append(now), 1.0)
+    tour = PeriodicSweep(lambda: (1,), lambda _, now: seen.append(now), 1.0)
     ticks(tour, START, 25)
 
     assert 3 == len(seen)
@@ -40,7 +40,7 @@ def test_who_is_asked_for_anew_in_each_round():
     """What came meanwhile is visited in the next round, and nothing is no reason to stop."""
     there: list[int] = []
     seen: list[int] = []
-    tour = Round(lambda: there, lambda each, _: seen.append(each), 1.0)
+    tour = PeriodicSweep(lambda: there, lambda each, _: seen.append(each), 1.0)
     tour.run(START)
     there.append(7)
     tour.run(START + 0.5)
@@ -59,7 +59,7 @@ def test_one_that_fails_is_passed_over():
         if each == 2:
             raise ValueError
 
-    tour = Round(lambda: (1, 2, 3), visit, TICK_SECONDS * 3)
+    tour = PeriodicSweep(lambda: (1, 2, 3), visit, TICK_SECONDS * 3)
     for number in range(3):
         try:
             tour.run(START + number * TICK_SECONDS)

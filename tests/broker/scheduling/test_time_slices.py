@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 
 PIECE = SLICE // 4
 SLOW = 5 * SLICE
@@ -27,7 +27,7 @@ class Driven:
     def __init__(self) -> None:
         self.clock = Clock()
         self.used = Clock()
-        self.slices = Slices(self.clock, self.used, SLOW)
+        self.slices = TimeSlices(self.clock, self.used, SLOW)
         self.asked = 0
         self.slices.on_waiting = self.ask
         self.done: list[str] = []
@@ -170,7 +170,7 @@ def test_a_call_for_later_comes_in_a_later_step(driven: Driven):
 
 def test_without_a_clock_everything_is_done_at_once():
     """Objects that no driver drives put nothing off."""
-    slices = Slices()
+    slices = TimeSlices()
     done = []
     slices.add((done.append(number) for number in range(1000)), "all")
 
@@ -230,7 +230,7 @@ def test_steps_are_measured_while_clients_may_come(driven: Driven):
 def test_no_step_is_slow_where_that_is_switched_off(caplog: pytest.LogCaptureFixture):
     """With a limit of 0 nothing is logged, and the longest step is known all the same."""
     driven = Driven()
-    driven.slices = Slices(driven.clock, driven.used, 0)
+    driven.slices = TimeSlices(driven.clock, driven.used, 0)
     driven.slices.watch()
 
     assert (100 * SLOW, []) == (worked(driven, 100 * SLOW), caplog.messages)

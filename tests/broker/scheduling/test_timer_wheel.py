@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticks
+from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 
 START = 1000.0
 ROUNDING = 1e-6  # of a division by TICK_SECONDS
@@ -34,7 +34,7 @@ class Wheel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = START
-        self.ticks = Ticks(START)
+        self.ticks = TimerWheel(START)
         self.connections = [Counted() for _ in range(8)]
         self.due: dict[int, float] = {}
 
@@ -90,7 +90,7 @@ TestWheel.settings = settings(max_examples=60, stateful_step_count=30)
 @given(after=st.floats(0.0, 100.0), step=st.floats(0.01, 0.3))
 def test_a_call_comes_in_time(after, step):
     """With steps of any size, the call comes in the first step after the time, or a tick after that."""
-    ticks, connection, now = Ticks(START), Counted(), START
+    ticks, connection, now = TimerWheel(START), Counted(), START
     ticks.schedule(connection, START + after)
     while not connection.calls:
         now += step
@@ -101,7 +101,7 @@ def test_a_call_comes_in_time(after, step):
 
 def test_the_last_time_asked_for_counts():
     """A later time replaces an earlier one, and an earlier one a later."""
-    ticks, sooner, later = Ticks(START), Counted(), Counted()
+    ticks, sooner, later = TimerWheel(START), Counted(), Counted()
     ticks.schedule(sooner, START + 9)
     ticks.schedule(sooner, START + 1)
     ticks.schedule(later, START + 1)
@@ -115,7 +115,7 @@ def test_the_last_time_asked_for_counts():
 
 def test_a_connection_may_go_while_it_is_called():
     """Being forgotten out of its own call, or by another's, is no error, and nobody is called afterwards."""
-    ticks, first, second = Ticks(START), Counted(), Counted()
+    ticks, first, second = TimerWheel(START), Counted(), Counted()
 
     class Leaving(Counted):
         def tick(self, now: float) -> None:
@@ -136,7 +136,7 @@ def test_a_connection_may_go_while_it_is_called():
 
 def test_connections_that_are_due_together_may_end_each_other():
     """Of two that are due in the same tick, the one called first forgets or moves the other in time."""
-    ticks = Ticks(START)
+    ticks = TimerWheel(START)
     pair: list[Counted] = []
 
     class Ending(Counted):
@@ -161,12 +161,12 @@ def test_connections_that_are_due_together_may_end_each_other():
         assert 1 == sum(len(connection.calls) for connection in pair)
         ticks.run(START + 5)
         assert calls == sum(len(connection.calls) for connection in pair)
-        ticks = Ticks(START)
+        ticks = TimerWheel(START)
 
 
 def test_one_that_fails_costs_the_others_nothing():
     """An error comes out of the run; who was due as well is called by the next one."""
-    ticks = Ticks(START)
+    ticks = TimerWheel(START)
     healthy = [Counted() for _ in range(20)]
 
     class Failing(Counted):
@@ -185,7 +185,7 @@ def test_one_that_fails_costs_the_others_nothing():
 
 def test_nothing_is_retained():
     """Who was called for the last time, or forgotten, is not held by the wheel."""
-    ticks = Ticks(START)
+    ticks = TimerWheel(START)
     called, forgotten, moved = (Counted() for _ in range(3))
     for connection in (called, forgotten, moved):
         ticks.schedule(connection, START + 1)
@@ -204,7 +204,7 @@ def test_nothing_is_retained():
 
 def test_a_clock_that_stands_still_calls_nobody():
     """A second run at the same time, or a little earlier, does nothing again."""
-    ticks, connection = Ticks(START), Counted()
+    ticks, connection = TimerWheel(START), Counted()
     connection.again = [START + 1]
     ticks.schedule(connection, START)
     ticks.run(START + 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from leveret.broker.scheduling.time_slices import SLICE, Slices
+from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.turn import PATIENCE, Outbox, Turn
 
 
@@ -165,7 +165,7 @@ class Hurried:
 
     def __init__(self) -> None:
         self.now = 0
-        self.turn = Turn(slices=Slices(lambda: self.now))
+        self.turn = Turn(slices=TimeSlices(lambda: self.now))
         self.slices = self.turn.slices
 
     def queue(self) -> "SlowWork":
@@ -364,7 +364,7 @@ def test_queues_with_arrivals_run_before_others_that_were_put_off():
 def test_queues_that_only_deliver_keep_no_commit_waiting():
     """A turn is split while a queue is put off that has acks or arrivals, not for one that only has more to deliver."""
     clock = iter(range(0, 1000 * SLICE, SLICE))
-    turn = Turn(slices=Slices(clock.__next__))
+    turn = Turn(slices=TimeSlices(clock.__next__))
     works = [Work(turn) for _ in range(3)]
     for work in works:
         work.touch()

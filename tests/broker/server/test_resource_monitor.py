@@ -9,7 +9,7 @@ from leveret.broker.counters.sampling import Events
 from leveret.broker.persistence.data_store import Room
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server import resource_monitor
-from leveret.broker.server.resource_monitor import Watch
+from leveret.broker.server.resource_monitor import ResourceMonitor
 
 PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)
 
@@ -122,7 +122,7 @@ class Watched:
     def __init__(self) -> None:
         self.host, self.store, self.loop = Host(), Store(), Loop()
         self.pages = Pages()
-        self.watch = Watch(self.host, self.store, 1000, 50_000_000, self.pages)
+        self.watch = ResourceMonitor(self.host, self.store, 1000, 50_000_000, self.pages)
         self.memory = 0
 
     def look(self, room: Room) -> None:
@@ -252,7 +252,7 @@ def test_a_broker_without_a_disk_watches_its_memory(monkeypatch):
     """In memory only, there is nothing else to look at."""
     host, loop = Host(), Loop()
     monkeypatch.setattr(resource_monitor, "anonymous_memory", lambda: 11)
-    Watch(host, None, 10, 10).start(loop)
+    ResourceMonitor(host, None, 10, 10).start(loop)
 
     assert ("low on memory", []) == (host.alarm, loop.later)
 

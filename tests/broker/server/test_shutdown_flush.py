@@ -5,7 +5,7 @@ from fakes import Client, DiskNode, basic_consume
 
 from leveret.broker.amqp.commands import Basic, Confirm
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.server.shutdown_flush import Spill
+from leveret.broker.server.shutdown_flush import ShutdownFlush
 
 ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
 STEP = 16
@@ -30,7 +30,7 @@ def stopped(node, *clients, meanwhile=lambda: None):
         client.connection.lost()
     node.run_turn()
     for queue in node.vhosts["/"].queues.values():
-        for spill in Spill.all_of(queue, node.disk.file_from):
+        for spill in ShutdownFlush.all_of(queue, node.disk.file_from):
             while spill.left:
                 if not spill.step():
                     node.read()

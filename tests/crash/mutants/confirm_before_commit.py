@@ -1,11 +1,11 @@
 """Publishers are told when a batch is cut, not when it is on disk."""
 
-from leveret.broker.persistence.committer import CommitTask
+from leveret.broker.persistence.committer import Committer
 from leveret.storage.journal.blocks import STORED, WRITING
 from leveret.storage.journal.journal import Journal
 
 _cut = Journal.cut
-_commit = CommitTask._commit
+_commit = Committer._commit
 
 
 def cut(journal, page):
@@ -32,4 +32,4 @@ def commit(task):
 
 Journal.cut = cut
 Journal._settle_entries = settle_entries
-CommitTask._commit = commit
+Committer._commit = commit

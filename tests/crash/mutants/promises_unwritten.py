@@ -1,5 +1,5 @@
 """A broker that stops writes nothing of what its queues have only promised."""
 
-from leveret.broker.server.shutdown_flush import Spill
+from leveret.broker.server.shutdown_flush import ShutdownFlush
 
-Spill.all_of = lambda _queue, _file_from: ()
+ShutdownFlush.all_of = lambda _queue, _file_from: ()

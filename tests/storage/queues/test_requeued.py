@@ -15,7 +15,7 @@ from leveret.storage.message import Message
 from leveret.storage.queues import requeued as returned_module
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
-from leveret.storage.queues.requeued import Item, Returned
+from leveret.storage.queues.requeued import Item, Requeued
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.environment import Environment
 
@@ -36,7 +36,7 @@ def before(seq_id: int) -> Callable[[Item], bool]:
 @given(st.data())
 def test_returned_is_a_sorted_list(data: st.DataObject) -> None:
     """Whatever is requeued, taken and removed in whatever order, the rest is what a sorted list would have."""
-    returned = Returned()
+    returned = Requeued()
     expected: dict[int, Message] = {}
     for _ in range(data.draw(st.integers(1, 8))):
         missing = [seq_id for seq_id in range(40) if seq_id not in expected]

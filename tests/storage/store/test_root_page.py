@@ -21,7 +21,7 @@ from leveret.storage.message import Persistent
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.hole_punching import give_back
 from leveret.storage.store.mapped_memory import Mapping
-from leveret.storage.store.tables import MAP_SIZE, Table
+from leveret.storage.store.tables import MAP_SIZE, EnvironmentTables
 
 ALL = [Range(QID, 0, 1000)]
 WAIT_SECONDS = 30.0
@@ -34,7 +34,7 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
     made.close()
 
 
-def fill(table: Table) -> None:
+def fill(table: EnvironmentTables) -> None:
     """Have the next write of the root page find no room, as the kernel says it: the data pages are written before."""
     path = (table.path / "data.mdb").resolve()
     full = os.open("/dev/full", os.O_WRONLY)
@@ -144,9 +144,9 @@ def test_a_read_under_way_is_waited_for(environment: Environment) -> None:
     fill(environment.store)
     before = environment.store.env
     opened = environment.store._open
-    with patch.object(Table, "_open", side_effect=lambda: (found.append(b"opened"), opened())):
-        given_up = Table._is_given_up
-        with patch.object(Table, "_is_given_up", lambda table: (ended.set(), given_up(table))[1]):
+    with patch.object(EnvironmentTables, "_open", side_effect=lambda: (found.append(b"opened"), opened())):
+        given_up = EnvironmentTables._is_given_up
+        with patch.object(EnvironmentTables, "_is_given_up", lambda table: (ended.set(), given_up(table))[1]):
             refused(environment, batch)
     thread.join(WAIT_SECONDS)
 
