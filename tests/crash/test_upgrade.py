@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pika
 import pika.exceptions
@@ -50,8 +51,11 @@ def connected(running: Running) -> Iterator[BlockingChannel]:
 def test_data_of_version_0_1_0_survive_the_upgrade_and_kills(tmp_path):
     """Every confirmed message of the old broker is there once, in order, whenever the new one is killed; the old refuses."""
     with revision(OLD) as folder:
-        old = ("/usr/bin/env", f"PYTHONPATH={folder}")
-        with Running(tmp_path, before=old) as running, connected(running) as channel:
+        old: dict[str, Any] = {
+            "before": ("/usr/bin/env", f"PYTHONPATH={folder}"),
+            "program": ("-m", "broker"),
+        }
+        with Running(tmp_path, **old) as running, connected(running) as channel:
             channel.confirm_delivery()
             limits = {"x-max-length-bytes": 10 * MESSAGES}
             channel.queue_declare("q", durable=True, arguments=limits)
@@ -78,7 +82,7 @@ def test_data_of_version_0_1_0_survive_the_upgrade_and_kills(tmp_path):
         with Running(tmp_path) as started, connected(started) as channel:
             left = channel.queue_declare("q", passive=True).method.message_count
             started.stopped_by(signal.SIGTERM)
-        with Running(tmp_path, before=old) as running:
+        with Running(tmp_path, **old) as running:
             _, err = running.process.communicate(timeout=60)
 
     assert list(range(MESSAGES // 4 * 2)) == taken

@@ -86,7 +86,8 @@ def test_every_file_of_the_packages_gets_there(wheel):
     names = zipfile.ZipFile(wheel).namelist()
 
     assert "analytics/tables.json" in files
-    assert files == {name for name in names if name.startswith(tuple(f"{package}/" for package in PACKAGES))}
+    nested = tuple(f"leveret/{package}/" for package in PACKAGES)
+    assert files == {name.removeprefix("leveret/") for name in names if name.startswith(nested)}
     assert [] != [name for name in names if re.fullmatch(r"leveret-.*\.dist-info/licenses/LICENSE", name)]
 
 

@@ -30,7 +30,7 @@ async def telling(self):
     await give_up(self)
     print("given up", flush=True)
 writer.Export._give_up = telling
-from leveret.broker.__main__ import main
+from leveret.__main__ import main
 main()
 """
 OBJECTS = {

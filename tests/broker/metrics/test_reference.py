@@ -28,5 +28,5 @@ def test_the_page_names_what_is_shown():
         "rabbitmq_disk_space_available_bytes",
     }
 
-    declared = render().partition("## Beside RabbitMQ")[0]
+    declared = render().partition("## Differences from RabbitMQ")[0]
     assert set(types) - elsewhere == set(NAME.findall(declared)) - elsewhere

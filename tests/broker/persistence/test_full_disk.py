@@ -22,7 +22,7 @@ BROKEN = """
 import os, sys
 from pathlib import Path
 from leveret.storage.store.environment import Environment
-from leveret.broker.__main__ import main
+from leveret.__main__ import main
 commit, trigger = Environment.commit, Path(sys.argv[1])
 def failing(self, batch):
     if trigger.exists():

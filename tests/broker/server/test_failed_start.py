@@ -83,7 +83,7 @@ def test_a_kill_while_starting_keeps_the_clean_stop(tmp_path):
     """A broker that is killed before clients may connect has delivered nothing, so nothing counts as redelivered."""
     filled(tmp_path)
     program = "from leveret.broker.server.server import Server\nimport os\n"
-    program += "async def fail(*_): os._exit(9)\nServer._start_disk = fail\nfrom broker.__main__ import main\nmain()\n"
+    program += "async def fail(*_): os._exit(9)\nServer._start_disk = fail\nfrom leveret.__main__ import main\nmain()\n"
     with Running(tmp_path, program=("-c", program)) as running:
         assert 9 == running.process.wait(timeout=30)
     assert read(tmp_path / "data")[1]["clean"]

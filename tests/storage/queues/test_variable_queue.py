@@ -705,7 +705,7 @@ class Machine(RuleBasedStateMachine):
             if "deletions" in faults:
 
                 def apply(txn: Any, changes: Any, table: Any = table) -> None:
-                    table_module.Table.apply_deletions(table, txn, changes)
+                    table_module.EnvironmentTables.apply_deletions(table, txn, changes)
                     raise lmdb.MapFullError("planted")
 
                 table.apply_deletions = apply  # type: ignore[method-assign]
