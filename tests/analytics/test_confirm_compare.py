@@ -30,7 +30,7 @@ LINES = ("default", "paper-standard", "consumer-ack", "consumer-ack-light", "rab
 
 @pytest.fixture
 def sweep(spark, tmp_path):
-    """What records a sweep with the rates that a test says, and makes an input of it."""
+    """Return a function that records a sweep with the rates that a test gives, and makes an input of it."""
 
     def make(plan, rate=lambda _trial: 1000.0, **told):
         records = Records(tmp_path / "sweep")

@@ -18,7 +18,7 @@ ONE = {
     "latency_hist": {"scope": "node", "metric": "confirm", "mode": "standard", **histogram([40])},
     "topic_pattern": {"pattern": "#"},
 }
-"""What makes a row of a table one that could be."""
+"""Values that turn a generated row of a table into a plausible one."""
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ def test_logarithmic_axes_are_written_in_plain_numbers():
 
 
 def test_an_axis_within_a_power_of_ten_has_steps():
-    """Where there is at most one power of ten to be seen there are other numbers beside it."""
+    """An axis that shows at most one power of ten has other numbers beside it."""
     drawn = panels(Panel("x", "ms", [Series("a", [1, 2], [11, 90])], log_y=True))
 
     assert ">20<" in drawn

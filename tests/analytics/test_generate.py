@@ -29,7 +29,7 @@ ROWS = 3000
 
 
 def expected(rows):
-    """What the formulas say of all histograms of each kind: bucket → samples."""
+    """Return the histograms that the formulas give for each kind: bucket → samples."""
     counts = {what: Counter() for what in WHAT}
     for number in range(rows):
         kind, n = number % 4, number // 4
@@ -51,7 +51,7 @@ def quantile(counts, thousandths):
 
 @pytest.fixture
 def made(spark):
-    """What stands in for an input of made-up tables: names, and how many rows of each."""
+    """Return a function that makes a stand-in for an input, of generated tables: names, and how many rows of each."""
 
     def make(rows, *names):
         return Made(spark, {name: TABLES[name](spark, rows) for name in names})
@@ -76,7 +76,7 @@ def test_generated_histograms_have_the_quantiles_that_follow_from_their_formulas
 
 @pytest.mark.parametrize("name", TABLES)
 def test_generated_rows_do_not_depend_on_partitions(spark, name):
-    """The same rows come out however many tasks make them."""
+    """Generated rows are the same however many tasks make them."""
     assertDataFrameEqual(TABLES[name](spark, 500).repartition(3), TABLES[name](spark, 500))
 
 
@@ -135,7 +135,7 @@ def test_generated_nodes_cost_what_their_formulas_say(made, monkeypatch):
 
 
 def happenings(rows, nodes):
-    """What happens according to the formulas: (node, cycle of what it is about, kind, ms)."""
+    """Yield the events that the formulas give: (node, cycle of the object, kind, ms)."""
     for number in range(rows):
         place, each = number % len(EVENTS), number // len(EVENTS)
         node, cycle = each % nodes, each // nodes

@@ -10,7 +10,7 @@ STEPS = 20
 
 
 def lives(chance, kind):
-    """What the rows of a queue say at each interval, of a kind whose verdict is known."""
+    """Yield the values of a queue's rows at each interval, for a kind whose verdict is known."""
     ready, unacked, settled, given, back, pub = chance.randint(50, 500), 0, 0, 0, 0, 0
     stop = chance.randint(2, STEPS - 13)
     for step in range(STEPS):
@@ -75,7 +75,7 @@ def made(each=50, seed=1):
 
 
 def judged(spark, rows, **tables):
-    """What the job says of each queue that rows are of."""
+    """Return the job's verdict of each queue that has rows."""
     queues = compute(Made(spark, {"queue_interval": rows, **tables}))["queues"]
     return {each["queue"]: each for each in queues.collect()}
 
@@ -139,7 +139,7 @@ def test_a_queue_that_is_gone_is_not_judged(various):
 
 
 def test_a_queue_declared_again_is_the_new_one(various):
-    """What a queue was before it was deleted says nothing of the one that has its name now."""
+    """A queue's rows from before its deletion say nothing of the queue that has its name now."""
     assert (OK, 0) == (various["again"]["verdict"], various["again"]["ready"])
 
 
@@ -174,7 +174,7 @@ def test_one_interval_is_not_every_interval(various):
 
 
 def test_rows_of_the_node_say_how_long_an_interval_is(spark):
-    """Where hardly a queue changes, the node's rows tell the interval, and when the tables end."""
+    """With hardly a queue changing, the node's rows give the interval, and the time when the tables end."""
     rows = [
         row("queue_interval", 0, queue="still", ready=5),
         row("queue_interval", 60, queue="still", ready=5),

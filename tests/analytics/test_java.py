@@ -91,7 +91,7 @@ def test_the_script_leaves_the_option_out_and_nothing_else(tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path):
-    """Where the script cannot be written, the error names the file."""
+    """A script that cannot be written is an error that names the file."""
     (tmp_path / "cache").write_text("a file")
     java = probe(make(tmp_path / "java", modules=()))
 

@@ -39,7 +39,7 @@ LATE = [OBJECTIVE_US // 2] * 995 + [OBJECTIVE_US * 2] * 5
 
 @pytest.fixture(scope="module")
 def tables(spark):
-    """What the job says of a minute, and of a metric of which 5 in 1,000 samples are above the objective."""
+    """Return the job's tables of a minute, with a metric of which 5 in 1,000 samples are above the objective."""
     late = row("latency_hist", scope="node", metric="late", **histogram(LATE))
     made = compute(Made(spark, {"latency_hist": [*ROWS, late]}))
     return {
@@ -49,7 +49,7 @@ def tables(spark):
 
 
 def agrees(found, values):
-    """Whether a row has the quantiles of these samples, to the bucket."""
+    """Assert that a row has the quantiles of these samples, to the bucket."""
     ordered = sorted(values)
     for name, thousandths in QUANTILES.items():
         true = ordered[math.ceil(len(ordered) * thousandths / 1000) - 1]

@@ -11,7 +11,7 @@ RATE, WAIT = 20, 2.0
 
 
 def arrivals(seed, messages=5000):
-    """When messages come, at random, and when each leaves, a random time later: seconds."""
+    """Yield when messages arrive, at random, and when each leaves, a random time later: seconds."""
     chance, now = random.Random(seed), 0.0
     for _ in range(messages):
         now += chance.expovariate(RATE)
@@ -19,7 +19,7 @@ def arrivals(seed, messages=5000):
 
 
 def rows_of(stays, seconds, **names):
-    """What a queue says of itself at these seconds, reckoned message by message; half of the time in gamma."""
+    """Yield a queue's rows at these seconds, computed message by message; half of the time is in gamma."""
     for second in seconds:
         inside = [(come, leave) for come, leave in stays if come <= second]
         ready = sum(leave > second for _, leave in inside)
@@ -54,7 +54,7 @@ AGAIN = list(arrivals(2, messages=200))
 
 @pytest.fixture(scope="module")
 def found(spark):
-    """What the job says of queues with known waits, by the queue; and of all of them, by the table."""
+    """Return the job's result for queues with known waits, by queue; and for all of them, by table."""
     waits = [round((leave - come) * 1_000_000) for come, leave in LEFT]
     wait = {"scope": "queue", "name": "cut", "count": len(waits), "sum_us": sum(waits)}
     tables = compute(
@@ -175,7 +175,7 @@ def test_a_level_that_did_not_change_is_spread_over_its_time(still):
 
 
 def test_totals_are_since_the_start(still):
-    """What the page counts is all that was published into queues since they were made, by the mode they have."""
+    """The page's totals count all publishes into queues since they were made, by the mode that the queues have."""
     totals = still["totals"].filter("node = 'here'").collect()
 
     assert [("consumer-ack", 20, 9), ("standard", 10, 0)] == [

@@ -107,7 +107,7 @@ def test_one_block_has_no_interval(spark):
 
 
 def test_neither_order_nor_partitions_change_the_result(spark):
-    """The same rates in another order on other partitions have the same means and the same drawn intervals."""
+    """Rates in another order on other partitions have the same means and the same drawn intervals."""
     chance = random.Random(5)
     rates = {
         (queues, block, line): chance.lognormvariate(9, 0.3)

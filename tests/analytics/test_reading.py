@@ -93,7 +93,7 @@ def test_names_of_all_alphabets_come_through(data):
 
 
 def test_unfinished_files_are_not_read(data, tmp_path):
-    """What is still being written has another name, and is left alone."""
+    """Files still being written have another name, and are left alone."""
     made = data({"node_interval": nodes(2)})
     (file,) = (tmp_path / "in").rglob("*.jsonl")
     file.with_name(".node_interval-2-0.jsonl.tmp").write_text("half a li")
@@ -121,7 +121,7 @@ def test_a_table_that_is_not_there_is_told(data, tmp_path):
 
 
 def test_parquet_is_read_as_it_is(spark, data, tmp_path):
-    """What was compacted has the same rows, with or without directories by hour."""
+    """Compacted tables have the same rows, with or without directories by hour."""
     made = data({"node_interval": nodes(4)})
     made.placed("node_interval").write.partitionBy("dt", "hour").parquet(
         str(tmp_path / "p" / "node_interval")
@@ -160,7 +160,7 @@ def test_what_an_earlier_input_saw_is_not_seen_again(spark, data, tmp_path):
 
 
 def test_the_quarantine_is_that_of_the_last_run(spark, data, tmp_path):
-    """Where a file has been mended, what was set aside because of it before is there no more."""
+    """A file that has been mended is no longer in the quarantine of the next run."""
     data({"node_interval": [*nodes(2), "{"]}).table("node_interval")
     data({"node_interval": nodes(3)}).table("node_interval")
 

@@ -48,7 +48,7 @@ def test_an_object_that_has_just_begun_began_at_nothing(spark):
 
 
 def test_a_step_is_as_long_as_the_clock_says_that_is_never_set(rows):
-    """Where the clock on the wall was set back, a step ends where it says and began that long before."""
+    """A step across a wall clock that was set back ends at its timestamp and keeps its monotonic length."""
     taken = steps(rows, "queue_interval", ["pub"]).orderBy("mono_us").collect()
 
     assert [10_000, 50_000] == [found["ts"] - found["from_ts"] for found in taken]

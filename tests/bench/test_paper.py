@@ -87,7 +87,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, capsys):
 
 
 def test_report_measures_nothing(tmp_path, capsys):
-    """What is there is printed as often as one likes."""
+    """Recorded figures are printed as often as one likes, without measuring."""
     out = str(tmp_path / "o")
     paper.main([*SMALL, "--blocks", "1", "--out", out], measured)
     table = capsys.readouterr().out.partition("sweep ")[2]

@@ -34,7 +34,7 @@ def test_every_line_meets_every_cell_once_in_each_block(seed, lines, queues, win
 
 @given(st.integers(0, 2**32), some_lines, counts, counts, st.integers(1, 4))
 def test_blocks_follow_each_other_and_the_lines_of_a_cell_stay_together(seed, lines, queues, windows, blocks):
-    """What is divided by each other is measured one after the other, and a block ends before the next begins."""
+    """Lines that are divided by each other are measured one after the other, and a block ends before the next begins."""
     trials = shuffled(seed, lines, queues, windows, blocks)
     cells = len(queues) * len(windows)
 
@@ -49,7 +49,7 @@ def test_blocks_follow_each_other_and_the_lines_of_a_cell_stay_together(seed, li
 
 
 def test_the_seed_gives_the_order():
-    """The same seed gives the same plan, and lines take turns in going first."""
+    """One seed always gives the same plan, and lines take turns in going first."""
     first = shuffled(3, list(LINES), [1, 2, 15, 30], [200], 6)
 
     assert first == shuffled(3, list(LINES), [1, 2, 15, 30], [200], 6)

@@ -1,4 +1,4 @@
-"""What is kept of a sweep, and what being stopped leaves of it."""
+"""Records of a sweep, and what an interruption leaves of them."""
 
 import itertools
 import json

@@ -23,13 +23,13 @@ def test_the_interval_of_known_values():
 
 
 def test_one_pair_has_no_interval_and_none_no_ratio():
-    """What cannot be known is not made up."""
+    """Figures that cannot be known from too few pairs are not made up."""
     assert ratio([(3.0, 2.0)]) == Ratio(1, pytest.approx(1.5), None, None)
     assert ratio([]) is None
 
 
 def test_equal_ratios_have_an_interval_without_width():
-    """Where nothing scatters the bounds are the mean."""
+    """Ratios that do not scatter have the mean as both bounds."""
     found = ratio([(3.0, 2.0)] * 6)
 
     assert [pytest.approx(1.5)] * 3 == [found.mean, found.low, found.high]
