@@ -81,7 +81,7 @@ def wait_for(path: str) -> None:
 
 @app.task
 def stamp() -> float:
-    """When it ran."""
+    """Return when the task ran."""
     return time.monotonic()
 
 

@@ -98,7 +98,7 @@ def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def host_and_port(amqp_url: str) -> tuple[str, int]:
-    """The same address for clients that take it in parts."""
+    """Return host and port of the address, for clients that take them apart."""
     parts = urlsplit(amqp_url)
     return parts.hostname or "127.0.0.1", parts.port or 5672
 

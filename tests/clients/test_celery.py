@@ -227,7 +227,7 @@ def test_events(tasks):
 
 
 def test_acks_late(tasks, worker, tmp_path):
-    """What a killed worker had not acknowledged is done by the next one."""
+    """A task that a killed worker had not acknowledged is done by the next one."""
     assert 42 == tasks.late.delay(21).get(timeout=SECONDS)
     marker = tmp_path / "started"
     result = tasks.hold.delay(str(marker))
@@ -260,7 +260,7 @@ def until(condition: Callable[[], object]) -> object:
 
 
 def ready(app: Celery, queue: str) -> int:
-    """How many messages a queue has to give."""
+    """Return the number of ready messages of a queue."""
     with app.connection_for_read() as connection:
         return connection.default_channel.queue_declare(queue, passive=True).message_count
 

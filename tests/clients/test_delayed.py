@@ -84,7 +84,7 @@ def test_messages_come_in_time_beside_many_that_are_pending(tmp_path):
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_what_was_confirmed_comes_after_the_broker_was_ended(tmp_path, end):
-    """What is overdue at the start comes at once and in order, the rest when it is due; the header tells the delay."""
+    """A delayed message overdue at the start comes at once and in order, the rest when due; the header gives the delay."""
     with started(tmp_path) as broker:
         connection = connect(broker)
         channel = connection.channel()

@@ -70,7 +70,7 @@ def drain(channel: BlockingChannel, queue: str) -> list[bytes]:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return channel.queue_declare(queue, passive=True).method.message_count
 
 
@@ -219,7 +219,7 @@ def test_exchange_to_exchange(channel, unique):
 
 
 def test_alternate_exchange(channel, unique):
-    """What an exchange cannot route goes to its alternate exchange, and counts as routed."""
+    """A message that an exchange cannot route goes to its alternate exchange, and counts as routed."""
     name, other, queue = unique("main"), unique("other"), declare(channel)
     channel.exchange_declare(other, "fanout", auto_delete=True)
     channel.exchange_declare(name, "direct", auto_delete=True, arguments={"alternate-exchange": other})

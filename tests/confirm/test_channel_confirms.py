@@ -77,7 +77,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
-        """What is open of the oldest has waited for too long."""
+        """Give up the open numbers up to one that has waited for too long."""
         last = data.draw(st.integers(0, len(self.states)))
         overdue = [number for number in self.numbers(HELD) if number <= last]
 

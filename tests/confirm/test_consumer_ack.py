@@ -57,7 +57,7 @@ class Promise:
 
 
 class Copy:
-    """What the model knows of a message."""
+    """The model's view of a message."""
 
     def __init__(self, name: int, level: int, promise: Promise | None, expires: int, *, light: bool) -> None:
         self.name = name
@@ -175,7 +175,7 @@ class Machine(RuleBasedStateMachine):
             self.note(verdict)
 
     def verify(self) -> None:
-        """What may be asked at any time."""
+        """Check the properties that hold at any time."""
         if self.highest and len({copy.level for copy in self.having(READY)}) > 1:
             self.note("several levels")
         assert len(self.having(READY)) == self.queue.ready_count

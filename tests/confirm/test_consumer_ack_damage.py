@@ -1,4 +1,4 @@
-"""What the consumer-ack queue says of messages that cannot be read any more."""
+"""A consumer-ack queue reports messages that cannot be read any more."""
 
 import pytest
 

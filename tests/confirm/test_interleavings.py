@@ -18,7 +18,7 @@ from leveret.broker.amqp.tables import Table
 STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)
 NEXT = {STANDARD: CONSUMER_ACK, CONSUMER_ACK: LIGHT, LIGHT: CONSUMER_ACK}
-"""What the mode is changed to."""
+"""The mode that each mode is changed to."""
 TTL = 100
 PREFETCH = 2
 PUBLISHER, CONSUMER, ADMIN = 1, 2, 3
@@ -26,7 +26,7 @@ PUBLISHER, CONSUMER, ADMIN = 1, 2, 3
 
 
 class Copy:
-    """What the model knows of a message."""
+    """The model's view of a message."""
 
     def __init__(self, number: int, mode: str, born: int) -> None:
         self.number = number
@@ -64,7 +64,7 @@ class Model:
         return CONSUMER_ACK if needs_messages and self.mode == LIGHT else self.mode
 
     def reconfigure(self) -> None:
-        """Where nothing is light any more, what is ready is not either."""
+        """Ready messages stop being light when the queue does."""
         if self.effective_mode != LIGHT:
             for copy in self.ready:
                 if copy.mode == LIGHT:
@@ -209,7 +209,7 @@ class Script:
         self.octets += octets
 
     def end_read(self) -> None:
-        """What was sent so far arrives."""
+        """Receive the octets sent so far."""
         if self.octets:
             octets, self.octets = self.octets, b""
             self.main.connection.receive(octets)
@@ -350,7 +350,7 @@ class Script:
         self.model.reconfigure()
 
     def dead_letter(self) -> None:
-        """What the queue discards is not lost."""
+        """Set a dead-letter exchange: messages that the queue discards are not lost."""
         self.follow(dead_letter_exchange="", dead_letter_routing_key="dead")
         self.model.dead_letters = True
         self.model.reconfigure()
@@ -438,7 +438,7 @@ RACES = (
     "delete", "expire", "purge", "close", "overflow", "octets_overflow", "dead_letter", "change_mode", "requeue",
     "reject", "publish", "get", "cancel",
 )  # fmt: skip
-"""What an ack may race with."""
+"""Events that an ack may race with."""
 UNKNOWN = {"octets_overflow", "requeue"}, {"octets_overflow", "close"}
 """A queue does not know the size of what was delivered before it had a limit."""
 LONG = (

@@ -19,7 +19,7 @@ NOWHERE, NOTED, WRITTEN, GONE = "nowhere", "noted", "written", "gone"
 
 
 class Model:
-    """Where the message is, and its dead letter."""
+    """Model of where the message and its dead letter are."""
 
     def __init__(self, mode: str) -> None:
         self.verdict: bool | None = None
@@ -44,7 +44,7 @@ class Model:
         self.letter = WRITTEN if self.letter == NOTED else self.letter
 
     def fail(self) -> None:
-        """What has to be written stays noted, but who waits for it is told no."""
+        """Data that have to be written stay noted, but a publisher that waits for them is nacked."""
         if NOTED in {self.original, self.letter}:
             self.decide(ack=False)
 

@@ -32,7 +32,7 @@ class World:
         self.told: list[str] = []
 
     def send(self, method: Any, channel: int = OTHER) -> list[Sent]:
-        """What is answered, without the confirms, which are noted."""
+        """Send a method and return its answers; confirms are noted."""
         self.client.send(method, channel)
         return self.look()
 
@@ -72,7 +72,7 @@ class World:
         return names
 
     def do(self, outcome: str, name: str) -> None:
-        """What becomes of the copy in one queue, which is there whatever became of others."""
+        """Apply an outcome to the copy in one queue, which is there whatever became of others."""
         if outcome in CONSUMED:
             (got,) = self.send(make(Basic.Get, 0, name, outcome == NO_ACK))
             assert b"1" == got.body
@@ -185,7 +185,7 @@ def test_no_room_on_the_disk_of_one_queue(disk: World, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
 def test_nothing_is_written_for_consumers_that_are_awaited(disk: World, mode: str) -> None:
-    """Where only queues of these modes get it a persistent message is no work for the disk."""
+    """A persistent message that only queues of these modes get is no work for the disk."""
     disk.begin(mode, mode, delivery_mode=2)
 
     assert not disk.node.disk.journal.has_work  # type: ignore[attr-defined]
@@ -221,7 +221,7 @@ def test_an_alternate_exchange(world: World, modes: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_exchange_without_queues_behind_it(world: World, mode: str) -> None:
-    """What no queue gets is confirmed at once in every mode, returned before where that is asked for."""
+    """A message that no queue gets is confirmed at once in every mode, and returned before if it is mandatory."""
     names = world.begin(mode)
     world.do(ACK, names[0])
     world.delete(names[0])

@@ -7,14 +7,14 @@ from leveret.confirm.modes import CONFIRM_MODES, CONSUMER_ACK, CONSUMER_ACK_LIGH
 
 @pytest.mark.parametrize("asked", CONFIRM_MODES)
 def test_a_plain_queue_has_the_mode_that_was_asked_for(asked):
-    """Where nothing stands against it, a queue has its mode."""
+    """A queue without a reason against it has the mode that it was declared with."""
     assert asked == effective_mode(asked, is_quorum=False, needs_delivered=False)
 
 
 @pytest.mark.parametrize("asked", CONFIRM_MODES)
 @pytest.mark.parametrize("needs_delivered", [False, True])
 def test_a_quorum_queue_confirms_in_the_standard_mode(asked, needs_delivered):
-    """What goes to a quorum queue goes to disk, whatever was asked for."""
+    """A message to a quorum queue goes to disk, whatever mode was asked for."""
     assert STANDARD == effective_mode(asked, is_quorum=True, needs_delivered=needs_delivered)
 
 

@@ -24,7 +24,7 @@ class Channel:
 
 
 def due(seq_no: int, copies: int, results: list[bool]) -> list[tuple[int, bool]]:
-    """What the publisher has to know by now."""
+    """Return the verdicts that the publisher must have by now."""
     if BROKEN in results:
         return [(seq_no, BROKEN)]
     return [(seq_no, KEPT)] if len(results) == copies else []
@@ -67,7 +67,7 @@ def test_promises_of_one_channel_do_not_know_each_other(copies: list[int], data:
 
 
 def test_a_copy_that_becomes_two_is_waited_for() -> None:
-    """What joins a promise, such as a dead letter, is one more result to wait for."""
+    """A result that joins a promise, such as that of a dead letter, is one more to wait for."""
     channel = Channel()
     promise = Promise(channel, 3, 1)
     promise.open += 1

@@ -24,7 +24,7 @@ def test_a_short_walk(mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_short_walk_with_a_timeout(mode: str, tmp_path: Path) -> None:
-    """What is open for too long is nacked, no sooner and hardly later, and what becomes of it then is not told."""
+    """A number open for too long is nacked, no sooner and hardly later, and later outcomes are not reported."""
     ledger = run(tmp_path, mode, 2, MESSAGES, timeout=0.5)
     assert [] == ledger.violations
     assert 0 == ledger.counts["outstanding"]
@@ -100,7 +100,7 @@ def test_an_ack_before_the_commit() -> None:
 
 
 def test_an_ack_for_a_dead_letter_that_never_comes() -> None:
-    """What is no consumer's and no dead letter is lost."""
+    """A message that no consumer has and that is no dead letter is lost."""
     world = World(dies=True)
     for _ in range(2):
         world.publish()
@@ -136,7 +136,7 @@ def test_a_second_verdict(mode: str) -> None:
 
 
 def test_a_number_that_is_forgotten() -> None:
-    """What is settled has its verdict in that turn; what is not has it in the end."""
+    """A settled publish has its verdict in that turn; an unsettled one has it in the end."""
     world = World()
     world.publish()
     world.ledger.settled(world.deliver(1))

@@ -24,7 +24,7 @@ LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
     timeout=st.sampled_from((0.001, 5.0, 60.0)),
 )
 def test_it_is_never_early_and_a_little_late_at_most(script, timeout):
-    """What is called overdue is older than the timeout, what is not is hardly older, and marks are few."""
+    """Promises called overdue are older than the timeout, the others are hardly older, and marks are few."""
     ages = ConfirmTimeouts()
     given_out: dict[int, float] = {}
     now, last, done, longest = 1000.0, 0, 0, 0.0
@@ -146,7 +146,7 @@ def test_a_publisher_is_nacked_on_a_real_connection(tmp_path):
 
 @dataclass
 class Consumer:
-    """Who has deliveries."""
+    """A consumer with deliveries."""
 
     unacked: int = 1
     room: int = 1
@@ -154,7 +154,7 @@ class Consumer:
 
 @dataclass
 class Promises:
-    """What publishers wait for."""
+    """Promises that publishers wait for."""
 
     open_count: int = 1
     ready_count: int = 0

@@ -59,12 +59,12 @@ class Stage:
         self.published = 0
         self.left_open: list[int] = []
         self.others: list[str] = []
-        """What the publisher was sent beside verdicts."""
+        """Methods sent to the publisher other than verdicts."""
         self._verdicts: dict[int, str] = {}
 
     @property
     def is_late(self) -> bool:
-        """Whether consumers are waited for."""
+        """True if the mode waits for consumers."""
         return self.mode != STANDARD
 
     def connect(self) -> Client:
@@ -99,7 +99,7 @@ class Stage:
         self.publisher.receive(b"".join([publish_frames(key, body, delivery_mode=2) for body in bodies]))
 
     def verdicts(self) -> list[str]:
-        """What the publisher was told since the last look: `ack 1`, `nack 2`, one for each number, by number."""
+        """Return the verdicts sent since the last look: `ack 1`, `nack 2`, one for each number, by number."""
         told = {}
         for sent in self.publisher.take():
             if isinstance(sent.method, Basic.Ack | Basic.Nack):
@@ -127,7 +127,7 @@ class Stage:
         return [number for number in range(1, self.published + 1) if number not in self._verdicts]
 
     def commit(self) -> None:
-        """What the journal has is on disk."""
+        """Commit what the journal has to disk."""
         self.node.commit()
 
     def stored(self) -> None:
@@ -162,7 +162,7 @@ class Stage:
         return queue.ready_count, queue.unacked_count
 
     def written(self) -> int:
-        """How many rows of messages are on disk, or about to be."""
+        """Return the number of rows of messages on disk, or about to be."""
         self.commit()
         return len(list(self.node.disk.environment.rows("blocks")))
 

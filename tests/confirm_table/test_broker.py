@@ -27,7 +27,7 @@ def test_a_commit_finds_no_room(stage: Stage) -> None:
 
 @cell("memory-pressure")
 def test_memory_is_short(stage: Stage) -> None:
-    """What waits goes out of memory, without a place among what is kept, and comes back to be consumed."""
+    """Waiting messages are paged out, without a place among those that are kept, and come back to be consumed."""
     stage.declare()
     stage.publish_many(300)
     stage.stored()
@@ -90,7 +90,7 @@ def one_delivered_of_two(stage: Stage) -> None:
 
 
 def found_after(stage: Stage) -> list[str]:
-    """What is there for the next consumer after the broker's end."""
+    """Return the deliveries to the next consumer after the broker's end."""
     stage.node.run_turn()
     stage.node.read()
     stage.consume()
@@ -101,7 +101,7 @@ def found_after(stage: Stage) -> list[str]:
 
 @cell("crash")
 def test_the_broker_is_killed(stage: Stage) -> None:
-    """What was told of is there, or was consumed; all else is lost, and its publisher was not told."""
+    """Confirmed messages are there, or were consumed; all others are lost, and their publisher has no confirm."""
     one_delivered_of_two(stage)
     stage.restarted(stage.node.killed())
 
@@ -109,7 +109,7 @@ def test_the_broker_is_killed(stage: Stage) -> None:
 
 
 def spill(stage: Stage) -> None:
-    """What a broker does that is stopped, when its clients are gone."""
+    """Do what a stopping broker does when its clients are gone."""
     for queue in stage.node.vhosts["/"].queues.values():
         for moving in ShutdownFlush.all_of(queue, stage.node.config.storage.file_from):
             while moving.left:
@@ -121,7 +121,7 @@ def spill(stage: Stage) -> None:
 
 @cell("graceful-stop")
 def test_the_broker_is_stopped(stage: Stage) -> None:
-    """What is persistent is there after it, whoever was waited for, but for what only a consumer had."""
+    """A persistent message survives the stop, whoever was waited for, unless only a consumer had it."""
     one_delivered_of_two(stage)
     for client in (stage.publisher, stage.consumer):
         client.connection.lost()

@@ -1,4 +1,4 @@
-"""What lies between the cells: events that meet, and channels that share things."""
+"""Corners between the cells: events that meet, and channels that share things."""
 
 import pytest
 from confirm_table.cells import ACK, DLX, LATE, LIGHT, MODES, TTL, Stage
@@ -22,7 +22,7 @@ def set_policy(stage: Stage, **definition: object) -> None:
 
 @light
 def test_a_dead_letter_exchange_comes_later(stage: Stage) -> None:
-    """What is ready when a queue can be light no more is dead-lettered like anything else."""
+    """A message ready when its queue can no longer be light is dead-lettered like any other."""
     stage.declare("dead")
     stage.declare()
     stage.publish_many(3)
@@ -42,7 +42,7 @@ def test_a_dead_letter_exchange_comes_later(stage: Stage) -> None:
     "definition", [{"max_length_bytes": 1}, {"max_length_bytes": 1, "delivery_limit": 1}]
 )
 def test_a_limit_of_octets_comes_later(stage: Stage, definition: dict[str, object]) -> None:
-    """What is ready when a queue can be light no more, and is dropped, is nacked; what is not is consumed."""
+    """A message ready when its queue can no longer be light is nacked if it is dropped, else consumed."""
     stage.declare()
     stage.publish_many(3)
 
@@ -59,7 +59,7 @@ def test_a_limit_of_octets_comes_later(stage: Stage, definition: dict[str, objec
 
 @light
 def test_limits_come_after_deliveries(stage: Stage) -> None:
-    """What was delivered while the queue was light is decided as it was then: nobody has it any more."""
+    """A message delivered while its queue was light is decided as it was then: nobody has it any more."""
     stage.declare("dead")
     stage.declare()
     stage.consume()
@@ -200,7 +200,7 @@ def test_no_consumer_has_more_than_it_asked_for(stage: Stage) -> None:
 def test_an_error_tears_a_delivery_from_its_channel(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, is_ready: bool
 ) -> None:
-    """What neither the queue nor a channel knows any more is nacked, and what a channel knows waits for its verdict."""
+    """A message that no channel has after an error is nacked; one that a channel has waits for its verdict."""
     stage.declare()
     if is_ready:
         stage.publish()

@@ -39,7 +39,7 @@ def test_a_rejected_message(stage: Stage) -> None:
 
 @cell("ttl-dead-letter")
 def test_an_expired_message(stage: Stage) -> None:
-    """The same for a message whose time is over."""
+    """An expired message waits for its dead letter as a rejected one does."""
     declare(stage, TTL)
     stage.publish()
 
@@ -50,7 +50,7 @@ def test_an_expired_message(stage: Stage) -> None:
 
 @cell("drop-dead-letter")
 def test_a_message_that_gives_way(stage: Stage) -> None:
-    """The same for a message for which there is no room."""
+    """A message dropped for want of room waits for its dead letter as a rejected one does."""
     declare(stage, limit(0))
 
     stage.publish()
@@ -60,7 +60,7 @@ def test_a_message_that_gives_way(stage: Stage) -> None:
 
 @cell("delivery-limit-dead-letter")
 def test_a_message_that_comes_back_too_often(stage: Stage) -> None:
-    """The same for a message that consumers have given back too often."""
+    """A message returned too often waits for its dead letter as a rejected one does."""
     declare(stage, {"x-delivery-limit": ("signedint", 1)})
     stage.consume()
     stage.publish()

@@ -46,7 +46,7 @@ ENDS: dict[str, Callable[[Stage], None]] = {
 
 @cell(*ENDS)
 def test_a_consumer_that_is_gone(stage: Stage, event: str) -> None:
-    """What it had unacked goes to the next one and is waited for, or nobody has it and the publisher is told no."""
+    """A gone consumer's unacked messages go to the next one and are waited for, or nobody has them and they are nacked."""
     stage.declare(arguments={"x-consumer-timeout": ("signedint", MINUTE)})
     stage.prefetch(2)
     stage.consume()

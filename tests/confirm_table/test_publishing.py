@@ -176,7 +176,7 @@ def full(stage: Stage, overflow: str) -> None:
 
 @cell("reject-publish")
 def test_a_queue_that_refuses(stage: Stage) -> None:
-    """What has no room is nacked at once, and what is there stays and goes its way."""
+    """A message without room is nacked at once, and the messages in the queue are not affected."""
     full(stage, "reject-publish")
 
     stage.publish()
@@ -191,7 +191,7 @@ def test_a_queue_that_refuses(stage: Stage) -> None:
 
 @cell("reject-publish-dlx")
 def test_a_queue_that_refuses_and_dead_letters(stage: Stage) -> None:
-    """What has no room is nacked at once though its dead letter goes its way, on disk."""
+    """A message without room is nacked at once though its dead letter goes its way, on disk."""
     full(stage, "reject-publish-dlx")
 
     stage.publish()

@@ -24,7 +24,7 @@ def one_delivered_of_three(stage: Stage, **options: object) -> None:
 
 @cell("queue-deleted")
 def test_a_queue_is_deleted(stage: Stage) -> None:
-    """What was ready is given up; written or not, standard mode acks it."""
+    """Ready messages of a deleted queue are given up; standard mode acks them, written or not."""
     stage.declare()
     stage.publish_many(2)
     assert [] == stage.verdicts()
@@ -37,7 +37,7 @@ def test_a_queue_is_deleted(stage: Stage) -> None:
 
 @cell("queue-deleted-delivered")
 def test_a_queue_is_deleted_after_deliveries(stage: Stage) -> None:
-    """What was delivered is given up with the queue where that knows of it; else its consumer decides as always."""
+    """Delivered messages are given up with a queue that has them; else their consumer decides as always."""
     stage.declare()
     stage.consume()
     stage.delivered(4)
@@ -91,7 +91,7 @@ def test_an_exclusive_queue_goes(stage: Stage) -> None:
 
 @cell("purge")
 def test_a_queue_is_purged(stage: Stage) -> None:
-    """What was ready is given up; what was delivered is not concerned."""
+    """Ready messages of a purged queue are given up; delivered ones are not affected."""
     one_delivered_of_three(stage)
 
     assert ["1 queue.purge-ok message_count=2"] == stage.ask(make(Queue.Purge, 0, "q", False))
@@ -111,7 +111,7 @@ def set_mode(stage: Stage, mode: str) -> None:
 
 @cell("mode-changed")
 def test_a_policy_changes_the_mode(stage: Stage) -> None:
-    """What is there keeps its publisher waiting for whom it has been; what comes later goes by the new mode."""
+    """Messages in the queue keep the mode they were published in; later ones go by the new mode."""
     one_delivered_of_three(stage)
 
     set_mode(stage, ACK if stage.mode == STANDARD else STANDARD)
@@ -142,7 +142,7 @@ def test_a_policy_changes_the_mode(stage: Stage) -> None:
 def test_an_internal_error(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the queue answers for is given up, though it stays and is delivered, and the next message fares well."""
+    """Messages that the queue answers for are given up, though they stay and are delivered; the next one fares well."""
     one_delivered_of_three(stage)
 
     with monkeypatch.context() as patched:

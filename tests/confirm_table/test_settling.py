@@ -128,7 +128,7 @@ def test_a_consumer_without_acks(stage: Stage) -> None:
 
 @cell("auto-ack-ready")
 def test_a_consumer_without_acks_comes_later(stage: Stage) -> None:
-    """What was ready is told of when it is handed over."""
+    """A ready message is confirmed when it is handed over to a consumer without acks."""
     stage.declare()
     stage.publish_many(2)
     stage.stored()

@@ -29,7 +29,7 @@ def table() -> dict[Cell, str]:
 
 
 def row(line: str) -> list[str]:
-    """What stands between the bars."""
+    """Return the cells of a line, between its bars."""
     return [word.strip() for word in line.strip("|").split("|")]
 
 
@@ -45,7 +45,7 @@ def cells_tested() -> Iterator[Cell]:
 
 
 def difference(cells: dict[Cell, str], found: Iterator[Cell]) -> list[str]:
-    """What is wrong: cells without a test, with several, and tests of cells that are not there."""
+    """Return the differences: cells without a test, with several, and tests of cells that are not there."""
     count = Counter(found)
     wrong = [f"{event}, {mode}: no test" for event, mode in cells if (event, mode) not in count]
     wrong += [f"{event}, {mode}: {n} tests" for (event, mode), n in count.items() if n > 1]
