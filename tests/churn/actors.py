@@ -1,4 +1,4 @@
-"""What comes and goes while a broker churns: queues, exchanges, bindings, channels, consumers, connections.
+"""Actors of the churn: they make and delete queues, exchanges, bindings, channels, consumers and connections.
 
 Each actor does one small thing again and again until it is told to stop, checks what it sees itself, and tells the
 ledger what an honest broker cannot do:
@@ -98,7 +98,7 @@ class Actor:
             self.wrong("O10", f"ended by {error!r}")
 
     async def once(self) -> None:
-        """What it does."""
+        """Do the actor's act once."""
         raise NotImplementedError
 
     def wrong(self, oracle: str, text: str) -> None:
@@ -135,7 +135,7 @@ class Actor:
         return True
 
     async def count(self, queue: str, channel: int = 900) -> int | None:
-        """How many messages are ready in a queue; None if there is no such queue."""
+        """Return the number of ready messages of a queue; None if there is no such queue."""
         await self.link.open(channel)
         try:
             reply = await self.link.call(commands.Queue.Declare(queue=queue, passive=True), channel)

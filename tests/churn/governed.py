@@ -21,7 +21,7 @@ PROGRAM = (
     "-c",
     f"import sys; sys.path[:0] = [{str(TESTS)!r}]; from churn.governed import main; main()",
 )
-"""What the interpreter runs."""
+"""The program that the interpreter runs."""
 
 
 def main() -> None:

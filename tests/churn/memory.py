@@ -15,14 +15,14 @@ MOST_PAIRS = 200_000
 ALLOWED_GROWTH = 4 * MEBI
 """Octets that the fitted line may rise over the time that is judged, however long that is."""
 ALLOWED_STORED = 16 * MEBI
-"""The same for the data file, whose high-water mark creeps: it is as large as the largest heap of messages it had at once."""
+"""Octets by which the data file may grow: as large as the largest heap of messages at once, its high-water mark creeps."""
 WARM_UP = 0.3
 """The part of a run whose samples are not judged: caches fill, arenas find their size."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process has at a moment.
+    """Memory, descriptors and data file of a process at a moment.
 
     Attributes:
         seconds: since the start.
@@ -86,7 +86,7 @@ class Growth(NamedTuple):
 
 
 def growth(samples: Sequence[Sample]) -> Growth:
-    """What has grown."""
+    """Return how much memory and data file have grown."""
     if not samples:
         return Growth(0.0, 0.0, 0.0)
     span = samples[-1].seconds - samples[0].seconds

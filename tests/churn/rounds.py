@@ -47,7 +47,7 @@ ABORTED = 3
 
 @dataclass
 class Verdict:
-    """What a churn did and found."""
+    """Outcome of a churn: its figures, violations and samples."""
 
     seconds: float = 0.0
     rounds: int = 0
@@ -55,14 +55,14 @@ class Verdict:
     violations: list[Violation] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     times: Counter[str] = field(default_factory=Counter)
-    """How often each actor did its thing."""
+    """Number of acts of each actor."""
     latest: float = 0.0
     """Seconds by which a delayed message came late, at most, and in the middle."""
     typical: float = 0.0
 
     @property
     def failed(self) -> bool:
-        """Whether an oracle objected."""
+        """True if an oracle objected."""
         return self.counts["violations"] > 0
 
     def lines(self) -> Iterator[str]:
@@ -92,7 +92,7 @@ class Verdict:
 
     @property
     def rise(self) -> Growth:
-        """What has grown after the warm-up."""
+        """The growth after the warm-up."""
         return growth(judged(self.samples))
 
 

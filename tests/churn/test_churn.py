@@ -38,5 +38,5 @@ def test_growth_is_over_the_time_that_is_judged():
 
 
 def test_a_warm_up_is_not_judged():
-    """What rises at the beginning only does not count."""
+    """Growth at the beginning only does not count."""
     assert (0.0, 0.0, 0.0) == growth(judged(samples(0, 10, 20, *[30] * 8)))

@@ -296,7 +296,7 @@ def start_ours(setup: SetUp) -> Broker:
 
 
 def _definitions(setup: SetUp) -> dict[str, object]:
-    """What is there before anybody connects, in RabbitMQ's form."""
+    """Return the definitions that are there before anybody connects, in RabbitMQ's form."""
     policed = setup.name == "policed"
     users = []
     for user in USERS:

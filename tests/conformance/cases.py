@@ -1,4 +1,4 @@
-"""What a conformance case is, how it is run against a broker, and how its outcome is written down."""
+"""Conformance cases: their scripts, running one against a broker, and the form of its outcome."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a script came to.
+    """Outcome of a script.
 
     `level` is "ok" (it ran to its end and returned `seen`), "channel" or "connection" (closed by the broker with a code,
     the ids of a method and a text), "socket" (closed without a method) or "quiet" (an answer never came). `after` tells
@@ -71,7 +71,7 @@ SOCKET = Outcome("socket")
 
 
 class Session:
-    """What a script works with: clients of one broker, and names of its own."""
+    """Environment of a script: clients of one broker, and names of its own."""
 
     def __init__(self, case: "Case", broker: Broker) -> None:
         """Names derive from the case, so that texts are the same on every broker."""

@@ -116,7 +116,7 @@ _VERSIONS = ("rabbit_version", "rabbitmq_version", "product_name", "product_vers
 
 
 def normalised(document: dict[str, Any]) -> dict[str, list[str]]:
-    """What definitions mean: sections as sorted lists of entries, each as text.
+    """Return the meaning of definitions: sections as sorted lists of entries, each as text.
 
     Left out are who wrote the file, internal exchanges (RabbitMQ's command line does not write them) and limits that
     are none. Lists of pairs are objects, and what is said of a vhost counts wherever it is said.
@@ -200,7 +200,7 @@ def exported(broker: Broker, file: Path) -> dict[str, Any]:
 
 
 def logins(file: Path) -> list[str]:
-    """Who of the users that came from RabbitMQ cannot log in to a broker of ours, over a socket."""
+    """Return the users imported from RabbitMQ that cannot log in to a broker of ours, over a socket."""
     broker = start_ours(SetUp("imported", (f"load_definitions={file}",)))
     failed = []
     try:

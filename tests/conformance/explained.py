@@ -1,4 +1,4 @@
-"""Why our outcome of a case is not RabbitMQ 3.10.8's: data for the runner and for docs/compatibility.md."""
+"""Reasons why our outcome of a case is not RabbitMQ 3.10.8's: data for the runner and for docs/compatibility.md."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class Explanation:
     source: str
 
     def covers(self, ident: str) -> bool:
-        """Whether this is about that case."""
+        """Return whether this explains that case."""
         return any(fnmatchcase(ident, pattern) for pattern in self.cases)
 
 

@@ -1,4 +1,4 @@
-"""What classic queues, messages and consumers can do, and which cases ask about it: data for docs/compatibility.md."""
+"""Features of classic queues, messages and consumers, and the cases about each: data for docs/compatibility.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -60,7 +60,7 @@ class Recorder(Client):
 
 
 class Scene:
-    """What a script works with: recorded clients of one broker."""
+    """Environment of a script: recorded clients of one broker."""
 
     def __init__(self, name: str, broker: Broker) -> None:
         """Queue and exchange are named after the script, so that they are the same on every broker."""
@@ -83,7 +83,7 @@ class Scene:
         return opened
 
     def lines(self) -> list[str]:
-        """What the clients have read, one line a frame."""
+        """The frames that the clients have read, one line each."""
         return [line(*each) for client in self.clients for each in client.frames]
 
 

@@ -115,7 +115,7 @@ def _generated() -> str:
 
 
 def compared(case: Case, ours: Outcome, theirs: Outcome) -> tuple[bool, str]:
-    """Whether a pair of outcomes is as it should be, and the verdict in words."""
+    """Return whether a pair of outcomes is as it should be, and the verdict in words."""
     if ours == theirs:
         return True, "same"
     if case.later:

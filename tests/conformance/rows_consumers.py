@@ -1,4 +1,4 @@
-"""Who of several consumers is served: a single active one, by priority, exclusively; and how long one may take."""
+"""Distribution among several consumers: single active, by priority, exclusive; and the limit of a delivery's time."""
 
 from conformance.cases import Cases, Session, channel, fill, ok
 from conformance.codec import T

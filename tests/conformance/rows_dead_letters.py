@@ -33,7 +33,7 @@ def _named(s: Session, value: Any) -> Any:
 
 
 def death(queue: str = "Q", reason: str = "rejected", **changes: Any) -> dict[str, Any]:
-    """What an entry of x-death looks like, if it was published to the default exchange and died just now."""
+    """Return an entry of x-death for a message published to the default exchange that died just now."""
     usual = {"count": 1, "time": "now", "exchange": "", "routing-keys": ["Q"]}
     fields = {"queue": queue, "reason": reason, **usual, **changes}
     return {name.replace("_", "-"): value for name, value in fields.items()}
@@ -53,7 +53,7 @@ def former(queue: str, reason: str) -> dict[str, Any]:
 
 
 def formerly(queue: str, reason: str, count: int = 4) -> dict[str, Any]:
-    """The same as it is seen later."""
+    """Return the entry of `former` as it is seen later."""
     return {**former(queue, reason), "count": count, "time": 77}
 
 
@@ -69,7 +69,7 @@ def first(s: Session, message: Message) -> list[str | None]:
 
 
 def last(s: Session, message: Message) -> list[str | None]:
-    """The same of the last death."""
+    """Queue, reason and exchange of the last death."""
     headers = message.properties["headers"]
     return [_named(s, headers.get(name)) for name in LAST]
 
@@ -577,7 +577,7 @@ def _ring(s: Session, opened: Channel, *arguments: dict[str, Any]) -> str:
 
 
 def _retried(s: Session, *arguments: dict[str, Any], rejects_at: int, times: int) -> list[object]:
-    """What the witness of a ring gets while one of its queues has its message rejected again and again."""
+    """Return the dead letters that the witness of a ring gets while one queue has its message rejected again and again."""
     opened = s.channel()
     _ring(s, opened, *arguments)
     opened.publish("", f"{s.q}-0", b"body")

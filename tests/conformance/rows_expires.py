@@ -19,14 +19,14 @@ Touch = Callable[[Channel, str], object]
 
 
 def _alive(opened: Channel, queue: str) -> bool:
-    """Whether a message for the queue finds it."""
+    """Return whether a message for the queue finds it."""
     opened.publish("", queue, mandatory=True)
     opened.sync()
     return opened.quiet("basic.return", timeout=0.001)
 
 
 def _ends(opened: Channel, queue: str) -> bool:
-    """Whether the queue is gone in time."""
+    """Return whether the queue is gone in time."""
     deadline = time.monotonic() + PATIENCE
     while _alive(opened, queue):
         if time.monotonic() > deadline:
@@ -36,7 +36,7 @@ def _ends(opened: Channel, queue: str) -> bool:
 
 
 def _outlives(s: Session, touch: Touch, **declare: object) -> bool:
-    """Whether a queue outlives its time twice while it is touched more often than that.
+    """Return whether a queue outlives its time twice while it is touched more often than that.
 
     Where the machine was too slow to touch it in time the queue gets a longer one.
     """
@@ -61,7 +61,7 @@ def _outlives(s: Session, touch: Touch, **declare: object) -> bool:
 
 
 def _ends_under(s: Session, touch: Touch) -> bool:
-    """Whether a queue goes although this is done to it again and again."""
+    """Return whether a queue goes although this is done to it again and again."""
     opened, side = s.channel(), s.channel()
     opened.queue(s.q, arguments={"x-expires": 2 * SOON})
     deadline = time.monotonic() + PATIENCE

@@ -392,7 +392,7 @@ def _(s: Session) -> tuple[list[str], list[str]]:
 
 
 def _counted_later(s: Session, opened: Channel, expected: int) -> int:
-    """How many messages are ready once what is to expire within 100 ms has."""
+    """Return the number of ready messages once those that expire within 100 ms have."""
     opened.quiet("basic.deliver", timeout=0.4)
     return opened.ready(s.q, expected)
 

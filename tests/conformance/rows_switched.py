@@ -1,4 +1,4 @@
-"""What other versions of RabbitMQ do otherwise, with the switches for it on; only our broker can be asked (the other one is 3.10)."""
+"""Cases of other versions of RabbitMQ, with their switches on; only our broker can be asked: the other one is 3.10."""
 
 from conformance.cases import SOCKET, Cases, Session, channel, connection, ok
 

@@ -23,7 +23,7 @@ def _ttl(s: Session, milliseconds: int, **rest: object) -> Channel:
 
 
 def _gone(opened: Channel, queue: str, left: int = 0) -> int:
-    """How many messages are ready when expiry has had its time."""
+    """Return the number of ready messages when expiry has had its time."""
     return opened.ready(queue, left, within=PATIENCE)
 
 

@@ -52,7 +52,7 @@ def _record(broker: Broker, name: str) -> list[str]:
 
 
 def same_octets(theirs: Answers, ours: Answers) -> bool:
-    """Whether both brokers answered as the record has it; prints what differs."""
+    """Return whether both brokers answered as the record has it; prints what differs."""
     recorded = octets.read()
     good = True
     for name in theirs:

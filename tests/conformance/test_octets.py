@@ -1,4 +1,4 @@
-"""What our broker answers, octet for octet, beside the record of what RabbitMQ answers."""
+"""Our broker answers octet for octet as the record of RabbitMQ's answers has it."""
 
 from collections.abc import Callable
 

@@ -197,7 +197,7 @@ class Client:
             self._inbox.append(message)
 
     def quiet(self, channel: int | None = None, *names: str, timeout: float = 0.15) -> bool:
-        """Whether nothing of that kind comes within `timeout` seconds."""
+        """Return whether nothing of that kind comes within `timeout` seconds."""
         try:
             self.receive(channel, *names, timeout=timeout)
         except QuietError:
@@ -296,7 +296,7 @@ class Channel:
         return self.client.receive(self.number, *names, timeout=timeout)
 
     def quiet(self, *names: str, timeout: float = 0.15) -> bool:
-        """Whether nothing of that kind comes."""
+        """Return whether nothing of that kind comes."""
         return self.client.quiet(self.number, *names, timeout=timeout)
 
     def sync(self) -> None:
@@ -313,7 +313,7 @@ class Channel:
         return name
 
     def ready(self, queue: str, expected: int = 0, *, within: float = 1) -> int:
-        """How many ready messages a queue has, asked passively.
+        """Return the number of ready messages of a queue, asked passively.
 
         RabbitMQ answers this before it handles publishes it has just received: up to a second is given to reach
         `expected`, or `within` seconds. For what a message must not reach, use `drain`, which is answered in order.
@@ -367,7 +367,7 @@ class Channel:
         return self.receive("basic.deliver", timeout=timeout)
 
     def deliveries(self) -> int:
-        """How many deliveries come before it is quiet."""
+        """Return the number of deliveries until it is quiet."""
         self.sync()
         count = 0
         while not self.quiet("basic.deliver"):

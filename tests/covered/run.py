@@ -26,7 +26,7 @@ from made_tables import checked_out, put_between_marks  # noqa: E402
 
 PAGE = ROOT / "docs" / "coverage.md"
 PACKAGES = ("confirm", "exchanges", "storage", "broker/amqp")
-"""What knows neither the event loop nor sockets; each folder has its tests in the folder of that name in tests/."""
+"""Packages without event loop and sockets; each folder has its tests in the folder of that name in tests/."""
 SECONDS = 1200
 """The deadline of one test, and half of that of a file: with coverage and beside others each takes longer."""
 

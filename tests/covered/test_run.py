@@ -23,7 +23,7 @@ def test_a_module_has_the_tests_that_are_named_for_it():
 
 
 def test_a_modules_own_tests_are_measured():
-    """What the tests of the SASL mechanisms run of their module is nearly all of it, and counted in lines."""
+    """The SASL mechanisms' own tests run nearly all of their module, counted in lines."""
     (row,) = measure(["broker/amqp"], 1, "amqp/sasl.py")
 
     assert "broker/amqp/sasl.py" == row.module
