@@ -1,8 +1,7 @@
-"""Reply codes and the two errors that close something.
+"""Reply codes, and the errors that close a channel or a connection.
 
-Rings two and three of the error design: leaves raise exceptions of their own, this module knows what a client is
-told, and `Connection` alone turns an `AMQPError` into a Close frame. The texts are RabbitMQ's, because clients and
-test suites match on them.
+Lower packages raise their own exceptions, this module defines what is reported to the client, and only `Connection`
+turns an `AMQPError` into a close method. The texts are RabbitMQ's, because clients and test suites match on them.
 """
 
 from collections.abc import Callable
@@ -34,7 +33,7 @@ class ReplyCode(IntEnum):
 
     @property
     def is_hard(self) -> bool:
-        """Whether the code closes the connection (hard) rather than the channel (soft)."""
+        """True if the code closes the connection (hard) rather than the channel (soft)."""
         return self not in _SOFT
 
 
@@ -52,14 +51,14 @@ _SOFT = frozenset(
 
 
 class AMQPError(Exception):
-    """An error the client is told of by `channel.close` or `connection.close`.
+    """An error that is reported to the client with `channel.close` or `connection.close`.
 
     Args:
-        code: the reply code; its class alone decides whether the channel or the connection closes.
-        explanation: what follows `NAME - ` in the reply text; empty gives the bare name.
-        class_id: class of the failing method; 0 with `method_id` 0 makes the connection fill in the
+        code: the reply code; it alone determines whether the channel (soft) or the connection (hard) is closed.
+        explanation: the part of the reply text after `NAME - `; if empty, the reply text is the name alone.
+        class_id: class id of the failing method; if this and `method_id` are 0, the connection fills in the
             method it was executing.
-        method_id: the failing method.
+        method_id: method id of the failing method.
 
     """
 
@@ -72,19 +71,19 @@ class AMQPError(Exception):
 
     @property
     def is_hard(self) -> bool:
-        """Whether this error closes the connection."""
+        """True if this error closes the connection."""
         return self.code.is_hard
 
     @property
     def reply_text(self) -> str:
-        """`NAME - explanation`; the codec cuts what a shortstr cannot carry, as RabbitMQ does."""
+        """The reply text, `NAME - explanation`; the codec truncates it to fit a shortstr, as RabbitMQ does."""
         return f"{self.code.name} - {self.explanation}" if self.explanation else self.code.name
 
 
 class FrameError(AMQPError):
-    """A malformed frame: the close is sent, and nothing more is read from that socket.
+    """A malformed frame: `connection.close` is sent, and nothing more is read from that socket.
 
-    RabbitMQ treats these as fatal: after the `connection.close` it drops the socket without waiting for close-ok.
+    RabbitMQ treats it as fatal: after `connection.close` it closes the socket without waiting for close-ok.
     """
 
     def __init__(self, explanation: str) -> None:
@@ -92,16 +91,16 @@ class FrameError(AMQPError):
 
 
 Subscribe = Callable[[Callable[[], object]], object]
-"""Takes a function that is to be called when something has come about."""
+"""Registers a callback for an event."""
 
 
-class NotYet(Exception):  # noqa: N818 - no error: the method cannot be executed now, and will be
-    """What a method needs is not there yet. Its handler must have changed nothing so far.
+class NotYet(Exception):  # noqa: N818 - not an error: the method will be executed later
+    """Raised by a handler whose method cannot be executed yet. The handler must not have changed anything.
 
-    The connection executes nothing more until the call, then the method once more.
+    The connection executes nothing more until the callback is called, then executes the method again.
 
     Args:
-        subscribe: takes the function that is to be called when it is worth trying again; not at once.
+        subscribe: registers the callback to be called when the method can be tried again; must not call it immediately.
 
     """
 
@@ -141,5 +140,5 @@ def not_implemented(explanation: str) -> AMQPError:
 
 
 def resource(kind: str, name: str, vhost: str) -> str:
-    """RabbitMQ's way to name a resource in a text: `queue 'q' in vhost '/'`."""
+    """Format a resource name as RabbitMQ does in its texts: `queue 'q' in vhost '/'`."""
     return f"{kind} '{name}' in vhost '{vhost}'"

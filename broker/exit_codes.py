@@ -1,19 +1,19 @@
-"""With what the commands end: the codes of sysexits.h, as RabbitMQ's tools use them."""
+"""Exit codes of the command line (sysexits.h, as in RabbitMQ's tools)."""
 
 import os
 from typing import Final
 
 DATA: Final[int] = os.EX_DATAERR
-"""Data, or a file that was given, cannot be read for what it should be."""
+"""Data, or a file given as an argument, has an invalid format."""
 NO_INPUT: Final[int] = os.EX_NOINPUT
-"""A file that was given is not there."""
+"""A file given as an argument does not exist."""
 UNAVAILABLE: Final[int] = os.EX_UNAVAILABLE
 """A port is not available."""
 SOFTWARE: Final[int] = os.EX_SOFTWARE
-"""An error of ours."""
+"""An internal error."""
 CANNOT_CREATE: Final[int] = os.EX_CANTCREAT
-"""The data directory is in use, or it or a file cannot be made."""
+"""The data directory is in use, or the directory or a file cannot be created."""
 IO: Final[int] = os.EX_IOERR
-"""The disk failed."""
+"""A disk I/O error."""
 CONFIG: Final[int] = os.EX_CONFIG
-"""The configuration is wrong."""
+"""The configuration is invalid."""

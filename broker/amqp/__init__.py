@@ -1,1 +1,1 @@
-"""The AMQP 0-9-1 wire format, without input or output: the only package that knows pamqp."""
+"""The AMQP 0-9-1 wire format, without I/O; the only package that imports pamqp."""

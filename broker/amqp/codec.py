@@ -1,13 +1,13 @@
-"""Cold methods: payload octets to pamqp's command objects and back.
+"""Codec of the cold methods: payload octets to pamqp's command objects and back.
 
-Which fields a method has comes from pamqp; reading them does not, because pamqp's decoder is quadratic, has
-no limits and its constructors refuse names that RabbitMQ accepts. What is refused here, and in which words,
-is rabbit_framing_amqp_0_9_1's and rabbit_binary_parser's. Every shortstr must be UTF-8 except in the methods
-that travel with a message; strings are `str` with `surrogateescape`.
+The fields of a method are declared by pamqp; decoding them is done here, because pamqp's decoder is quadratic and
+has no limits, and its constructors refuse names that RabbitMQ accepts. The checks and error texts follow
+rabbit_framing_amqp_0_9_1 and rabbit_binary_parser. Every shortstr must be UTF-8 except in the methods that carry
+content; strings are `str` with `surrogateescape`.
 """
-# ruff: noqa: C901, PLR0912 - one case after the other, as the specification has them
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
-# ruff: noqa: TRY301 - an error is raised and answered in one place
+# ruff: noqa: C901, PLR0912 - one case after the other, in the order of the specification
+# ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them
+# ruff: noqa: TRY301 - errors are raised and handled in the same function
 
 import struct
 from collections.abc import Callable
@@ -31,12 +31,12 @@ _INTEGERS = {
 
 _WITH_CONTENT = frozenset((Basic.Publish.index, Basic.Return.index, Basic.Deliver.index, Basic.GetOk.index))
 
-# Texts for people: cut to what a shortstr holds, where any other long shortstr is a mistake of ours.
+# Human-readable texts are truncated to fit a shortstr; any other shortstr that is too long is a bug of the broker.
 _CUT = frozenset(("reply_text", "reason"))
 
 
 class _BadTextError(Exception):
-    """A shortstr that must be UTF-8 and is not."""
+    """A shortstr that must be UTF-8 is not valid UTF-8."""
 
 
 class _CutError(Exception):
@@ -44,7 +44,7 @@ class _CutError(Exception):
 
 
 Reader = Callable[[bytes, int, int], tuple[Any, int]]
-"""Reads a field at a position before an end: value and position after it."""
+"""Decodes the field at a position, given the end of the payload; returns the value and the position after it."""
 
 
 def _integer_reader(packing: struct.Struct) -> Reader:
@@ -76,7 +76,7 @@ def _read_checked(data: bytes, at: int, end: int) -> tuple[str, int]:
     except UnicodeDecodeError:
         pass
     try:
-        # RabbitMQ's check lets encoded surrogates pass; they stay octets to us.
+        # RabbitMQ's check accepts encoded surrogates; they are kept as the octets they are.
         octets.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise _BadTextError from error
@@ -99,7 +99,7 @@ def _read_longstr(data: bytes, at: int, end: int) -> tuple[str, int]:
 
 
 def _skip_table(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Check a table's length only and return its position: RabbitMQ reads inside after the fields all fit."""
+    """Check only the length of a table and return its position: RabbitMQ decodes tables after all fields fit."""
     start = at + 4
     if start > end:
         raise _CutError
@@ -110,13 +110,13 @@ def _skip_table(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 Step = tuple[tuple[str, ...], Reader, str]
-"""Names of the fields a step sets (several for bits, which share an octet), their reader, their type."""
+"""The names of the fields that a step sets (several for bits, which share an octet), their reader and type."""
 
 _read_octet = _integer_reader(_INTEGERS["octet"])
 
 
 def _steps(method: type[Frame], index: int) -> tuple[Step, ...]:
-    """Compile pamqp's description of a method's fields."""
+    """Compile pamqp's declaration of a method's fields into decoding steps."""
     steps: list[Step] = []
     bits: list[str] = []
     shortstr = _read_unchecked if index in _WITH_CONTENT else _read_checked
@@ -157,13 +157,13 @@ _METHODS: dict[int, tuple[type[Frame], tuple[Step, ...]]] = {
 
 
 def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
-    """Read the payload of a method frame that lies between `at` and `end`.
+    """Decode the payload of a method frame between `at` and `end`.
 
-    Octets after the last field are an error, as they are to RabbitMQ. Table attributes get typed tables.
+    Octets after the last field are an error, as in RabbitMQ. Table attributes are set to typed tables.
 
     Raises:
-        UnknownMethod: no such class and method.
-        MalformedMethod: the payload is not the method's fields; see there for the reply.
+        UnknownMethod: there is no such class and method.
+        MalformedMethod: the payload does not match the method's fields; see that class for the reply.
     """
     data = payload if isinstance(payload, bytes) else bytes(payload[:end])
     fields_at = at + 4
@@ -213,13 +213,13 @@ def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
 
 
 def encode_method(channel_id: int, method: Frame) -> bytes:
-    """Write the whole frame of a method.
+    """Encode a method as a whole frame.
 
-    An attribute of None is written as empty, zero or false. `reply_text` and `reason` are cut to 255 octets
-    the way RabbitMQ cuts them (252 and `...`), though never inside a character.
+    An attribute of None is encoded as empty, zero or false. `reply_text` and `reason` are truncated to 255 octets
+    as in RabbitMQ (252 and `...`), but never inside a character.
 
     Raises:
-        ValueError: a name of more than 255 octets or a number that does not fit its field.
+        ValueError: a name has more than 255 octets, or a number does not fit its field.
     """
     steps = _METHODS[method.index][1]
     parts: list[bytes] = []
@@ -267,12 +267,12 @@ def method_ids(method: Frame) -> tuple[int, int]:
 
 
 def has_content(method: Frame) -> bool:
-    """Whether a content header and body follow the method."""
+    """Return whether a content header and body follow the method."""
     return method.index in _WITH_CONTENT
 
 
 def frame_text(kind: int, payload: bytes) -> str:
-    """A frame as RabbitMQ shows it in an error text."""
+    """Format a frame as RabbitMQ does in an error text."""
     if len(payload) <= 16:
         return f"type {kind}, all octets = {binary_text(payload)}"
     return f"type {kind}, first 16 octets = {binary_text(payload[:16])}"

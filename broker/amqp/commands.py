@@ -1,7 +1,7 @@
-"""The method classes of AMQP 0-9-1 and RabbitMQ's extensions, for everyone outside `broker.amqp`.
+"""The method classes of AMQP 0-9-1 and RabbitMQ's extensions, for all modules outside `broker.amqp`.
 
-They are pamqp's, with the access class added that pamqp leaves out. Their table attributes hold typed
-tables here (`broker.amqp.tables`), never plain mappings.
+They are pamqp's, plus the access class, which pamqp lacks. Their table attributes hold typed tables
+(`broker.amqp.tables`), never plain mappings.
 """
 
 from typing import ClassVar, TypeVar
@@ -26,10 +26,10 @@ _Method = TypeVar("_Method", bound=Frame)
 
 
 class Access:
-    """The access class of AMQP 0-8, which old clients still use; RabbitMQ answers ticket 1."""
+    """The access class of AMQP 0-8, which old clients still use; RabbitMQ replies with ticket 1."""
 
     class Request(Frame):
-        """Ask for access to a realm (class 30, method 10)."""
+        """Request access to a realm (class 30, method 10)."""
 
         __slots__: ClassVar[list[str]] = ["realm", "exclusive", "passive", "active", "write", "read"]  # noqa: RUF023 - wire order
         frame_id: ClassVar[int] = 10
@@ -81,10 +81,10 @@ def make(method: type[_Method], *values: object) -> _Method:
 
     Args:
         method: the class of the method.
-        values: all its fields, in the order of the wire.
+        values: all its fields, in wire order.
 
     Raises:
-        ValueError: too many or too few values.
+        ValueError: there are too many or too few values.
     """
     made = method.__new__(method)
     for name, value in zip(method.__slots__, values, strict=True):

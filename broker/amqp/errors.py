@@ -1,17 +1,17 @@
-"""What can be wrong with octets from a client; `broker.errors` gives these their AMQP reply codes."""
+"""Exceptions for malformed input from a client; `broker.errors` has the AMQP reply codes."""
 
-# ruff: noqa: N818 - the names say what is wrong with the octets; none is an error of this program
+# ruff: noqa: N818 - the names say what is wrong with the input; none is an error of this program
 
 
 class WireError(Exception):
-    """Octets that are not AMQP 0-9-1 as RabbitMQ reads it.
+    """Input that is not AMQP 0-9-1 as RabbitMQ parses it.
 
-    Str of the exception is the explanation for a reply text or a log line.
+    `str()` of the exception is the explanation for a reply text or a log line.
     """
 
 
 class MalformedTable(WireError):
-    """A field table that runs past its length, has an unknown type tag, or is too deep or too large.
+    """A field table that exceeds its length, has an unknown type tag, or is too deep or too large.
 
     RabbitMQ has no clause for such a table and fails with 541 INTERNAL_ERROR.
     """
@@ -24,9 +24,9 @@ class MalformedProperties(WireError):
 class MalformedMethod(WireError):
     """A method payload that does not match the method's fields.
 
-    `explanation` is RabbitMQ's text after `FRAME_ERROR - `, or '' where RabbitMQ only says
-    `INTERNAL_ERROR` (a malformed field table: 541 rather than 501). `class_id` and `method_id` are what
-    RabbitMQ puts into the close method, 0 where it names none.
+    `explanation` is RabbitMQ's text after `FRAME_ERROR - `, or '' where RabbitMQ replies with only
+    `INTERNAL_ERROR` (a malformed field table: 541 rather than 501). `class_id` and `method_id` are those that
+    RabbitMQ puts into the close method, 0 where it has none.
     """
 
     def __init__(self, explanation: str, class_id: int = 0, method_id: int = 0) -> None:
@@ -46,12 +46,12 @@ class UnknownMethod(WireError):
 
 
 class MalformedResponse(WireError):
-    """A SASL response that its mechanism cannot read; the text never contains what the client sent."""
+    """A SASL response that its mechanism cannot parse; the text never contains any of the response."""
 
 
 class InvalidExpiration(WireError):
-    """An `expiration` property that is no number of milliseconds; the text is RabbitMQ's reason term."""
+    """An `expiration` property that is not a number of milliseconds; the text is RabbitMQ's reason term."""
 
 
 class UnknownMechanism(WireError):
-    """A SASL mechanism that this broker does not know or does not offer (503 in RabbitMQ's log)."""
+    """A SASL mechanism that is not supported or not enabled (503 in RabbitMQ's log)."""

@@ -1,7 +1,7 @@
 """Hand-packed frames of the hot path: publish, deliver, ack and their content.
 
-An optimisation with an oracle: for every input the octets equal what `codec` (and pamqp) would write, and a property
-test says so. Anything unusual is left to `codec`.
+An optimisation with an oracle: for every input the octets equal those that `codec` (and pamqp) would write; a
+property test checks this. Anything unusual is left to `codec`.
 
 Hot path: see docs/performance.md.
 """
@@ -21,13 +21,13 @@ BASIC_ACK = 60 << 16 | 80
 BASIC_CLASS = 60 << 16  # content header: class 60, weight 0
 
 unpack_frame = Struct(">BHI").unpack_from
-"""type, channel, payload size"""
+"""Type, channel, payload size."""
 unpack_method = Struct(">BHII").unpack_from
-"""type, channel, payload size, class and method as one number"""
+"""Type, channel, payload size, class and method as one number."""
 unpack_header = Struct(">BHIIQH").unpack_from
-"""type, channel, payload size, class and weight as one number, body size, first property flags"""
+"""Type, channel, payload size, class and weight as one number, body size, first property flags."""
 unpack_ack = Struct(">QBB").unpack_from
-"""delivery tag, multiple, frame end"""
+"""Delivery tag, multiple, frame end."""
 pack_tag = Struct(">Q").pack
 _pack_frame = Struct(">BHI").pack
 _pack_ack = Struct(">BHIHHQBB").pack
@@ -37,26 +37,26 @@ HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
 def shortstr(text: str) -> bytes:
-    """A short string's octets; the caller owes that it encodes to at most 255 of them."""
+    """Encode a shortstr; the caller must ensure that the text encodes to at most 255 octets."""
     octets = text.encode("utf-8", "surrogateescape")
     return bytes((len(octets),)) + octets
 
 
 def body_size_of(header: bytes) -> int:
-    """The octets of body that a content header frame announces."""
+    """Return the body size, in octets, that a content header frame declares."""
     size: int = unpack_header(header, 0)[4]
     return size
 
 
 def pack_confirm(number: int, delivery_tag: int, *, multiple: bool, ack: bool) -> bytes:
-    """A whole `basic.ack` or `basic.nack` frame to a publisher; a nack has `requeue` set, as RabbitMQ's have."""
+    """Encode a `basic.ack` or `basic.nack` frame to a publisher; a nack has `requeue` set, as in RabbitMQ."""
     if ack:
         return _pack_ack(TYPE_METHOD, number, 13, 60, 80, delivery_tag, multiple, FRAME_END)
     return _pack_ack(TYPE_METHOD, number, 13, 60, 120, delivery_tag, multiple | 2, FRAME_END)
 
 
 def deliver_parts(number: int, consumer_tag: str, address: bytes) -> tuple[bytes, bytes]:
-    """What stands before and after the delivery tag of a `basic.deliver` frame; `redelivered` is false."""
+    """Return the parts of a `basic.deliver` frame before and after the delivery tag; `redelivered` is false."""
     tag = shortstr(consumer_tag)
     size = 4 + len(tag) + 8 + 1 + len(address)
     return _pack_frame(TYPE_METHOD, number, size) + b"\x00\x3c\x00\x3c" + tag, b"\x00" + address + b"\xce"
@@ -65,7 +65,7 @@ def deliver_parts(number: int, consumer_tag: str, address: bytes) -> tuple[bytes
 def pack_get_ok(
     number: int, delivery_tag: int, address: bytes, message_count: int, *, redelivered: bool
 ) -> bytes:
-    """A whole `basic.get-ok` frame."""
+    """Encode a `basic.get-ok` frame."""
     size = 4 + 8 + 1 + len(address) + 4
     return b"".join(
         (
@@ -81,7 +81,7 @@ def pack_get_ok(
 
 
 def pack_return(number: int, reply_code: int, reply_text: str, address: bytes) -> bytes:
-    """A whole `basic.return` frame."""
+    """Encode a `basic.return` frame."""
     text = shortstr(reply_text)
     return b"".join(
         (
@@ -96,9 +96,9 @@ def pack_return(number: int, reply_code: int, reply_text: str, address: bytes) -
 
 
 def content_frames(number: int, frame_max: int, header: bytes, body: bytes) -> bytes:
-    """A content header frame and as many body frames as `frame_max` (octets, 0 = no limit) asks for.
+    """Encode a content header frame and as many body frames as `frame_max` (octets, 0 = no limit) requires.
 
-    The header is one frame of any size: AMQP has no way to split it, and RabbitMQ sends it so, too.
+    The header is one frame of any size: AMQP cannot split it, and RabbitMQ sends it the same way.
     """
     parts = [_pack_frame(TYPE_HEADER, number, len(header)), header, b"\xce"]
     step = frame_max - FRAME_OVERHEAD if frame_max else len(body) or 1
@@ -109,7 +109,7 @@ def content_frames(number: int, frame_max: int, header: bytes, body: bytes) -> b
 
 
 def reframe(content: bytes, number: int, frame_max: int) -> bytes:
-    """The same content for a channel number, its body split anew where a frame exceeds `frame_max` (0: no limit)."""
+    """Return the content for another channel, its body split again if a frame exceeds `frame_max` (0: no limit)."""
     short = _pack_short(number)
     if content[1:3] == short and (not frame_max or len(content) <= frame_max):
         return content
@@ -134,9 +134,9 @@ def reframe(content: bytes, number: int, frame_max: int) -> bytes:
 
 
 def reframed(content: bytes, number: int, frame_max: int) -> list[bytes | memoryview]:
-    """The same content as `reframe`, for large ones: buffers to be written one after the other, the body not copied.
+    """Like `reframe`, but for large contents: return buffers to be written in order, without a copy of the body.
 
-    A body frame that exceeds `frame_max` is cut where that is, whatever follows it.
+    A body frame that exceeds `frame_max` is split at that size; its last part is not joined with the next frame.
     """
     short = _pack_short(number)
     view = memoryview(content)

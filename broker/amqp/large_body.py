@@ -1,8 +1,8 @@
-"""A content of many megabytes on its way in, without a step in which all of it is copied.
+"""Assembly of contents of many megabytes, without a step that copies all of it.
 
-Joining frames copies everything while nobody else is served, and needs the memory twice. `io.BytesIO` grows in place,
-and gives out what it holds without a copy, as it shares its buffer. So frames are written into one as they come, framed
-anew in even ones: then a peer's frames of one octet cost no more than others.
+Joining the frames at the end would block the event loop while everything is copied, and need twice the memory.
+`io.BytesIO` grows in place and returns its value without a copy, because it shares its buffer. So frames are written
+to one as they arrive, split again into frames of equal size: frames of one octet then cost no more than others.
 """
 
 from io import BytesIO
@@ -11,21 +11,21 @@ from struct import Struct
 from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_BODY
 
 LARGE = 1024 * 1024
-"""Octets of a body from which it is assembled here."""
+"""Size in bytes from which a body is assembled here."""
 _STEP = 128 * 1024
 _pack_frame = Struct(">BHI").pack
 
 
 class LargeBody(list[bytes]):
-    """The parts of a content whose header has come: the header frame, and whatever is appended.
+    """An incomplete content: the header frame and the body frames appended so far.
 
-    It stands where a list of frames stands for smaller contents, and looks like one with the header frame alone.
+    It replaces the list of frames that smaller contents use, and looks like a list with only the header frame.
 
     Args:
         header: the whole header frame.
-        number: the channel's.
-        size: octets of the body, as the header declares them.
-        frame_limit: octets of the largest frame, at least 4096.
+        number: the channel number.
+        size: body size in octets, as the header declares it.
+        frame_limit: size of the largest frame in octets, at least 4096.
 
     """
 
@@ -41,7 +41,7 @@ class LargeBody(list[bytes]):
         self._room = 0
 
     def append(self, frame: bytes) -> None:
-        """Take a whole body frame; what is more than was declared is left out, and the caller's to refuse."""
+        """Append a whole body frame; anything beyond the declared size is dropped, and the caller must refuse it."""
         write = self._buffer.write
         rest = memoryview(frame)[FRAME_OVERHEAD - 1 : -1]
         while rest and self._left:
@@ -57,5 +57,5 @@ class LargeBody(list[bytes]):
                 write(b"\xce")
 
     def content(self) -> bytes:
-        """The content: header frame and body frames. Nothing may be appended afterwards."""
+        """Return the content: header frame and body frames. Nothing may be appended afterwards."""
         return self._buffer.getvalue()

@@ -1,15 +1,15 @@
-"""The content header: a walker over its property list that reads no more than it is asked for.
+"""Lazy access to the property list of a content header: only the requested properties are decoded.
 
 The payload of a content header frame is class (2 octets), weight (2), body size (8), flag words (2 each) and
-the list of those properties whose flags are set (spec 4.2.6.1, amqp0-9-1 class 60). A broker stores and
-forwards it as it came; these functions look into it in place.
+the list of the properties whose flags are set (spec 4.2.6.1, amqp0-9-1 class 60). A broker stores and
+forwards it unchanged; these functions read it in place.
 
-Class 60 needs one flag word. Bit 0 of a word announces another one: such words may follow, `MAX_FLAG_WORDS`
-in all, but must name nothing. (RabbitMQ ignores bit 0, and then fails on the octets of the second word.)
+Class 60 needs one flag word. Bit 0 of a word announces another one: up to `MAX_FLAG_WORDS` in all are
+accepted, but the others must not set a flag. (RabbitMQ ignores bit 0, and then fails on the second word.)
 
 Hot path: see docs/performance.md.
 """
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them
 
 import functools
 import struct
@@ -42,10 +42,10 @@ FLAG_CLUSTER_ID = 0x0004
 FLAG_CONTINUATION = 0x0001
 
 FLAGS_AT = 12
-"""Where the flags start in the payload."""
+"""Offset of the flags in the payload."""
 
 LIST_AT = 14
-"""Where the property list starts, unless more flag words follow."""
+"""Offset of the property list in the payload, unless more flag words follow."""
 
 MAX_FLAG_WORDS = 4
 
@@ -55,7 +55,7 @@ MAX_EXPIRATION = 315_360_000_000
 _FRAME_HEAD = 7
 _FLAGS_IN_FRAME = _FRAME_HEAD + FLAGS_AT
 _LIST_IN_FRAME = _FRAME_HEAD + LIST_AT
-# in the first octet of the flags
+# Bits of the first octet of the flags.
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = (
     FLAG_CONTENT_TYPE >> 8,
     FLAG_CONTENT_ENCODING >> 8,
@@ -65,7 +65,7 @@ _DELIVERY_MODE, _PRIORITY, _EXPIRATION = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY 
 _FIXED = struct.Struct(">HHQ")
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
-# In the order of the wire. `type` is pamqp's `message_type`.
+# In wire order. `type` is pamqp's `message_type`.
 _LAYOUT: tuple[tuple[int, str, int], ...] = (
     (FLAG_CONTENT_TYPE, "content_type", _SHORTSTR),
     (FLAG_CONTENT_ENCODING, "content_encoding", _SHORTSTR),
@@ -86,7 +86,7 @@ _NAMES = {name: (flag, kind) for flag, name, kind in _LAYOUT}
 
 
 def flags(payload: bytes) -> int:
-    """Return the first flag word: which properties are there.
+    """Return the first flag word, which says which properties are present.
 
     Raises:
         MalformedProperties: the payload is shorter than a content header can be.
@@ -97,7 +97,7 @@ def flags(payload: bytes) -> int:
 
 
 def _list_at(payload: bytes, word: int) -> int:
-    """Find where the property list starts; `word` is the first flag word."""
+    """Return the offset of the property list; `word` is the first flag word."""
     at = LIST_AT
     while word & FLAG_CONTINUATION:
         if at + 2 > len(payload) or at == FLAGS_AT + 2 * MAX_FLAG_WORDS:
@@ -110,7 +110,7 @@ def _list_at(payload: bytes, word: int) -> int:
 
 
 def _find(payload: bytes, wanted: int) -> tuple[int, int] | None:
-    """Find one property by its flag, walking only as far as that: where it starts and ends, or None."""
+    """Return the start and end of one property, given its flag, or None if it is absent; read no further than that."""
     word = flags(payload)
     if not word & wanted:
         return None
@@ -126,7 +126,7 @@ def _find(payload: bytes, wanted: int) -> tuple[int, int] | None:
 
 
 def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
-    """Where the property ends that starts at `at`."""
+    """Return the end of the property that starts at `at`."""
     stop = end + 1
     if kind == _SHORTSTR:
         if at < end:
@@ -143,19 +143,19 @@ def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
 
 
 def delivery_mode(payload: bytes) -> int | None:
-    """Return the delivery mode (2 is persistent; RabbitMQ refuses others than 1 and 2), None if absent.
+    """Return the delivery mode (2 is persistent; RabbitMQ refuses all but 1 and 2), None if absent.
 
     Raises:
-        MalformedProperties: the list is cut off before it.
+        MalformedProperties: the list is truncated before it.
     """
     span = _find(payload, FLAG_DELIVERY_MODE)
     return None if span is None else payload[span[0]]
 
 
 def priority(content: bytes) -> int:
-    """Return the priority, 0 to 255, of a message's frames as they came in; 0 if it has none.
+    """Return the priority, 0 to 255, of a message given as the frames received; 0 if it has none.
 
-    Asked for each message of a priority queue. The caller owes: `check` has found the list to be whole.
+    Called for each message of a priority queue. The caller must have checked the property list with `check`.
     """
     present = content[_FLAGS_IN_FRAME]
     if not present & _PRIORITY:
@@ -175,7 +175,7 @@ def priority(content: bytes) -> int:
 
 
 def may_expire(content: bytes) -> bool:
-    """Whether a message, given as its frames, has an expiration. The same is owed."""
+    """Return whether a message, given as its frames, has an expiration. `check` must have accepted its properties."""
     return bool(content[_FLAGS_IN_FRAME] & _EXPIRATION)
 
 
@@ -183,7 +183,7 @@ def expiration(payload: bytes) -> str | None:
     """Return the expiration as it was sent (see `parse_expiration`), None if absent.
 
     Raises:
-        MalformedProperties: the list is cut off before its end.
+        MalformedProperties: the list is truncated before its end.
     """
     span = _find(payload, FLAG_EXPIRATION)
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
@@ -193,18 +193,18 @@ def user_id(payload: bytes) -> str | None:
     """Return the user id, None if absent.
 
     Raises:
-        MalformedProperties: the list is cut off before its end.
+        MalformedProperties: the list is truncated before its end.
     """
     span = _find(payload, FLAG_USER_ID)
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
 
 
 def check(payload: bytes) -> None:
-    """Make sure that consumers can read the whole property list, headers included.
+    """Validate the whole property list, headers included, so that consumers can decode it.
 
     Raises:
-        MalformedProperties: they cannot, as RabbitMQ's decode_properties could not: something is cut off,
-            octets are left over or the headers are no table.
+        MalformedProperties: RabbitMQ's decode_properties could not decode it either: something is truncated,
+            octets are left over or the headers are not a table.
     """
     word = flags(payload)
     at = _list_at(payload, word)
@@ -220,7 +220,7 @@ def check(payload: bytes) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _kinds(word: int) -> tuple[int, ...]:
-    """The kinds of the properties that a flag word announces, in order."""
+    """Return the types of the properties that a flag word declares, in order."""
     return tuple(kind for flag, _name, kind in _LAYOUT if word & flag)
 
 
@@ -232,10 +232,10 @@ def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES)
 
 
 def parse_expiration(text: str) -> int:
-    """Read an expiration in milliseconds (rabbit_basic:parse_expiration).
+    """Parse an expiration in milliseconds (rabbit_basic:parse_expiration).
 
     Raises:
-        InvalidExpiration: its text is the reason in RabbitMQ's words, such as `no_integer`.
+        InvalidExpiration: it is invalid; the text is RabbitMQ's reason term, such as `no_integer`.
     """
     start = 1 if text[:1] in {"+", "-"} else 0
     stop = start
@@ -256,15 +256,15 @@ def parse_expiration(text: str) -> int:
 
 
 class Properties:
-    """The properties of one content header, each read when it is asked for.
+    """The properties of one content header, each decoded on access.
 
     Args:
-        payload: the payload of the header frame, from the class on. It is walked once, here; headers are
-            decoded at their first use and kept, so they must not be changed.
-        max_entries: how many fields the headers may have, with everything inside them.
+        payload: the payload of the header frame, starting with the class. The constructor scans it once;
+            headers are decoded on first access and cached, so they must not be modified.
+        max_entries: maximum number of fields in the headers, nested ones included.
 
     Raises:
-        MalformedProperties: here if the list does not match the flags, in `headers` if those are no table.
+        MalformedProperties: in the constructor if the list does not match the flags, in `headers` if it is not a table.
     """
 
     __slots__ = ("_headers", "_max_entries", "_spans", "payload")
@@ -298,7 +298,7 @@ class Properties:
 
     @property
     def class_id(self) -> int:
-        """The class of the method that the content belongs to."""
+        """Class id of the method that the content belongs to."""
         return int.from_bytes(self.payload[:2], "big")
 
     @property
@@ -308,7 +308,7 @@ class Properties:
 
     @property
     def body_size(self) -> int:
-        """Octets of the body."""
+        """Size of the body in octets."""
         return int.from_bytes(self.payload[4:12], "big")
 
     @property
@@ -347,12 +347,12 @@ class Properties:
 
     @property
     def reply_to(self) -> str | None:
-        """Where replies go."""
+        """Address for replies."""
         return self._text(FLAG_REPLY_TO)
 
     @property
     def expiration(self) -> str | None:
-        """Milliseconds to live, as text."""
+        """Time to live in milliseconds, as text."""
         return self._text(FLAG_EXPIRATION)
 
     @property
@@ -362,22 +362,22 @@ class Properties:
 
     @property
     def timestamp(self) -> int | None:
-        """Seconds since 1970, or what the application took for that."""
+        """Timestamp set by the application, by specification in seconds since 1970 (not validated)."""
         return self._number(FLAG_TIMESTAMP)
 
     @property
     def type(self) -> str | None:
-        """The application's name for the kind of message."""
+        """The application's message type name."""
         return self._text(FLAG_TYPE)
 
     @property
     def user_id(self) -> str | None:
-        """The user who claims to have published it."""
+        """User id of the publisher, as claimed by the publisher."""
         return self._text(FLAG_USER_ID)
 
     @property
     def app_id(self) -> str | None:
-        """The application that published it."""
+        """Id of the application that published it."""
         return self._text(FLAG_APP_ID)
 
     @property
@@ -386,22 +386,22 @@ class Properties:
         return self._text(FLAG_CLUSTER_ID)
 
     def present(self) -> dict[str, object]:
-        """Return what is there by name, headers as a typed table."""
+        """Return the properties that are present, by name; headers as a typed table."""
         return {name: getattr(self, name) for flag, name, _kind in _LAYOUT if flag in self._spans}
 
     def split_headers(self) -> dict[bytes, bytes]:
-        """The header fields, undecoded (see `broker.amqp.tables.split_fields`). They have been decoded once before."""
+        """Return the header fields undecoded (see `broker.amqp.tables.split_fields`); they must be valid."""
         span = self._spans.get(FLAG_HEADERS)
         return {} if span is None else split_fields(self.payload, *span)
 
     def replace(self, **changes: str | int | Table | bytes | None) -> bytes:
-        """Build a header payload with some properties set or, by None, removed.
+        """Return a header payload with some properties set or, if given as None, removed.
 
         Everything else stays octet for octet, the body size too. Headers may be given as an encoded table.
 
         Raises:
             TypeError: no property has that name.
-            ValueError: a value that does not fit the property.
+            ValueError: a value does not fit the property.
         """
         encoded: dict[int, bytes | None] = {}
         for name, value in changes.items():
@@ -429,7 +429,7 @@ def build(body_size: int, **values: str | int | Table | None) -> bytes:
 
     Raises:
         TypeError: no property has that name.
-        ValueError: a value that does not fit the property.
+        ValueError: a value does not fit the property.
     """
     return Properties(_FIXED.pack(60, 0, body_size) + b"\x00\x00").replace(**values)
 

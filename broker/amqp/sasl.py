@@ -1,8 +1,8 @@
-"""SASL mechanisms: from the response in `start-ok` to a user name and a password.
+"""SASL mechanisms: parse the response in `start-ok` into a user name and a password.
 
-Only reading happens here; whether the password is right is `broker.auth.users`'s business.
+The password is not verified here, but in `broker.auth.users`.
 """
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them
 
 from collections.abc import Callable, Sequence
 
@@ -15,10 +15,10 @@ Credentials = tuple[str, Password]
 
 
 def plain(response: str) -> Credentials:
-    """Read a PLAIN response: NUL, user, NUL, password (RFC 4616 without an authorisation identity).
+    """Parse a PLAIN response: NUL, user, NUL, password (RFC 4616 without an authorisation identity).
 
     Raises:
-        MalformedResponse: anything else, an authorisation identity and a third NUL included, as for
+        MalformedResponse: anything else, including an authorisation identity or a third NUL, as in
             rabbit_auth_mechanism_plain. RabbitMQ's text quotes the response with its password; ours does not.
     """
     parts = response.split("\0")
@@ -28,10 +28,10 @@ def plain(response: str) -> Credentials:
 
 
 def amqplain(response: str) -> Credentials:
-    """Read an AMQPLAIN response: a field table without its length, with LOGIN and PASSWORD.
+    """Parse an AMQPLAIN response: a field table without its length, with LOGIN and PASSWORD.
 
     Raises:
-        MalformedResponse: in rabbit_auth_mechanism_amqplain's words, but without the table.
+        MalformedResponse: with the text of rabbit_auth_mechanism_amqplain, but without the table.
     """
     try:
         fields = decode_fields(response.encode("utf-8", "surrogateescape"))
@@ -48,20 +48,20 @@ def amqplain(response: str) -> Credentials:
 
 
 MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN": amqplain}
-"""Mechanisms that this broker knows, in the order in which RabbitMQ's configuration names them."""
+"""Supported mechanisms, in the order of RabbitMQ's configuration."""
 
 
 def mechanisms(enabled: Sequence[str] = tuple(MECHANISMS)) -> str:
-    """Return what `connection.start` offers: the known ones among `enabled`, with spaces between."""
+    """Return the mechanisms for `connection.start`: the supported ones among `enabled`, separated by spaces."""
     return " ".join(name for name in enabled if name in MECHANISMS)
 
 
 def read_response(mechanism: str, response: str, enabled: Sequence[str] = tuple(MECHANISMS)) -> Credentials:
-    """Read a response by the mechanism that the client chose.
+    """Parse a response with the mechanism that the client chose.
 
     Raises:
-        UnknownMechanism: the mechanism is not known or not enabled.
-        MalformedResponse: the mechanism cannot read the response.
+        UnknownMechanism: the mechanism is not supported or not enabled.
+        MalformedResponse: the mechanism cannot parse the response.
     """
     reader = MECHANISMS.get(mechanism)
     if reader is None:

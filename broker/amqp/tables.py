@@ -1,13 +1,13 @@
-"""Field tables with their wire types, read from untrusted octets in linear time.
+"""Field tables with their wire types, decoded from untrusted input in linear time.
 
-Types, tags and names are RabbitMQ's (rabbit_binary_parser; the AMQP 0-9-1 errata name the tags). A table
-keeps the type beside each value because RabbitMQ compares, prints and re-encodes arguments by type, which a
-mapping of plain values cannot.
+Types, tags and names are RabbitMQ's (rabbit_binary_parser; the AMQP 0-9-1 errata list the tags). A table
+keeps the type with each value because RabbitMQ compares, prints and re-encodes arguments by type, which a
+mapping of plain values cannot do.
 
 Strings are UTF-8 with `surrogateescape`, so that any octets survive a round trip.
 """
-# ruff: noqa: C901, PLR0911, PLR0912 - one case after the other, as the specification has them
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: C901, PLR0911, PLR0912 - one case after the other, in the order of the specification
+# ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them
 
 import datetime as dt
 import decimal
@@ -23,18 +23,18 @@ Field = tuple[str, Any]
 """RabbitMQ's name of the type, and the value."""
 
 Table = dict[str, Field]
-"""Field names to fields, in the order of the wire. Never shared while someone may change it."""
+"""Field names to fields, in wire order. Must not be shared while it may still be modified."""
 
 MAX_DEPTH = 32
-"""Tables and arrays inside each other, the outermost included."""
+"""Maximum nesting of tables and arrays, the outermost included."""
 
 MAX_ENTRIES = 4096
-"""Fields of a table and of everything inside it, together."""
+"""Maximum number of fields of a table, nested ones included."""
 
 _LENGTH = struct.Struct(">I")
 _DECIMAL = struct.Struct(">BI")
 
-# Tag -> (name, struct) of the types of fixed size; `t`, `D` and `V` are read by hand.
+# Tag -> (name, struct) of the types of fixed size; `t`, `D` and `V` are decoded separately.
 _FIXED: dict[int, tuple[str, struct.Struct]] = {
     ord("b"): ("byte", struct.Struct(">b")),
     ord("B"): ("unsignedbyte", struct.Struct(">B")),
@@ -53,7 +53,7 @@ _NUMBERS: dict[str, tuple[bytes, struct.Struct]] = {
 }
 
 _SIZES = [0] * 256
-"""Octets of a value with its tag, by tag; 0 where a length follows."""
+"""Size in octets of a value including its tag, by tag; 0 where a length follows."""
 for _tag, (_, _packing) in _FIXED.items():
     _SIZES[_tag] = 1 + _packing.size
 _SIZES[ord("V")], _SIZES[ord("t")], _SIZES[ord("D")] = 1, 2, 6
@@ -63,16 +63,16 @@ _FLOATS = frozenset(("float", "double"))
 
 
 def decode_table(data: bytes, at: int, end: int, *, max_entries: int = MAX_ENTRIES) -> tuple[Table, int]:
-    """Read the table whose 32-bit length starts at `at` and that must lie before `end`.
+    """Decode the table whose 32-bit length starts at `at` and that must end before `end`.
 
-    Of two fields with one name the first counts, as in RabbitMQ's look-ups. Not-a-number and infinite
+    Of several fields with one name the first is used, as in RabbitMQ's look-ups. Not-a-number and infinite
     floats are refused, because RabbitMQ's parser refuses them.
 
     Returns:
         The table and the position after it.
 
     Raises:
-        MalformedTable: anything that RabbitMQ could not read, more than `MAX_DEPTH` levels or more than
+        MalformedTable: anything that RabbitMQ could not decode, more than `MAX_DEPTH` levels or more than
             `max_entries` entries.
     """
     start, stop = _span(data, at, end)
@@ -80,10 +80,10 @@ def decode_table(data: bytes, at: int, end: int, *, max_entries: int = MAX_ENTRI
 
 
 def decode_whole_table(data: bytes) -> Table:
-    """Read a table, with its length, that is all of `data`.
+    """Decode a table, including its length, that takes up all of `data`.
 
     Raises:
-        MalformedTable: as `decode_table`, and if something is behind it.
+        MalformedTable: as for `decode_table`, and if data follows the table.
     """
     table, stop = decode_table(data, 0, len(data))
     if stop < len(data):
@@ -92,16 +92,16 @@ def decode_whole_table(data: bytes) -> Table:
 
 
 def decode_fields(data: bytes) -> Table:
-    """Read fields that are not preceded by a length: the whole of an AMQPLAIN response.
+    """Decode fields without a preceding length, as in an AMQPLAIN response.
 
     Raises:
-        MalformedTable: as `decode_table`.
+        MalformedTable: as for `decode_table`.
     """
     return _fields(data, 0, len(data), 1, [MAX_ENTRIES])
 
 
 def _span(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Read a 32-bit length at `at`; the octets it counts must lie before `end`."""
+    """Read the 32-bit length at `at` and return the span that it covers, which must end before `end`."""
     start = at + 4
     if start > end:
         raise MalformedTable("a length is cut off")
@@ -133,7 +133,7 @@ def _items(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> lis
 
 
 def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tuple[Field, int]:
-    """Read the tagged value at `at`, which is before `end`. `budget` holds how many more may follow."""
+    """Decode the tagged value at `at`, which is before `end`. `budget` holds the number of entries still allowed."""
     budget[0] -= 1
     if budget[0] < 0:
         raise MalformedTable("too many entries")
@@ -174,10 +174,10 @@ def _value(data: bytes, at: int, end: int, depth: int, budget: list[int]) -> tup
 
 
 def split_fields(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
-    """The fields of a table that has been read before, without decoding them.
+    """Split a table into its fields without decoding them.
 
-    The caller owes: `decode_table` takes it. Returns octets of values, each with its tag, by octets of names; of fields
-    of one name the first is there.
+    `decode_table` must have accepted the table. Returns the encoded values, each with its tag, by encoded name; of
+    several fields with one name only the first.
     """
     at, stop = _span(data, at, end)
     fields: dict[bytes, bytes] = {}
@@ -194,7 +194,7 @@ def split_fields(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
 
 
 def split_items(value: bytes) -> list[bytes]:
-    """The items of an array, which is given with its tag; each with its tag. The same is owed."""
+    """Split an array, given with its tag, into its items, each with its tag. The array must be valid."""
     items = []
     at, stop = 5, len(value)
     sizes = _SIZES
@@ -206,7 +206,7 @@ def split_items(value: bytes) -> list[bytes]:
 
 
 def as_written(value: bytes) -> bytes:
-    """An undecoded value, with its tag, as it is when it has been decoded and encoded: see `encode_table`."""
+    """Return an undecoded value, with its tag, as decoding and encoding it would give it (see `encode_table`)."""
     tag = value[0]
     if tag == _LONG_LONG:
         return b"l" + value[1:]
@@ -222,32 +222,32 @@ def as_written(value: bytes) -> bytes:
 
 
 def decode_value(value: bytes) -> Field:
-    """Read a value that is given with its tag and has been read before."""
+    """Decode a value given with its tag; it must be known to be valid."""
     return _value(value, 0, len(value), 0, [sys.maxsize])[0]
 
 
 def encode_value(field: Field) -> bytes:
-    """Write a value with its tag; raises as `encode_table`."""
+    """Encode a value with its tag; raises as `encode_table`."""
     parts: list[bytes] = []
     _write(field, parts)
     return b"".join(parts)
 
 
 def join_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Write a table with its length, of encoded names and values."""
+    """Build an encoded table, including its length, from encoded names and values."""
     octets = b"".join([b"%c%b%b" % (len(name), name, value) for name, value in fields])
     return _LENGTH.pack(len(octets)) + octets
 
 
 def encode_table(table: Table) -> bytes:
-    """Write a table with its length.
+    """Encode a table with its length.
 
-    A decoded table comes out as the octets it was read from, except that repeated fields are gone, `L` is
-    written `l` and a true bool is written 1: RabbitMQ re-encodes so too.
+    A decoded table is encoded as the octets it was decoded from, except that repeated fields are removed, `L` is
+    written as `l` and a true bool as 1, as RabbitMQ re-encodes it.
 
     Raises:
-        ValueError: a name of more than 255 octets, a number outside its type, or a value that is not of
-            the type named beside it. Cannot happen with a decoded table.
+        ValueError: a name has more than 255 octets, a number is out of range for its type, or a value is not of
+            the type given with it. Cannot happen with a decoded table.
     """
     parts: list[bytes] = []
     _write_table(table, parts)
@@ -304,14 +304,14 @@ def _write(field: Field, parts: list[bytes]) -> None:
 
 
 def typed(mapping: Mapping[str, object]) -> Table:
-    """Give plain Python values the types that RabbitMQ itself would choose for them.
+    """Convert plain Python values to typed fields, with the types that RabbitMQ itself would choose.
 
-    An int becomes 'signedint' if it fits and else 'long', a str 'longstr', a float 'double'; a tuple is
-    taken for a field that has its type already.
+    An int becomes 'signedint' if it fits, otherwise 'long'; a str 'longstr', a float 'double'. A tuple is
+    taken as a field that already has its type.
 
     Raises:
-        ValueError: an int that no type holds.
-        TypeError: a value that has no field type.
+        ValueError: an int fits no type.
+        TypeError: a value has no field type.
     """
     return {name: _typed_value(value) for name, value in mapping.items()}
 
@@ -355,7 +355,7 @@ def _typed_int(value: int) -> Field:
 
 
 def plain(table: Table) -> dict[str, object]:
-    """Take the types off: for printing, JSON and comparison with what other libraries decode."""
+    """Convert a table to plain values without types, for printing, JSON and comparison with other libraries."""
     return {name: _plain_value(field) for name, field in table.items()}
 
 
@@ -372,12 +372,12 @@ def _plain_value(field: Field) -> object:
 
 
 def type_name(field: Field) -> str:
-    """Name the type as RabbitMQ does in `{unacceptable_type,longstr}`."""
+    """Return the name of the type as RabbitMQ prints it in `{unacceptable_type,longstr}`."""
     return field[0]
 
 
 def value_text(field: Field) -> str:
-    """Print the value as RabbitMQ does in `the value '5' of type 'long'`: strings bare, else a term."""
+    """Format the value as RabbitMQ does in `the value '5' of type 'long'`: strings bare, others as a term."""
     name, value = field
     if name == "longstr":
         return cast("str", value)
@@ -387,32 +387,32 @@ def value_text(field: Field) -> str:
 
 
 def argument_text(field: Field | None) -> str:
-    """Print one side of an `inequivalent arg` text (rabbit_misc:val/1)."""
+    """Format one side of an `inequivalent arg` text (rabbit_misc:val/1)."""
     if field is None:
         return "none"
     return f"the value '{value_text(field)}' of type '{field[0]}'"
 
 
 def term_text(field: Field) -> str:
-    """Print the value as an Erlang term (`~p`), without line breaks."""
+    """Format the value as an Erlang term (`~p`), without line breaks."""
     name, value = field
     writer = _TERMS.get(name)
     return str(value) if writer is None else writer(value)
 
 
 def binary_text(octets: bytes) -> str:
-    """Print octets as `~p` prints a binary: quoted if they are printable Latin-1, else as numbers."""
+    """Format a binary as `~p` does: quoted if it is printable Latin-1, otherwise as numbers."""
     quoted = string_text(octets)
     return f"<<{quoted}>>" if quoted and octets else bytes_text(octets)
 
 
 def bytes_text(octets: bytes) -> str:
-    """Print octets as `~w` prints a binary: `<<1,2,3>>`."""
+    """Format a binary as `~w` does: `<<1,2,3>>`."""
     return f"<<{','.join(map(str, octets))}>>"
 
 
 def string_text(octets: bytes) -> str:
-    """Print octets as `~p` prints a printable string, with quotes and escapes; '' if it is not printable."""
+    """Format a printable string as `~p` does, with quotes and escapes; '' if it is not printable."""
     if all(octet in _ESCAPES or 32 <= octet <= 126 or octet >= 160 for octet in octets):
         return f'"{octets.decode("utf-8", "surrogateescape").translate(_ESCAPES)}"'
     return ""
@@ -424,12 +424,12 @@ _ESCAPES = {
 
 
 def float_text(value: float) -> str:
-    """Print a float as Erlang does: the shortest digits, as `1.0e5` where that is shorter than `100000.0`."""
+    """Format a float as Erlang does: the shortest digits, as `1.0e5` where that is shorter than `100000.0`."""
     sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
     if not any(digits):
         return "-0.0" if sign else "0.0"
     figures = "".join(map(str, digits))
-    point = len(figures) + cast("int", exponent)  # digits before the decimal point
+    point = len(figures) + cast("int", exponent)  # number of digits before the decimal point
     mantissa = f"{figures[0]}.{figures[1:] or '0'}e{point - 1}"
     if point <= 0:
         text = f"0.{'0' * -point}{figures}"
