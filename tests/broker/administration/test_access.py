@@ -1,4 +1,4 @@
-"""Who may administer what."""
+"""Rights for administration: which user may administer which objects."""
 
 import pytest
 
@@ -46,12 +46,12 @@ def test_what_a_tag_allows(tag):
 
 
 def test_the_operator_may_everything():
-    """None is who sits at the machine."""
+    """A user of None stands for the operator of the machine, who has all rights."""
     assert " ".join(RIGHTS) == allowed(Users(), None, "anywhere")
 
 
 def test_changing_as_a_client_needs_an_open_door():
-    """Even an administrator has to be let into a vhost to do there what clients do."""
+    """An administrator needs permissions in a vhost, too, to do there what clients do."""
     users = Users()
     user = User("u", "", frozenset({"administrator"}))
     users.add(user)
@@ -64,7 +64,7 @@ def test_changing_as_a_client_needs_an_open_door():
 
 
 def test_rabbitmqs_words():
-    """Who is refused is told in RabbitMQ's words."""
+    """A user without the right is refused with RabbitMQ's text."""
     users = Users()
     for user, right, text in (
         (User("u", ""), Right.ADMINISTRATOR, "Not administrator user"),

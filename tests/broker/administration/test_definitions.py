@@ -1,4 +1,4 @@
-"""Exporting and importing definitions: what comes out equals what went in, and what is wrong changes nothing."""
+"""Export and import of definitions: an export equals what was imported, and a faulty file changes nothing."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from conformance.definitions import differences
 
 FIXTURE = Path(__file__).with_name("exported.json")
-"""What RabbitMQ's command line writes, pairs for objects and all."""
+"""A definitions file written by RabbitMQ's command line, with objects as lists of pairs where it writes them so."""
 
 
 def export(node: Node) -> dict[str, Any]:
@@ -35,14 +35,14 @@ def node() -> StoringNode:
 
 
 def test_an_export_of_rabbitmqs_comes_out_as_it_went_in(node):
-    """What was imported is exported again, type by type; only how it is written may differ."""
+    """Imported definitions are exported again, type by type; only their notation may differ."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())
 
     assert [] == differences(json.loads(FIXTURE.read_bytes()), export(node))
 
 
 def test_an_export_of_ours_comes_out_as_it_went_in(node):
-    """Our own export can be imported, and exported again it is the same, octet by octet."""
+    """The broker's own export can be imported, and the next export is identical, byte by byte."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())
     octets = node.administration.definitions.export_file(None)
     other = StoringNode()
@@ -52,7 +52,7 @@ def test_an_export_of_ours_comes_out_as_it_went_in(node):
 
 
 def test_confirm_modes_are_exported_and_imported(node):
-    """As an argument and in policies; a mode that does not exist is refused, and changes nothing."""
+    """A confirm mode is imported as an argument and in policies; an unknown mode is refused and changes nothing."""
     queue = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False}
     policy = {
         "vhost": "/",
@@ -73,7 +73,7 @@ def test_confirm_modes_are_exported_and_imported(node):
 
 
 def test_what_was_imported_survives(node):
-    """Everything durable of it is there after a restart."""
+    """Every durable object of an import exists after a restart."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())
     node.commit()
     expected = json.loads(FIXTURE.read_bytes())
@@ -85,7 +85,7 @@ def test_what_was_imported_survives(node):
 
 
 def test_importing_twice_changes_nothing(node):
-    """What is there already stays as it is, with its messages."""
+    """Existing objects stay as they are, with their messages."""
     load(node, queues=[{"vhost": "/", "name": "q", "durable": True}])
     Client(node).publish("q", b"kept")
     load(node, queues=[{"vhost": "/", "name": "q", "durable": True, "arguments": {"x-max-length": 0}}])
@@ -95,7 +95,7 @@ def test_importing_twice_changes_nothing(node):
 
 
 def test_an_imported_hash_lets_its_user_in(node):
-    """Whoever has a password there has it here; a user without one stays locked out."""
+    """An imported password hash lets its user log in; a user without one stays locked out."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())
 
     assert "clerk" == node.users.authenticate("clerk", Password("pw"), "10.0.0.1").name
@@ -103,7 +103,7 @@ def test_an_imported_hash_lets_its_user_in(node):
 
 
 def test_what_is_not_exported(node):
-    """Exclusive queues and what leads to them, predeclared exchanges, and the default exchange's bindings are left out."""
+    """Exports omit exclusive queues and their bindings, predeclared exchanges and the default exchange's bindings."""
     client = Client(node)
     client.declare("mine", exclusive=True)
     client.declare("passing")
@@ -119,7 +119,7 @@ def test_what_is_not_exported(node):
 
 
 def test_what_json_has_nothing_like(node):
-    """A void, octets that are no text and a decimal are written as RabbitMQ writes them."""
+    """A void, bytes that are not text and a decimal are written as RabbitMQ writes them."""
     arguments = {"void": ("void", None), "octets": ("binary", b"\x00\xff"), "decimal": ("decimal", (2, 314))}
     Client(node).declare("q", arguments=arguments)
     (queue,) = export(node)["queues"]
@@ -141,7 +141,7 @@ ONE_OF_EACH = {
 
 
 def test_missing_sections_and_more_keys_are_nothing_to_complain_about(node, caplog):
-    """A part of the sections will do, keys that are not known are passed over, and unknown sections are told of."""
+    """Sections may be missing, unknown keys are ignored, and unknown sections are reported."""
     said = load(node, **ONE_OF_EACH, bunnies=[], product_name="RabbitMQ", users2=[])
 
     assert "1 vhosts, 1 users, 1 permissions, 1 exchanges, 1 queues" == said
@@ -269,7 +269,7 @@ WRONG += [
 
 @pytest.mark.parametrize(("wrong", "text"), WRONG, ids=[text[:40] for _, text in WRONG])
 def test_nothing_of_a_file_with_something_wrong_is_made(node, wrong, text):
-    """The error names the entry, and nothing that came before it is there either."""
+    """The error names the entry, and none of the entries before it is imported either."""
     before = export(node)
     sections = ONE_OF_EACH | {
         name: [*ONE_OF_EACH.get(name, ()), *value] if isinstance(value, list) else value
@@ -298,7 +298,7 @@ def test_nothing_of_a_file_with_something_wrong_is_made(node, wrong, text):
     ],
 )
 def test_what_is_no_definitions_file(node, octets, text):
-    """What is not an object in JSON is told so."""
+    """A file that is not a JSON object is refused, and the error says so."""
     with pytest.raises(BadRequestError, match=text):
         node.administration.definitions.import_file(None, octets)
 
@@ -332,7 +332,7 @@ def test_bindings_to_what_is_there_already(node):
 
 
 def test_names_kept_for_the_broker(node, caplog):
-    """An exchange of that kind is passed over, because every vhost has its own; a queue with a given name is made."""
+    """An exchange with a reserved name is ignored, as every vhost has its own; a queue with such a name is made."""
     load(
         node,
         exchanges=[
@@ -347,7 +347,7 @@ def test_names_kept_for_the_broker(node, caplog):
 
 
 def test_only_administrators_have_definitions(node):
-    """Neither exporting nor importing is for others: hashes are in it."""
+    """Only administrators may export or import, because the file contains password hashes."""
     monitor = User("m", "", frozenset({"monitoring", "policymaker"}))
     for ask in (
         lambda: node.administration.definitions.export_file(monitor),
@@ -358,7 +358,7 @@ def test_only_administrators_have_definitions(node):
 
 
 def test_an_import_is_one_commit(tmp_path):
-    """What was imported is on disk after one commit, and nothing of it before."""
+    """An import is on disk after one commit, and no part of it before."""
     node = DiskNode(tmp_path / "one")
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())
     node = node.killed()
@@ -373,7 +373,7 @@ def test_an_import_is_one_commit(tmp_path):
 
 
 def deep(levels: int) -> dict[str, Any]:
-    """Objects inside each other."""
+    """Nested objects."""
     return {} if not levels else {"inside": deep(levels - 1)}
 
 
@@ -386,7 +386,7 @@ ODD = (
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_odd_files_are_imported_or_refused(data):
-    """Whatever stands in the place of something: it is refused and nothing changes, or it survives, and an export of it."""
+    """A file with an odd value at any place is refused without a change, or imported so that its export is valid."""
     content = json.loads(FIXTURE.read_bytes())
     section = data.draw(st.sampled_from([name for name, value in content.items() if isinstance(value, list)]))
     place, key = content[section], data.draw(st.integers(0, len(content[section]) - 1))

@@ -28,7 +28,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=20), JSON, max_size=5))
 def test_arguments_survive_the_way_and_back(arguments):
-    """What JSON can say comes back as it was."""
+    """Arguments that JSON can express come back unchanged."""
     assert arguments == plain_arguments(table_of(arguments))
 
 
@@ -45,7 +45,7 @@ def test_types_of_arguments():
 
 
 def nested(levels: int) -> dict[str, object]:
-    """Objects inside each other."""
+    """Nested objects."""
     return {"x": nested(levels - 1)} if levels else {}
 
 
@@ -60,13 +60,13 @@ def nested(levels: int) -> dict[str, object]:
     ],
 )
 def test_what_is_no_argument(arguments, text):
-    """What could not be stored and read again is refused."""
+    """Arguments that could not be stored and read again are refused."""
     with pytest.raises(DefinitionsError, match=text):
         table_of(arguments)
 
 
 def test_what_json_has_nothing_like():
-    """RabbitMQ's ways to write it are ours."""
+    """Values that JSON has no type for are written as RabbitMQ writes them."""
     table = {
         "v": ("void", None),
         "d": ("decimal", (2, 314)),
@@ -81,14 +81,14 @@ def test_what_json_has_nothing_like():
 
 
 def test_pairs_for_objects_and_words_for_lists():
-    """Two forms that RabbitMQ's command line and older versions write are read."""
+    """Objects written as pairs and lists written as words, as by RabbitMQ's tools and older versions, are read."""
     assert {"a": 1, "b": [2]} == as_object([["a", 1], ["b", [2]]])
     assert ([], [1], {"a": 1}, "x") == tuple(as_object(value) for value in ([], [1], {"a": 1}, "x"))
     assert ["a", "b"] == as_words(" a, b,,") == as_words(["a", "b"])
 
 
 def read(octets: bytes) -> tuple[Document, list[str]]:
-    """Read definitions, all steps."""
+    """Read definitions, running all steps."""
     steps = read_document(octets)
     while True:
         try:
@@ -98,7 +98,7 @@ def read(octets: bytes) -> tuple[Document, list[str]]:
 
 
 def test_an_empty_document():
-    """Nothing has all sections when it is written, and no unknown ones."""
+    """Empty definitions are written with all known sections, and no others."""
     document, unknown = read(b'{"description": "mine", "more": 1}')
 
     assert (document, []) == read(write_document(document))
@@ -106,6 +106,6 @@ def test_an_empty_document():
 
 
 def test_where_an_entry_is():
-    """An entry is named by its place and by what it says of itself."""
+    """An error names an entry by its section and index, and by the name and vhost it gives."""
     assert "queues[3] (name 'q', vhost 'v')" == where("queues", 3, {"vhost": "v", "name": "q", "durable": 1})
     assert "queues[3]" == where("queues", 3, "q") == where("queues", 3, {"name": 5})

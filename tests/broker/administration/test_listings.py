@@ -1,4 +1,4 @@
-"""What is seen of connections, channels, consumers, queues and alarms."""
+"""Listings of connections, channels, consumers, queues and alarms."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def state_of(listings: Any) -> str:
 
 
 def test_states_of_a_connection(node, listings):
-    """Running, flow while it was paced within five seconds, blocking while an alarm is raised, blocked once it publishes."""
+    """A connection is in flow within five seconds of a pause, blocking during an alarm, blocked once it publishes."""
     client = Client(node)
     seen = [state_of(listings)]
     client.connection.paced_at = node.now()
@@ -54,7 +54,7 @@ def test_states_of_a_connection(node, listings):
 
 
 def test_what_is_shown_of_a_connection(node, listings):
-    """Its user, vhost, addresses and limits, and what the client said of itself."""
+    """A connection is listed with its user, vhost, addresses, limits and client properties."""
     client = Client(node)
     (shown,) = listings.connections(None)
 
@@ -69,7 +69,7 @@ def test_what_is_shown_of_a_connection(node, listings):
 
 
 def test_what_is_shown_of_a_channel(node, listings):
-    """Its mode and what it has open."""
+    """A channel is listed with its mode and its open consumers, deliveries and publishes."""
     client = Client(node)
     client.declare("q")
     client.publish("q", b"1")
@@ -90,7 +90,7 @@ def test_what_is_shown_of_a_channel(node, listings):
 
 
 def test_states_of_a_queue(node, listings):
-    """Running while something happens, idle after a while without, flow while publishers wait for it."""
+    """A queue is running while it is used, idle after a while without use, and in flow while publishers wait for it."""
     client = Client(node)
     client.declare("q")
     queue = node.vhosts["/"].queues["q"]
@@ -131,7 +131,7 @@ def test_a_queue_that_is_gone_is_not_remembered(node, listings):
 
 
 def test_what_is_shown_of_a_queue(node, listings):
-    """Its counts and what it was declared with."""
+    """A queue is listed with its counts and its declaration."""
     client = Client(node)
     client.declare("q", exclusive=True, arguments={"x-max-priority": ("long", 3)})
     client.publish("q", b"1")
@@ -147,7 +147,7 @@ def test_what_is_shown_of_a_queue(node, listings):
 
 
 def test_the_confirm_mode_of_a_queue_is_that_in_effect():
-    """What was asked for is among the arguments and policies; what is shown is what counts."""
+    """The requested confirm mode is listed with the arguments and policies; `confirm_mode` is the one in effect."""
     node = Node(confirm_mode="consumer-ack")
     node.vhosts["/"].policies.set("light", "^light", {"confirm-mode": "consumer-ack-light"})
     client = Client(node)
@@ -170,7 +170,7 @@ def test_the_confirm_mode_of_a_queue_is_that_in_effect():
 
 
 def test_what_is_shown_of_consumers(node, listings):
-    """Each with what it was delivered, acked and gave back, and whether it is the one that is served."""
+    """A consumer is listed with its counts of deliveries, acks and returns, and whether it is the active one."""
     client = Client(node)
     arguments = {"x-queue-type": ("longstr", "quorum"), "x-single-active-consumer": ("bool", True)}
     client.declare("q", durable=True, arguments=arguments)
@@ -193,7 +193,7 @@ def test_what_is_shown_of_consumers(node, listings):
 
 
 def test_alarms(node, listings):
-    """Each raised alarm is shown with what raised it."""
+    """Each raised alarm is listed with its cause."""
     seen = [listings.alarms(None)]
     node.watch.memory.check(node.watch.memory.limit + 1)
     node.watch.disk.check(0)
@@ -209,7 +209,7 @@ def test_alarms(node, listings):
 
 
 def test_who_sees_what(node, listings):
-    """A user with the tag management sees its own connections, and queues where it may connect; not the alarms."""
+    """The tag management shows a user its own connections, and queues of vhosts it may connect to, but no alarms."""
     Client(node).declare("q")
     node.users.add(ANN)
     seen = [
@@ -227,7 +227,7 @@ def test_who_sees_what(node, listings):
 
 
 def test_a_connection_can_be_closed(node, listings):
-    """By its name, with a reason that the client is told, but not by who only monitors."""
+    """A connection is closed by its name, with a reason that the client receives, but not by the tag monitoring."""
     client = Client(node)
     with pytest.raises(ForbiddenError, match="Not administrator user"):
         listings.close_connection(User("m", "", frozenset({"monitoring"})), client.connection.name, "enough")

@@ -1,4 +1,4 @@
-"""Administering policies and parameters."""
+"""Administration of policies and parameters."""
 
 import pytest
 from fakes import Client, StoringNode
@@ -21,7 +21,7 @@ def policies(node):
 
 
 def test_a_policy_shows_on_what_it_applies_to(node, policies):
-    """Setting one is in effect at once and survives; clearing it is too."""
+    """Setting or clearing a policy takes effect at once and survives a restart."""
     Client(node).declare("q", durable=True)
     policies.set(None, "/", "p", {**TERM, "priority": 2})
     policies.set(None, "/", "o", {"pattern": "", "definition": {"expires": 1000000}}, operator=True)
@@ -59,13 +59,13 @@ def test_a_policy_shows_on_what_it_applies_to(node, policies):
     ],
 )
 def test_impossible_policies(policies, name, term, text):
-    """What is wrong with a policy is told as RabbitMQ tells it."""
+    """A faulty policy is refused with RabbitMQ's text."""
     with pytest.raises(BadRequestError, match=text):
         policies.set(None, "/", name, term)
 
 
 def test_parameters(node, policies):
-    """Limits and operator policies are parameters too; a component that nobody knows is refused."""
+    """Limits and operator policies are parameters, too; an unknown component is refused."""
     policies.set_parameter(None, "/", "vhost-limits", "limits", {"max-queues": 5})
     policies.set_parameter(
         None, "/", "operator_policy", "o", {"pattern": "", "definition": {"expires": 1}, "priority": 0}
@@ -86,7 +86,7 @@ def test_parameters(node, policies):
 
 
 def test_global_parameters(node, policies):
-    """They have any name and value, and survive."""
+    """Global parameters may have any name and value, and survive a restart."""
     policies.set_global_parameter(None, "one", {"a": [1, None]})
     policies.set_global_parameter(None, "two", 2)
     node.commit()
@@ -99,7 +99,7 @@ def test_global_parameters(node, policies):
 
 
 def test_what_is_not_there(policies):
-    """Nor can it be looked at or cleared."""
+    """Policies that do not exist cannot be read or cleared, and nothing can be read or set in an unknown vhost."""
     for error, ask in (
         (NotFoundError, lambda: policies.get(None, "/", "p")),
         (NotFoundError, lambda: policies.clear(None, "/", "p")),
@@ -112,7 +112,7 @@ def test_what_is_not_there(policies):
 
 
 def test_what_a_policymaker_may(node, policies):
-    """Policies of vhosts it may enter; what limits others is an administrator's."""
+    """The tag policymaker covers policies of vhosts the user may enter; limits on others take an administrator."""
     node.add_vhost("v")
     node.users.set_permissions("maker", "v", "", "", "")
     policies.set(MAKER, "v", "p", TERM)

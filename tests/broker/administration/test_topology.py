@@ -1,4 +1,4 @@
-"""Administering exchanges, queues and bindings."""
+"""Administration of exchanges, queues and bindings."""
 
 import pytest
 from fakes import Client, StoringNode
@@ -59,7 +59,7 @@ def test_what_is_declared_survives(node, topology):
 
 
 def test_what_is_deleted_is_gone(node, topology):
-    """Bindings, queues and exchanges go, and a queue's ready messages are counted."""
+    """Bindings, queues and exchanges are deleted, and the ready messages of a deleted queue are counted."""
     client = Client(node)
     client.declare("q")
     client.publish("q", b"1")
@@ -119,7 +119,7 @@ def test_a_user_meets_the_rules_a_client_meets(node, topology):
 
 
 def test_an_exclusive_queue_is_its_connections(node, topology):
-    """A user may not touch it, the operator may delete it."""
+    """A user may not change an exclusive queue of a connection; the operator may delete it."""
     client = Client(node)
     client.declare("mine", exclusive=True)
     with pytest.raises(BadRequestError, match="cannot obtain exclusive access to locked queue 'mine'"):
@@ -130,7 +130,7 @@ def test_an_exclusive_queue_is_its_connections(node, topology):
 
 
 def test_a_vhost_one_may_not_enter(node, topology):
-    """Even an administrator needs permissions there to change something, but none to look."""
+    """An administrator needs permissions in a vhost to change objects, but none to list them."""
     node.add_vhost("v")
     with pytest.raises(ForbiddenError, match="not authorised to access virtual host"):
         topology.declare_queue(ADMIN, "v", "q")

@@ -1,4 +1,4 @@
-"""Administering users, their rights and their limits."""
+"""Administration of users, their permissions and their limits."""
 
 import pytest
 from fakes import Client, Node, StoringNode
@@ -46,7 +46,7 @@ def test_a_user_keeps_the_password_that_is_not_given(users):
     ],
 )
 def test_impossible_users(users, name, options, text):
-    """What no user can be is refused."""
+    """Invalid user definitions are refused."""
     with pytest.raises(BadRequestError, match=text):
         users.put(None, name, tags=[], **options)
 
@@ -68,7 +68,7 @@ def test_a_deleted_user_is_disconnected():
 
 
 def test_rights_survive(node, users):
-    """Users, permissions, topic permissions and limits are there after a restart."""
+    """Users, permissions, topic permissions and limits survive a restart."""
     users.put(None, "ann", tags=["management"], password="secret")
     users.set_permissions(None, "/", "ann", configure="^c", write="^w", read="^r")
     users.set_topic_permissions(None, "/", "ann", "amq.topic", write="^{username}[.]", read=".*")
@@ -87,7 +87,7 @@ def test_rights_survive(node, users):
 
 
 def test_rights_can_be_taken_away(users):
-    """Permissions, topic permissions and limits go one by one."""
+    """Permissions, topic permissions and limits can be cleared one by one."""
     users.set_topic_permissions(None, "/", "guest", "amq.topic", write="a", read="b")
     users.set_limits(None, "guest", {"max-connections": 3})
     users.clear_permissions(None, "/", "guest")
@@ -114,7 +114,7 @@ def test_wrong_limits(users, limits, text):
 
 
 def test_what_does_not_exist(users):
-    """Rights are given to users that there are, in vhosts that there are, with patterns that are some."""
+    """Permissions take an existing user, an existing vhost and valid patterns."""
     with pytest.raises(NotFoundError, match="User 'ann' does not exist"):
         users.set_permissions(None, "/", "ann", configure="", write="", read="")
     with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
@@ -126,7 +126,7 @@ def test_what_does_not_exist(users):
 
 
 def test_only_administrators(users):
-    """Nobody else looks at users or changes them."""
+    """Only administrators may list or change users."""
     monitor = User("m", "", frozenset({"monitoring"}))
     for ask in (
         lambda: users.all(monitor),

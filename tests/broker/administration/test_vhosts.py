@@ -1,4 +1,4 @@
-"""Administering vhosts."""
+"""Administration of vhosts."""
 
 import pytest
 from fakes import Client, DiskNode, StoringNode
@@ -18,7 +18,7 @@ def vhosts(node):
 
 
 def test_what_is_said_of_a_vhost_survives(node, vhosts):
-    """Description, tags, default queue type and limits are there after a restart, and as they were last."""
+    """Description, tags, default queue type and limits survive a restart, with their latest values."""
     vhosts.put(None, "v", description="first", tags=["a"])
     vhosts.put(None, "v", description="second", tags=["a", "b"], default_queue_type="quorum")
     vhosts.set_limits(None, "v", {"max-queues": 5, "max-connections": -1})
@@ -39,7 +39,7 @@ def test_what_is_said_of_a_vhost_survives(node, vhosts):
 
 
 def test_a_deleted_vhost_closes_its_connections_first(node, vhosts):
-    """Whoever is connected to a vhost that goes is told so; then it is gone, rights and rows and all."""
+    """Deleting a vhost closes its connections with a reason first, then removes it with its permissions and rows."""
     vhosts.put(None, "v")
     node.administration.users.set_permissions(None, "v", "guest", configure=".*", write=".*", read=".*")
     node.commit()
@@ -59,7 +59,7 @@ def test_a_deleted_vhost_closes_its_connections_first(node, vhosts):
 
 
 def test_limits_are_replaced_as_a_whole(vhosts):
-    """A limit that is not named again is none, as with RabbitMQ."""
+    """Setting limits replaces all of them: one that is not named is removed, as in RabbitMQ."""
     vhosts.set_limits(None, "/", {"max-queues": 5})
     vhosts.set_limits(None, "/", {"max-connections": 6})
     shown = vhosts.limits(None)
@@ -69,7 +69,7 @@ def test_limits_are_replaced_as_a_whole(vhosts):
 
 
 def test_only_those_one_may_see_are_listed(node, vhosts):
-    """A user with the tag management sees the vhosts it may connect to, one who monitors all."""
+    """The tag management shows a user the vhosts it may connect to, the tag monitoring shows all."""
     vhosts.put(None, "v")
     node.users.set_permissions("m", "v", "", "", "")
     manager, monitor = (User("m", "", frozenset({tag})) for tag in ("management", "monitoring"))
@@ -87,7 +87,7 @@ def test_impossible_names(vhosts, name):
 
 
 def test_the_limit_of_vhosts():
-    """No more vhosts are added than the configuration allows, whichever way; those there are may be changed."""
+    """No vhost can be added above the configured limit, in any way; existing ones may be changed."""
     node = StoringNode(vhost_max=2)
     vhosts = node.administration.vhosts
     vhosts.put(None, "v")
@@ -101,14 +101,14 @@ def test_the_limit_of_vhosts():
 
 
 def test_one_that_does_not_exist(vhosts):
-    """What is asked about a vhost that is not there is answered in RabbitMQ's words."""
+    """Requests for a vhost that does not exist fail with RabbitMQ's text."""
     for ask in (vhosts.get, vhosts.delete, vhosts.clear_limits):
         with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
             ask(None, "v")
 
 
 def test_nothing_of_a_deleted_vhost_is_left_on_disk(tmp_path):
-    """Messages of queues of every kind, delayed ones, definitions, policies and rights go with it."""
+    """Deleting a vhost deletes messages of all kinds of queues, delayed ones, metadata, policies and permissions."""
     node = DiskNode(tmp_path / "data")
 
     def rows() -> dict[str, int]:

@@ -63,7 +63,7 @@ def plain_fields(method):
 @settings(max_examples=300)
 @given(any_method, st.integers(0, 65535))
 def test_agrees_with_pamqp(method, channel_id):
-    """What pamqp marshals is read as the same method and fields, and written as the same octets."""
+    """A method that pamqp marshals is decoded with equal class and fields, and encoded to the same octets."""
     frame = marshalled(method, channel_id)
     read = decoded(frame)
     assert type(method) is type(read)
@@ -129,7 +129,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("payload", "explanation", "ids"), REFUSED)
 def test_refusals_in_rabbitmqs_words(payload, explanation, ids):
-    """What RabbitMQ cannot decode is refused in its words and with its ids."""
+    """Frames that RabbitMQ cannot decode are refused with its text and the method's ids."""
     with pytest.raises(MalformedMethod) as caught:
         codec.decode_method(payload, 0, len(payload))
     assert explanation == caught.value.explanation

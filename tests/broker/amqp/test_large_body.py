@@ -29,7 +29,7 @@ def frames(number: int, body: bytes, sizes: list[int]) -> list[bytes]:
     st.sampled_from([4096, 8192, 1 << 31]),
 )
 def test_a_body_is_framed_evenly_however_it_came(number, body, sizes, frame_limit):
-    """What is assembled are the header frame and the body in frames as large as may be, and no more than was declared."""
+    """An assembled content is its header frame and the body in the largest allowed frames, up to the declared size."""
     header = build(len(body), delivery_mode=2)
     content = content_frames(number, min(frame_limit, 128 * 1024), header, body)
     large = LargeBody(content_frames(number, 0, header, b""), number, len(body), frame_limit)

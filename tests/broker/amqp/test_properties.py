@@ -47,7 +47,7 @@ def plain_values(read):
 @settings(max_examples=200)
 @given(values, st.integers(0, 2**63))
 def test_agrees_with_pamqp(given_values, body_size):
-    """What pamqp writes into a content header is read back, by the whole walk and by the short ones."""
+    """A content header written by pamqp is read back, by the full parser and by the readers of single properties."""
     payload = pamqp_payload(body_size, given_values)
     read = properties.Properties(payload)
     assert given_values == plain_values(read)
@@ -223,7 +223,7 @@ def test_expirations(text, milliseconds):
     ],
 )
 def test_bad_expirations(text, reason):
-    """What is no expiration is refused with RabbitMQ's reason."""
+    """An invalid expiration is refused with RabbitMQ's reason."""
     with pytest.raises(InvalidExpiration) as caught:
         properties.parse_expiration(text)
     assert reason == str(caught.value)

@@ -92,7 +92,7 @@ def test_round_trip_of_typed_tables(table):
 
 @given(st.dictionaries(st.text(max_size=20), plain_values, max_size=6))
 def test_agrees_with_pamqp(mapping):
-    """What pamqp writes is read as pamqp reads it, and written as pamqp wrote it."""
+    """A table written by pamqp is read as pamqp reads it, and encoded as pamqp encoded it."""
     data = pamqp_encode.field_table(mapping)
     decoded, stop = tables.decode_table(data, 0, len(data))
     assert len(data) == stop

@@ -1,4 +1,4 @@
-"""What is done about logins that fail."""
+"""Throttling of failed logins."""
 
 from leveret.broker.auth import login_throttle
 from leveret.broker.auth.login_throttle import FORGET_SECONDS, Guard, Refusals, shown
@@ -13,7 +13,7 @@ def test_each_failure_doubles_the_delay():
 
 
 def test_failures_are_forgotten():
-    """After a success, or some minutes without one, failures count no more; of too many the oldest are forgotten."""
+    """A success, or some minutes without a failure, resets the failures; above the limit the oldest are forgotten."""
     found = Guard()
     for number in range(3):
         found.failed("a", "name", 100.0 + number)
@@ -28,7 +28,7 @@ def test_failures_are_forgotten():
 
 
 def test_the_log_has_a_line_a_second_and_address():
-    """Of the refusals of one address one in a second has a line, and the next line says how many had none."""
+    """Of the refusals of one address one per second is logged, and the next line has the number of those left out."""
     found = Refusals()
 
     assert [True, False, False] == [found.admit("a", 100.0 + number / 10) for number in range(3)]
@@ -41,6 +41,6 @@ def test_the_log_has_a_line_a_second_and_address():
 
 
 def test_long_names_are_cut():
-    """A name of any length takes a short line, which says how long it was."""
+    """A name of any length is logged in a short line, which has its length."""
     assert "name" == shown("name")
     assert f"{'x' * 128}... (8000 characters)" == shown("x" * 8000)

@@ -1,4 +1,4 @@
-"""Which patterns are taken, and that a lookahead at the start means what it does in other dialects."""
+"""Accepted patterns, and a lookahead at the start that means what it does in other dialects."""
 
 import re
 
@@ -60,7 +60,7 @@ PIECES = (
 )
 @pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
 def test_a_lookahead_is_never_misread(sign, pieces, names):
-    """Whatever stands in and after a lookahead: if it is taken, it means what it does to Python's `re`."""
+    """A lookahead that is accepted, whatever it contains, means what it means to Python's `re`."""
     pattern = f"^(?{sign}{''.join(pieces)}"
     try:
         search = Patterns().compile(pattern)
@@ -89,7 +89,7 @@ def test_a_lookahead_is_never_misread(sign, pieces, names):
     ],
 )
 def test_what_re2_refuses_is_an_error(pattern):
-    """Anything else that RE2 has not, or finds too large, is refused by a text that names the pattern."""
+    """Other syntax that RE2 lacks, and patterns it finds too large, are refused with a text that names the pattern."""
     with pytest.raises(InvalidPatternError) as caught:
         Patterns().compile(pattern)
 
@@ -97,7 +97,7 @@ def test_what_re2_refuses_is_an_error(pattern):
 
 
 def test_patterns_end_somewhere():
-    """A pattern may have 1 KiB in UTF-8 before variables are filled in; a longer one is refused, and cut in the text."""
+    """A pattern above 1 KiB of UTF-8 before variables are filled in is refused, and cut in the text."""
     for pattern in ("a" * MAX_OCTETS, "ü" * (MAX_OCTETS // 2)):
         assert Patterns().compile(pattern)(pattern.encode())
     assert Patterns().compile("{vhost}" * 100, vhost="v" * 255)(b"v" * 25500)
@@ -112,7 +112,7 @@ def test_patterns_end_somewhere():
 
 
 def test_variables_are_literal():
-    """The name that is filled in has no special characters, wherever it stands."""
+    """A name that is filled in has no special characters, wherever it stands."""
     search = Patterns().compile("^(?!{username}[.]x)({username}|all)[.]", username="a.*")
 
     assert [True, False, False, True] == [
@@ -121,7 +121,7 @@ def test_variables_are_literal():
 
 
 def test_python_may_take_the_rest(caplog):
-    """By `compatibility.python_patterns` what RE2 refuses is taken, with a warning that names it."""
+    """With `compatibility.python_patterns` a pattern that RE2 refuses is accepted, with a warning that names it."""
     patterns = Patterns(python=True)
 
     assert patterns.compile("^(a)\\1$")(b"aa")
@@ -136,7 +136,7 @@ def test_python_may_take_the_rest(caplog):
 
 
 def test_a_stored_pattern_that_cannot_be_used_matches_nothing(caplog):
-    """It is logged with what it belongs to and what helps, and is no error."""
+    """An unusable stored pattern is logged with its owner and the remedy, and is no error."""
     search = Patterns().stored("^(a)\\1$", "policy 'p' in vhost '/'")
 
     assert not search(b"aa")

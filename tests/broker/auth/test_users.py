@@ -47,13 +47,13 @@ def test_other_algorithms():
 
 @pytest.mark.parametrize("stored", ["", "AAAA", "not base64!"])
 def test_hashes_that_are_none(stored):
-    """A hash that is empty, short or no base64 lets nobody in."""
+    """A hash that is empty, too short or not base64 matches no password."""
     assert not check_password(SECRET, stored)
     assert not check_password(Password(""), stored)
 
 
 def test_nothing_shows_a_secret():
-    """Neither a password's nor a user's repr shows what must not be in a log."""
+    """The repr of a password or a user shows nothing that must not be in a log."""
     stored = hash_password(SECRET)
     assert "secret" not in f"{SECRET} {SECRET!r} {[SECRET]}"
     assert stored not in repr(User("u", stored))
@@ -88,7 +88,7 @@ def test_logins(users):
 
 
 def test_blank_password_never_matches():
-    """Not even a user whose hash is that of the blank password can log in with it."""
+    """A user whose hash is that of the blank password cannot log in with it."""
     users = Users()
     users.add(User("u", hash_password(Password(""))))
     with pytest.raises(LoginRefusedError):
@@ -152,7 +152,7 @@ def test_kinds_are_apart():
 
 
 def test_invalid_patterns_change_nothing(users):
-    """A pattern that is none is refused with its text, and the old permissions stay."""
+    """An invalid pattern is refused with its text, and the old permissions stay."""
     generation = users.generation
     with pytest.raises(InvalidPatternError, match=r"'\(' is no regular expression"):
         users.set_permissions("guest", "/", "(", "", "")
@@ -163,7 +163,7 @@ def test_invalid_patterns_change_nothing(users):
 
 
 def test_cache_is_bounded():
-    """However many names are asked for, a bounded number is remembered."""
+    """A bounded number of names is remembered, however many are asked for."""
     permissions = Permissions("^q", "", "")
     for number in range(3000):
         assert permissions.check("configure", f"q{number}")
@@ -195,7 +195,7 @@ def test_topic_permissions(users):
 
 
 def test_no_topic_permissions(users):
-    """Without rows everything is allowed, and clearing goes back to that."""
+    """Without topic permissions every routing key is allowed, and clearing them restores that."""
     assert not users.topic_permissions("app", "/")
     users.set_topic_permissions("app", "/", "one", "", "")
     users.set_topic_permissions("app", "/", "two", "", "")
@@ -207,7 +207,7 @@ def test_no_topic_permissions(users):
 
 
 def test_generation(users):
-    """Every change changes the generation, looking does not."""
+    """Every change increments the generation; reading does not."""
     seen = {users.generation}
 
     def changed():
@@ -230,7 +230,7 @@ def test_generation(users):
 
 
 def test_removal(users):
-    """Nothing remains of a removed user or vhost for the next one of that name."""
+    """A new user or vhost inherits nothing from a removed one of the same name."""
     users.set_topic_permissions("guest", "/", "x", "", "")
     users.set_user_limits("guest", UserLimits(1, 1))
     users.remove("guest")
@@ -246,7 +246,7 @@ def test_removal(users):
 
 
 def test_limits(users):
-    """Limits are kept by name; negative is unlimited, zero is nothing."""
+    """Limits are kept by name; a negative one is unlimited, zero allows none."""
     users.set_user_limits("app", UserLimits(max_connections=-1, max_channels=0))
     assert users.user_limits("app") == UserLimits(None, 0)
     users.set_vhost_limits("/", VHostLimits(max_connections=5, max_queues=-1))
@@ -254,7 +254,7 @@ def test_limits(users):
 
 
 def test_tags():
-    """The tag impersonator lets a user publish in another's name."""
+    """The tag impersonator lets a user publish with another user's id."""
     assert User("a", "", frozenset({"impersonator"})).may_impersonate
     assert not User("a", "", frozenset({"administrator"})).may_impersonate
 

@@ -1,4 +1,4 @@
-"""What a channel makes of publishes and settlements that are something special."""
+"""Publishes and settlements of a channel in special cases."""
 
 import pytest
 from fakes import CAPABILITIES, Client, Node, publish_frames
@@ -19,12 +19,12 @@ def client() -> Client:
 
 
 def bodies(client: Client, queue: str = "q") -> list[bytes]:
-    """What is ready in a queue."""
+    """Return the bodies of the ready messages of a queue."""
     return [message.body for message in client.node.vhosts["/"].queues[queue].backing.peek()]
 
 
 def fill(client: Client, count: int) -> None:
-    """Publish that many messages, named by letters, and get them all."""
+    """Publish that many messages, named by letters, and get all of them."""
     for number in range(count):
         client.publish("q", b"%c" % (97 + number))
         client.send(make(Basic.Get, 0, "q", False))
@@ -39,7 +39,7 @@ def fill(client: Client, count: int) -> None:
     count=st.integers(0, 6), tag=st.integers(0, 8), multiple=st.booleans(), before=st.sets(st.integers(1, 6))
 )
 def test_what_a_settlement_covers(count, tag, multiple, before):
-    """One tag, or all up to it, or with 0 all; a tag that is not outstanding is 406 and changes nothing."""
+    """An ack covers one tag, all up to it, or with 0 all; a tag that is not outstanding is 406 and changes nothing."""
     client = Client()
     client.declare("q")
     fill(client, count)
@@ -63,7 +63,7 @@ def test_what_a_settlement_covers(count, tag, multiple, before):
 
 
 def test_requeued_messages_go_back_to_their_places(client):
-    """However they are settled and in whatever order, what comes back stands where it stood, marked redelivered."""
+    """Returned messages keep their places, marked redelivered, however and in whatever order they are settled."""
     fill(client, 4)
     client.publish("q", b"e")
     client.send(make(Basic.Reject, 3, True))
@@ -85,7 +85,7 @@ def test_recover_requeues_everything(client):
 
 
 def test_closing_a_channel_gives_everything_back(client):
-    """Unacked messages are requeued and consumers leave; what a transaction had settled counts as unacked."""
+    """Closing a channel requeues unacked messages and cancels consumers; acks of an open transaction do not count."""
     client.send(Tx.Select())
     fill(client, 0)
     client.consume("q")
@@ -100,7 +100,7 @@ def test_closing_a_channel_gives_everything_back(client):
 
 
 def test_getting_counts_for_no_prefetch(client):
-    """A message got by `basic.get` leaves the channel's prefetch as it is."""
+    """A message got by `basic.get` does not use the channel's prefetch."""
     client.send(make(Basic.Qos, 0, 1, True))
     fill(client, 2)
     client.consume("q")
@@ -118,7 +118,7 @@ def test_getting_counts_for_no_prefetch(client):
 
 
 def test_a_transaction_takes_effect_when_committed(client):
-    """Publishes and settlements wait for `tx.commit`; returns of the unroutable come before commit-ok."""
+    """Publishes and settlements wait for `tx.commit`; unroutable messages are returned before commit-ok."""
     fill(client, 2)
     client.send(Tx.Select())
     client.publish("q", b"new")
@@ -140,7 +140,7 @@ def test_a_transaction_takes_effect_when_committed(client):
 
 
 def test_a_transaction_can_be_rolled_back(client):
-    """After `tx.rollback` nothing was published, and what was settled is unacked again, in order."""
+    """After `tx.rollback` nothing is published, and settled deliveries are unacked again, in order."""
     fill(client, 3)
     client.send(Tx.Select())
     client.publish("q", b"new")
@@ -175,7 +175,7 @@ def test_a_channel_confirms_or_is_transactional(client):
 
 
 def test_an_unroutable_mandatory_message_comes_back(client):
-    """It is returned with 312 and its content, before its confirm; without mandatory it is only confirmed."""
+    """An unroutable message is returned with 312 and content before its confirm; without mandatory only confirmed."""
     client.ask(make(Confirm.Select, False))
     client.receive(publish_frames("nowhere", b"body", mandatory=True, content_type="text/plain"))
 
@@ -194,7 +194,7 @@ def keys(*names: str) -> tuple[str, object]:
 
 
 def test_copies_go_to_the_keys_of_cc_and_bcc(client):
-    """CC and BCC keys are routed as well, each queue gets one copy, and BCC is taken out of what they get."""
+    """CC and BCC keys are routed as well; each queue gets one copy, from which BCC is removed."""
     for name in ("cc", "bcc", "other"):
         client.declare(name)
     client.publish(
@@ -213,7 +213,7 @@ def test_copies_go_to_the_keys_of_cc_and_bcc(client):
 
 
 def test_errors_of_a_publish_are_due_with_its_content(client):
-    """A publish to an exchange that is not there fails when its content is complete, not before."""
+    """A publish to an unknown exchange fails when its content is complete, not before."""
     octets = publish_frames("k", b"body", exchange="missing")
     client.sent()
     client.receive(octets[:-1])
@@ -239,7 +239,7 @@ def test_errors_of_a_publish_are_due_with_its_content(client):
     ],
 )  # fmt: skip
 def test_what_cannot_be_published(client, options, text):
-    """What RabbitMQ refuses closes the channel with RabbitMQ's words."""
+    """A publish that RabbitMQ refuses closes the channel with RabbitMQ's text."""
     client.ask(make(Exchange.Declare, 0, "internal", "fanout", False, False, False, True, False, {}))
     client.publish("q", b"body", **options)
 
@@ -332,7 +332,7 @@ def test_a_cancelled_consumer_keeps_what_it_got(client):
 
 
 def test_prefetch_applies_to_each_consumer(client):
-    """`basic.qos` holds for consumers that come after it, each for itself; credit comes with each ack."""
+    """`basic.qos` applies to each consumer that comes after it; every ack restores credit."""
     client.consume("q", "free")
     client.send(make(Basic.Cancel, "free", False))
     client.send(make(Basic.Qos, 0, 2, False))
@@ -358,7 +358,7 @@ def test_consumers_per_channel_can_be_limited():
 
 
 def test_an_ack_of_a_deleted_queue_is_harmless(client):
-    """What came from a queue that is gone can be settled in every way."""
+    """Messages of a deleted queue can be settled in every way."""
     fill(client, 3)
     client.ask(make(Queue.Delete, 0, "q", False, False, False))
     client.send(make(Basic.Ack, 1, False))
@@ -370,7 +370,7 @@ def test_an_ack_of_a_deleted_queue_is_harmless(client):
 
 
 def test_a_consumer_counts_what_it_does(client):
-    """What was delivered is acked, unacked or returned; in a transaction it stays unacked until the commit."""
+    """A consumer's deliveries are acked, unacked or returned; in a transaction they stay unacked until the commit."""
     client.receive(publish_frames("q") * 6)
     client.consume("q", "a")
     consumer = client.connection.channels[1].consumers["a"]

@@ -51,7 +51,7 @@ def test_a_reply_held_for_the_disk_is_not_sent_behind_the_close(stored):
 
 
 def test_the_replies_of_other_channels_are_sent():
-    """A reply that is held for one channel comes although another is closed meanwhile."""
+    """A reply held for one channel is sent although another channel is closed meanwhile."""
     node = StoringNode(users=USERS)
     client = bob(node)
     client.declare("q")
@@ -68,7 +68,7 @@ def test_the_replies_of_other_channels_are_sent():
 
 
 def test_a_channel_that_still_settles_gets_nothing_behind_its_close(tmp_path):
-    """No message is delivered and none confirmed on a closed channel while what it has settled is worked off."""
+    """Nothing is delivered or confirmed on a closed channel while its settlements are carried out."""
     node = DiskNode(tmp_path, users=USERS)
     client, other = bob(node), Client(node)
     client.declare("stored", durable=True)

@@ -1,4 +1,4 @@
-"""A large transaction is committed piece by piece, and answered when all of it is done."""
+"""A large transaction is committed in slices, and answered when all of it is done."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from leveret.broker.amqp.commands import Basic, Queue, Tx, make
 
 
 def transaction(looks: int, count: int = 20) -> Client:
-    """A client with an open transaction: publishes to two queues, and acks, nacks and requeues of what it has got."""
+    """A client with an open transaction: publishes to two queues, and acks, nacks and requeues of its deliveries."""
     client = Client(Node())
     for name in ("in", "out"):
         client.declare(name)
@@ -33,7 +33,7 @@ def transaction(looks: int, count: int = 20) -> Client:
 
 
 def outcome(client: Client) -> tuple[object, ...]:
-    """What the commit has left behind, and what the client was told."""
+    """Commit, then return the replies and the state of queues and channel."""
     client.send(Tx.Commit())
     client.node.clock.run()
     sent = client.sent()
@@ -47,7 +47,7 @@ def outcome(client: Client) -> tuple[object, ...]:
 
 
 def test_a_commit_in_pieces_does_what_one_in_one_piece_does():
-    """However short steps are, a commit has the same effects, and commit-ok comes once."""
+    """A commit has the same effects, and one commit-ok, however short the steps are."""
     expected = outcome(transaction(0))
 
     assert [expected] * 3 == [outcome(transaction(looks)) for looks in (1, 2, 7)]
@@ -70,7 +70,7 @@ def test_a_channel_that_ends_amid_its_commit_leaves_nothing_unacked():
 
 
 def test_a_rollback_in_pieces_gives_back_what_was_settled(monkeypatch):
-    """However short steps are, what a transaction settled is unacked again, in order, and rollback-ok comes once."""
+    """A rollback in any number of slices makes settled deliveries unacked again, in order, with one rollback-ok."""
     monkeypatch.setattr("leveret.broker.channel.channel.PIECE", 3)
     for looks in (0, 1, 2, 7):
         client = transaction(looks)
@@ -85,7 +85,7 @@ def test_a_rollback_in_pieces_gives_back_what_was_settled(monkeypatch):
 
 
 def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
-    """A connection that is lost while its rollback is under way gives back each of its deliveries."""
+    """A connection that is lost during its rollback requeues each of its deliveries."""
     monkeypatch.setattr("leveret.broker.channel.channel.PIECE", 3)
     client = transaction(1)
     client.node.turn.slices.begin()
@@ -130,7 +130,7 @@ def test_a_commit_waits_for_queues_that_somebody_else_had_put_off(tmp_path: Path
 def test_who_follows_a_transactional_consumer_gets_the_oldest_first(
     looks: int, *, is_committing: bool
 ) -> None:
-    """What a lost channel gives back comes before what is younger, however long its transaction takes to end."""
+    """Messages requeued by a lost channel come before newer ones, however long its transaction takes to end."""
     client, heir = Client(node := Node()), Client(node)
     client.declare("q", arguments={"x-single-active-consumer": ("bool", True)})
     for body in (b"1", b"2", b"3", b"4"):

@@ -1,4 +1,4 @@
-"""Deliveries that wait for their acks, beside a table of when each was delivered."""
+"""The consumer timeout, compared with a table of when each message was delivered."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ DEFAULT = 1_800_000
 
 @dataclass(eq=False)
 class Someone:
-    """Who takes deliveries; `ack_timeout` in ms, None as the broker says."""
+    """A consumer; its `ack_timeout` is in ms, None for the broker's."""
 
     ack_timeout: int | None = None
     unacked: int = 0
 
 
 class Bench:
-    """A channel that is looked at once a second."""
+    """A channel that is checked once a second."""
 
     def __init__(self, default: int = DEFAULT) -> None:
         self.default = default
@@ -51,7 +51,7 @@ class Bench:
         return self.ages.overdue(self.now, self.unacked, self.tag, self.consumers, self.default)
 
     def wait(self, seconds: int) -> tuple[int, int] | None:
-        """Look until something is overdue, or for that many seconds."""
+        """Check until a delivery is overdue, or for that many seconds."""
         for _ in range(seconds):
             self.now += 1
             found = self.look()
@@ -61,7 +61,7 @@ class Bench:
 
 
 def test_a_delivery_is_overdue_after_its_timeout():
-    """The broker's timeout holds where the taker has none, and is over at most two looks late."""
+    """The broker's timeout applies where the consumer has none, and is detected at most two checks late."""
     bench = Bench()
     bench.deliver(bench.join())
 
@@ -71,7 +71,7 @@ def test_a_delivery_is_overdue_after_its_timeout():
 
 @pytest.mark.parametrize("default", [0, 5000])
 def test_nothing_is_overdue_where_none_is_wanted(default):
-    """A timeout of 0 is for ever, the broker's as well as the taker's."""
+    """A timeout of 0 disables it, for the broker's as for the consumer's."""
     bench = Bench(default)
     bench.deliver(bench.join(None if default == 0 else 0))
 
@@ -79,7 +79,7 @@ def test_nothing_is_overdue_where_none_is_wanted(default):
 
 
 def test_a_taker_has_the_last_word():
-    """A timeout of the taker's own counts, whether shorter than the broker's or longer."""
+    """A consumer's own timeout takes precedence, whether shorter than the broker's or longer."""
     short, long = Bench(10_000), Bench(10_000)
     short.deliver(short.join(3000))
     long.deliver(long.join(30_000))
@@ -91,7 +91,7 @@ def test_a_taker_has_the_last_word():
 
 @pytest.mark.parametrize("count", [1, 10_000])
 def test_nobody_hides_behind_an_older_delivery(count):
-    """However many deliveries of somebody who may wait for ever are older, another's timeout is noticed."""
+    """A timeout is detected behind any number of older deliveries of a consumer without one."""
     bench = Bench()
     bench.deliver(bench.join(0), count)
     bench.wait(100)
@@ -102,7 +102,7 @@ def test_nobody_hides_behind_an_older_delivery(count):
 
 
 def test_one_who_has_left_is_judged_too():
-    """Deliveries of a cancelled consumer, and what was got, count as others do."""
+    """Deliveries of a cancelled consumer, and those of `basic.get`, count as others do."""
     bench = Bench()
     bench.deliver(bench.join(0))
     gone = Someone(5000)
@@ -112,7 +112,7 @@ def test_one_who_has_left_is_judged_too():
 
 
 def test_acked_deliveries_are_no_concern():
-    """A busy channel whose every delivery is acked in time has nothing overdue, and keeps next to no marks."""
+    """A busy channel that acks every delivery in time has nothing overdue, and keeps next to no marks."""
     bench = Bench(5000)
     taker = bench.join()
     for number in range(1, 500):
@@ -124,7 +124,7 @@ def test_acked_deliveries_are_no_concern():
 
 
 def test_marks_are_bounded():
-    """A delivery that stays in front for days makes nothing grow, though others come and go behind it."""
+    """A delivery that stays in front for days makes nothing grow, though others are delivered and acked behind it."""
     bench = Bench(20_000)
     bench.deliver(bench.join(0))
     taker = bench.join(24 * 3600 * 1000)
@@ -139,7 +139,7 @@ def test_marks_are_bounded():
 
 
 def test_a_longer_timeout_counts_from_now_on():
-    """When the broker's timeout is raised while deliveries wait, none of them is overdue before."""
+    """Raising the broker's timeout applies to waiting deliveries: none of them is overdue before the new one."""
     bench = Bench(5000)
     bench.deliver(bench.join())
     bench.wait(4)
@@ -164,7 +164,7 @@ def test_a_longer_timeout_counts_from_now_on():
     ),
 )
 def test_it_is_never_early_and_a_little_late_at_most(timeouts, default, script):
-    """What is called overdue has waited longer than its taker may, and nothing waits three looks longer than that."""
+    """An overdue delivery has exceeded its consumer's timeout, and none exceeds it by three checks."""
     bench = Bench(default)
     takers = [bench.join(timeout) for timeout in timeouts]
     for kind, *arguments in script:

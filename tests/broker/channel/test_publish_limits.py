@@ -1,4 +1,4 @@
-"""What one publish may ask for: keys in CC and BCC, and hops between exchanges."""
+"""Limits of one publish: keys in CC and BCC, and hops between exchanges."""
 
 import pytest
 from fakes import Client, Node, publish_frames
@@ -56,7 +56,7 @@ def test_hops_count_for_each_key():
 
 
 def test_only_the_channel_ends():
-    """After a publish over a limit the connection goes on."""
+    """A connection stays open after a publish over a limit."""
     client = publisher(exchange_hops=0)
     client.receive(publish_frames("k", b"body", exchange="x"))
     client.take()

@@ -1,4 +1,4 @@
-"""`leveret definitions ...` and `load_definitions`: files, exit codes, and who may be at work beside it."""
+"""`leveret definitions ...` and `load_definitions`: files, exit codes, and use beside a running broker."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from leveret.broker.cli.main import main
 
 QUEUE = {"name": "q", "vhost": "/", "durable": True, "arguments": {"x-max-length": 5}}
 HASH = "3C+HLqzwCZid64laFJT5tq6dENkW0u7fDfzeHbckojVsNToC"
-"""Of the password `pw`."""
+"""Hash of the password `pw`."""
 ANN = {"name": "ann", "tags": ["management"], "password_hash": HASH}
 RIGHTS = {"user": "ann", "vhost": "/", "configure": "", "write": "", "read": ".*"}
 
@@ -31,14 +31,14 @@ def written(path: Path, **sections: Any) -> Path:
 
 
 def exported(data_dir: Path) -> dict[str, Any]:
-    """What is stored."""
+    """Return the stored definitions."""
     done = definitions("export", "--data-dir", str(data_dir))
     assert 0 == done.exit_code, done.stderr
     return json.loads(done.stdout)
 
 
 def test_what_is_imported_is_exported(tmp_path):
-    """An import into an empty directory adds to what a first start makes; a second one finds everything there."""
+    """An import into an empty directory adds to a first start's objects; a second import finds everything there."""
     file = written(tmp_path / "file.json", users=[ANN], permissions=[RIGHTS], queues=[QUEUE])
     codes = [
         definitions("import", "--data-dir", str(tmp_path / "data"), str(file)).exit_code for _ in range(2)
@@ -51,7 +51,7 @@ def test_what_is_imported_is_exported(tmp_path):
 
 
 def test_an_export_is_for_its_owner(tmp_path):
-    """The file with the hashes is nobody else's to read, and can be imported elsewhere."""
+    """The exported file can be read by its owner only, as it has the hashes, and can be imported elsewhere."""
     file = written(tmp_path / "file.json", users=[ANN])
     definitions("import", "--data-dir", str(tmp_path / "data"), str(file))
     out = tmp_path / "out.json"
@@ -64,7 +64,7 @@ def test_an_export_is_for_its_owner(tmp_path):
 
 
 def test_what_cannot_be_imported(tmp_path):
-    """A file that is not there ends with 66, one with something wrong with 65, and nothing of it was made."""
+    """A missing file ends with 66, a faulty one with 65, and nothing of it is imported."""
     file = written(tmp_path / "file.json", users=[ANN], queues=[QUEUE | {"vhost": "v"}])
     data_dir = str(tmp_path / "data")
     missing = definitions("import", "--data-dir", data_dir, str(tmp_path / "nope.json"))
@@ -80,7 +80,7 @@ def test_what_cannot_be_imported(tmp_path):
 
 
 def test_what_cannot_be_exported(tmp_path):
-    """Without data an export ends with 65, and with 73 where the file cannot be written."""
+    """An export without data ends with 65, and with 73 if the file cannot be written."""
     nothing = definitions("export", "--data-dir", str(tmp_path / "data"))
     definitions("import", "--data-dir", str(tmp_path / "data"), str(written(tmp_path / "file.json")))
     nowhere = definitions("export", "--data-dir", str(tmp_path / "data"), str(tmp_path / "no" / "file"))
@@ -93,7 +93,7 @@ def test_what_cannot_be_exported(tmp_path):
 
 
 def test_beside_a_broker_at_work(tmp_path):
-    """What it has stored can be exported meanwhile; an import is refused and names the process."""
+    """Definitions of a running broker can be exported; an import is refused and names the process."""
     file = written(tmp_path / "file.json", users=[ANN])
     with Running(tmp_path) as broker:
         broker.wait_for("startup complete")
@@ -110,7 +110,7 @@ def test_beside_a_broker_at_work(tmp_path):
 
 
 def test_a_broker_that_starts_with_definitions(tmp_path):
-    """Users log in over a socket with the hashes that came; the first user and its guesses are not there."""
+    """Users log in over a socket with imported hashes; the default user is not created."""
     directory = tmp_path / "definitions"
     directory.mkdir()
     written(directory / "1.json", vhosts=[{"name": "/"}], users=[ANN])
@@ -136,7 +136,7 @@ def test_a_broker_that_starts_with_definitions(tmp_path):
     ],
 )
 def test_a_broker_that_cannot_load_its_definitions(tmp_path, content, text):
-    """It does not start: one line on stderr, exit code 65."""
+    """A broker whose definitions file is faulty does not start: one line on stderr, exit code 65."""
     file = tmp_path / "file.json"
     if content is not None:
         file.write_text(content)

@@ -1,4 +1,4 @@
-"""The command: starting, stopping, and one clear line when it cannot."""
+"""The command: starting, stopping, and one clear line if it cannot start."""
 
 import fcntl
 import gc
@@ -21,7 +21,7 @@ from leveret.broker.process.garbage_collector import THRESHOLDS
 
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and the one line on stderr of a broker that does not start."""
+    """Return the exit code and the one line on stderr of a broker that does not start."""
     done = subprocess.run(
         command("serve", *arguments),
         capture_output=True,
@@ -39,14 +39,14 @@ def refused(tmp_path: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_version():
-    """The version is the installed one's."""
+    """`leveret --version` prints the installed version."""
     done = CliRunner().invoke(main, ["--version"])
 
     assert (0, f"leveret {__version__}\n") == (done.exit_code, done.output)
 
 
 def test_no_collection_looks_at_many_objects_but_a_full_one():
-    """While a backlog grows, a collection of what is young looks at fewer than 100,000 objects, and a full one is rare."""
+    """With a growing backlog a young collection visits fewer than 100,000 objects, and full ones are rare."""
     looked_at = []
 
     def note(phase, info):
@@ -72,7 +72,7 @@ def test_no_collection_looks_at_many_objects_but_a_full_one():
 
 
 def test_config_shows_what_results():
-    """`leveret config` prints the configuration that flags and files make, without passwords."""
+    """`leveret config` prints the effective configuration of flags and files, without passwords."""
     done = CliRunner().invoke(main, ["config", "--set", "heartbeat=7", "--set", "default_pass=hush"])
 
     assert 0 == done.exit_code
@@ -114,7 +114,7 @@ def test_a_data_directory_that_is_a_file_is_refused(tmp_path, below):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_data_directory_without_permission_is_refused(tmp_path):
-    """A data directory that may not be written stops the start with 73."""
+    """A data directory without write permission stops the start with 73."""
     tmp_path.chmod(0o500)
 
     assert (73, f"cannot use data directory {tmp_path}: Permission denied") == refused(
@@ -123,7 +123,7 @@ def test_a_data_directory_without_permission_is_refused(tmp_path):
 
 
 def test_two_brokers_do_not_share_a_data_directory(tmp_path):
-    """A data directory that a broker is using stops the start of another with 73 and the process that has it."""
+    """A data directory that a broker is using stops another one's start with 73 and the process id of the first."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         told = refused(tmp_path, "--data-dir", str(running.data_dir))
@@ -133,7 +133,7 @@ def test_two_brokers_do_not_share_a_data_directory(tmp_path):
 
 
 def test_a_lock_that_somebody_else_holds_is_respected(tmp_path):
-    """A lock whose holder has left no name is respected all the same."""
+    """A lock is respected even if its holder has left no name."""
     with (tmp_path / "leveret.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         told = refused(tmp_path, "--data-dir", str(tmp_path))
@@ -149,7 +149,7 @@ def test_a_log_file_that_cannot_be_opened_is_refused(tmp_path):
 
 
 def test_it_starts_serves_and_stops(tmp_path):
-    """The port is open once the log says so, the pid file is there as long, and SIGTERM ends all with 0."""
+    """Once the log says so the port is open and the pid file exists; SIGTERM ends the broker with 0."""
     pid_file = tmp_path / "leveret.pid"
     with Running(tmp_path, "--pid-file", str(pid_file)) as running:
         running.wait_for("Server startup complete")
@@ -164,7 +164,7 @@ def test_it_starts_serves_and_stops(tmp_path):
 
 
 def test_sigint_stops_too(tmp_path):
-    """Ctrl-C is as good as SIGTERM."""
+    """Ctrl-C stops the broker as SIGTERM does."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
 
@@ -197,7 +197,7 @@ def test_the_log_can_be_json(tmp_path):
 
 
 def test_warnings_about_the_configuration_are_logged(tmp_path):
-    """A key that is not supported yet is a warning in the log, not an end."""
+    """A key that is not supported yet is a warning in the log; the broker starts."""
     with Running(tmp_path, "--set", "disk_monitor_failure_retries=1") as running:
         line = running.wait_for("disk_monitor_failure_retries")
 
@@ -214,7 +214,7 @@ def test_a_taken_port_is_refused(tmp_path):
 
 
 def test_a_bad_permission_pattern_is_refused(tmp_path):
-    """A permission that is no regular expression stops the start with 78."""
+    """A permission that is not a regular expression stops the start with 78."""
     code, told = refused(
         tmp_path, "--set", "default_permissions.write=(", "--set", "listeners.tcp.1=127.0.0.1:0"
     )
@@ -224,7 +224,7 @@ def test_a_bad_permission_pattern_is_refused(tmp_path):
 
 
 def test_a_bare_port_is_every_interface(tmp_path):
-    """A listener without a host is on all interfaces, for IPv4 and, where there is any, for IPv6."""
+    """A listener without a host listens on all interfaces, for IPv4 and, if available, IPv6."""
     with Running(tmp_path, "--set", "listeners.tcp.1=0") as running:
         running.wait_for("Server startup complete")
         for host, port in running.addresses:
@@ -243,7 +243,7 @@ def test_an_address_of_someone_else_is_refused(tmp_path):
 
 
 def test_the_data_directory_is_free_after_a_kill(tmp_path):
-    """A broker that was killed leaves nothing that keeps the next one from starting."""
+    """A broker that was killed leaves nothing that prevents the next start."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         assert -signal.SIGKILL == running.stopped_by(signal.SIGKILL)[0]
@@ -267,7 +267,7 @@ def test_clients_are_told_of_the_shutdown(tmp_path):
 
 
 def test_a_second_signal_ends_at_once(tmp_path):
-    """While the broker waits for a client that does not answer, another SIGTERM ends it without more ado."""
+    """A second SIGTERM ends a broker at once that waits for a client that does not answer."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         idle = pika.BlockingConnection(pika.ConnectionParameters(*running.address))

@@ -1,4 +1,4 @@
-"""`leveret store ...`: what it prints, its exit codes, and that it keeps away from a broker at work."""
+"""`leveret store ...`: output, exit codes, and refusal to work on the data of a running broker."""
 
 import json
 import signal
@@ -30,13 +30,13 @@ def size_of(data_dir: Path) -> int:
 
 
 def spoil(data_dir: Path, octets: bytes) -> None:
-    """Damage whatever contains these octets."""
+    """Damage the record that contains these bytes."""
     path = data_dir / "store" / "data.mdb"
     path.write_bytes(path.read_bytes().replace(octets, octets.swapcase()))
 
 
 def test_whole_data(tmp_path):
-    """Data that are whole are clean, with exit code 0 and a line that says how much was looked at."""
+    """Undamaged data are clean, with exit code 0 and a line that says how much was checked."""
     example(tmp_path)
     done = store("check", "--data-dir", str(tmp_path))
 
@@ -58,7 +58,7 @@ def test_damaged_data(tmp_path):
 
 
 def test_arguments_that_are_no_table_are_damage(tmp_path):
-    """What a start would refuse with 65 is found, whatever its checksum."""
+    """Data that a start would refuse with 65 are found, whatever their checksum."""
     row = QueueRow((1 << 32) + 9, (1 << 32) + 1, b"q", False, b"\0\0\0\1")
     stored = Stored(tmp_path)
     stored.journal.put("defs", row.key(), encode(row))
@@ -78,7 +78,7 @@ def test_arguments_that_are_no_table_are_damage(tmp_path):
 
 
 def test_left_over_is_no_damage(tmp_path):
-    """What the next start removes is told, and is no reason for another exit code."""
+    """Leftovers that the next start removes are reported, without changing the exit code."""
     example(tmp_path)
     (tmp_path / "blobs" / "1.part").touch()
     done = store("check", "--data-dir", str(tmp_path))
@@ -88,7 +88,7 @@ def test_left_over_is_no_damage(tmp_path):
 
 
 def test_json(tmp_path):
-    """With --json there is one object: whether it is clean, the findings, the sums."""
+    """With --json the output is one object: whether the data are clean, the findings, the sums."""
     example(tmp_path)
     told = json.loads(store("check", "--json", "--data-dir", str(tmp_path)).stdout)
 
@@ -132,7 +132,7 @@ def test_stats(tmp_path):
 
 
 def drained(data_dir: Path, messages: int = 2000) -> None:
-    """A file that is much larger than what is left in it."""
+    """A file that is much larger than its contents."""
     stored = Stored(data_dir, "q")
     for number in range(messages):
         stored.publish(f"{number % 10}" * 3000, "q")
@@ -143,7 +143,7 @@ def drained(data_dir: Path, messages: int = 2000) -> None:
 
 
 def test_compact(tmp_path):
-    """The sizes before and after are printed, and what is left is clean."""
+    """Compaction prints the sizes before and after, and leaves clean data."""
     drained(tmp_path)
     before = size_of(tmp_path)
     done = store("compact", "--data-dir", str(tmp_path))
@@ -160,7 +160,7 @@ def test_compact(tmp_path):
 
 
 def test_damaged_data_are_not_compacted(tmp_path):
-    """Damage is looked for first, and then nothing is touched."""
+    """Compaction checks for damage first, and leaves damaged data unchanged."""
     example(tmp_path)
     spoil(tmp_path, b"message 150")
     before = (tmp_path / "store" / "data.mdb").read_bytes()
@@ -172,7 +172,7 @@ def test_damaged_data_are_not_compacted(tmp_path):
 
 
 def test_no_data(tmp_path):
-    """A directory without data is 65, one that is not there 73, and neither is made into one."""
+    """A directory without data is 65, a missing one 73, and no data are created."""
     done = store("check", "--data-dir", str(tmp_path))
     gone = store("check", "--data-dir", str(tmp_path / "gone"))
 
@@ -185,7 +185,7 @@ def test_no_data(tmp_path):
 
 
 def test_a_running_broker_is_left_alone(tmp_path):
-    """While a broker uses the data each command says which process, with 73; when it has stopped they are clean."""
+    """While a broker uses the data each command ends with 73 and names the process; after a stop the data are clean."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
@@ -208,7 +208,7 @@ def test_a_running_broker_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("worth", [True, False])
 def test_garbage_is_taken_out_at_a_start(tmp_path, monkeypatch, caplog, worth):
-    """A large file with more garbage than it may have is compacted before it is opened, and the sizes are logged."""
+    """A large file with more free space than configured is compacted before it is opened, and the sizes are logged."""
     caplog.set_level("INFO", "leveret")
     monkeypatch.setattr(data_store, "WORTH_OCTETS", 1024 * 1024)
     drained(tmp_path)
@@ -221,7 +221,7 @@ def test_garbage_is_taken_out_at_a_start(tmp_path, monkeypatch, caplog, worth):
 
 
 def test_small_files_are_not_worth_it(tmp_path, caplog):
-    """A file of less than 64 MiB is left alone, and so is every one if the fraction is 1; what was left behind goes."""
+    """A file below 64 MiB is not compacted, nor is any if the fraction is 1; leftovers are removed."""
     drained(tmp_path, 200)
     before = size_of(tmp_path)
     (tmp_path / "store" / LEFT_BEHIND).touch()
@@ -232,7 +232,7 @@ def test_small_files_are_not_worth_it(tmp_path, caplog):
 
 
 def test_a_start_goes_on_without_compaction(tmp_path, monkeypatch, caplog):
-    """What cannot be compacted is a warning; what is not there is nothing."""
+    """A failed compaction is a warning, and no data at all are ignored."""
     monkeypatch.setattr(data_store, "WORTH_OCTETS", 0)
     compact_if_worth_it(tmp_path, 0.5)
     (tmp_path / "store").mkdir()

@@ -23,21 +23,21 @@ ALL = (".*", ".*", ".*")
 
 
 def config_of(tmp_path: Path, text: str, **environ: str) -> Config:
-    """What a file with ``text`` makes."""
+    """Return the configuration of a file with ``text``."""
     path = tmp_path / "rabbitmq.conf"
     path.write_text(text)
     return load([path], environ=environ)
 
 
 def problems_of(*settings: str, **environ: str) -> tuple[str, ...]:
-    """What is wrong with ``--set`` for each of ``settings``."""
+    """Return the errors of ``--set`` for each of ``settings``."""
     with pytest.raises(ConfigError) as caught:
         load(settings=settings, environ=environ)
     return caught.value.problems
 
 
 def test_nothing_configured_is_the_defaults():
-    """Loading nothing gives what Config() gives, and that is RabbitMQ 3.13's defaults on loopback."""
+    """Loading no files gives Config(), which has RabbitMQ 3.13's defaults on loopback."""
     config = load()
 
     assert Config() == config
@@ -73,13 +73,13 @@ def test_nothing_configured_is_the_defaults():
     "key", [key for key in KEYS if key.default and "$" not in key.name], ids=lambda key: key.name
 )
 def test_a_documented_default_changes_nothing(key):
-    """Writing down a key's documented default gives the same configuration as leaving it out."""
+    """A key set to its documented default gives the same configuration as leaving it out."""
     assert Config() == load(settings=[f"{key.name}={key.default}"])
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key.attribute], ids=lambda key: key.name)
 def test_every_row_goes_somewhere(key):
-    """Each attribute in the table is one that Config has."""
+    """Each attribute in the table exists in Config."""
     value = Config()
     for name in key.attribute.split("."):
         value = getattr(value, name)
@@ -117,14 +117,14 @@ def test_blank_lines_and_comments_set_nothing(line):
 
 @pytest.mark.parametrize("line", ["a", "= b", "a b = c", "a =", "a = # b", "a = $(NOPE)", "[{rabbit, []}]."])
 def test_other_lines_are_errors(line):
-    """What is neither a setting nor a comment is told, also an unset variable and Erlang terms."""
+    """A line that is neither a setting nor a comment is an error, as are unset variables and Erlang terms."""
     with pytest.raises(ValueError, match=r"expected 'key = value'|has no value|is not set"):
         parse_line(line, "here", {})
 
 
 @given(st.text(max_size=60))
 def test_any_line_is_read_or_refused(line):
-    """No line makes the parser fail in another way than by ValueError."""
+    """A line makes the parser fail by ValueError only."""
     try:
         parse_line(line, "here", {})
     except ValueError:
@@ -133,7 +133,7 @@ def test_any_line_is_read_or_refused(line):
 
 @given(st.sampled_from(KEYS), st.text(max_size=30))
 def test_any_value_is_parsed_or_refused(key, text):
-    """No value makes a parser fail in another way than by ValueError."""
+    """A value makes a parser fail by ValueError only."""
     try:
         PARSERS[key.kind](text, key)
     except (ValueError, RuntimeError):
@@ -205,7 +205,7 @@ def test_a_value_is_read_in_its_unit(setting, attribute, value):
     ],
 )
 def test_storage_is_configured(setting, attribute, value):
-    """RabbitMQ's keys about messages on disk, and ours, arrive in the part of the configuration that storage has."""
+    """RabbitMQ's keys about messages on disk, and ours, are in the part of the configuration that storage gets."""
     config = load(settings=[setting])
 
     assert value == getattr(config.storage, attribute)
@@ -243,7 +243,7 @@ def test_storage_is_configured(setting, attribute, value):
     ],
 )
 def test_a_bad_value_is_told(setting, told):
-    """Each value that does not fit its key is told with what would."""
+    """A value that does not fit its key is refused with the values that would."""
     assert any(told in problem for problem in problems_of(setting))
 
 
@@ -334,7 +334,7 @@ PROTECTING = (
 
 @pytest.mark.parametrize(("key", "value"), PROTECTING)
 def test_a_key_that_protects_and_has_no_effect_is_refused(key, value):
-    """A key that encrypts, checks who somebody is or limits, and is not heeded here, is a problem that names it."""
+    """An ignored key of encryption, authentication or limits is an error that names it."""
     (problem,) = problems_of(f"{key}={value}")
 
     assert problem.startswith(f"--set: {key} is not supported: ")
@@ -342,7 +342,7 @@ def test_a_key_that_protects_and_has_no_effect_is_refused(key, value):
 
 
 def test_values_that_ask_for_nothing_are_taken():
-    """A key without effect is taken in silence where its value asks for what happens anyway."""
+    """An ignored key is accepted silently if its value is what the broker does anyway."""
     config = load(
         settings=[
             "auth_backends.1=internal",
@@ -375,7 +375,7 @@ def test_values_that_ask_for_nothing_are_taken():
     ],
 )
 def test_problems_show_no_passwords(tmp_path, text):
-    """Neither a line nor a flag that is written wrongly shows what may be a password."""
+    """A malformed line or flag is reported without a value that may be a password."""
     path = tmp_path / "a.conf"
     path.write_text(f"# one\n{text}\n")
     with pytest.raises(ConfigError) as caught:
@@ -399,7 +399,7 @@ def test_where_metrics_are_told():
 
 
 def test_a_consumer_timeout_is_silent():
-    """A consumer timeout of one's own is nothing to be warned about, and neither is none at all."""
+    """A consumer timeout, or disabling it, is accepted without a warning."""
     for value, seconds in (("1800000", 1800.0), ("5s", 5.0), ("0", 0.0)):
         config = load(settings=[f"consumer_timeout={value}"])
 
@@ -407,13 +407,13 @@ def test_a_consumer_timeout_is_silent():
 
 
 def test_a_confirm_timeout_is_off_by_default():
-    """Publishers wait for ever unless somebody says for how long."""
+    """Publishers wait without a limit unless confirm.timeout is set."""
     assert 0.0 == load().confirm_timeout
     assert 30.0 == load(settings=["confirm.timeout=30s"]).confirm_timeout
 
 
 def test_no_supported_key_is_also_unsupported():
-    """No key has an effect and is listed as having none, and none is listed twice."""
+    """No key is both effective and listed as ignored, and none is listed twice."""
     foreign = [name for row in FOREIGN for name in row.keys]
 
     assert [] == [key.name for key in KEYS if key.name in foreign]
@@ -486,7 +486,7 @@ def test_the_environment_names_the_file(tmp_path):
 
 @pytest.fixture
 def parts(tmp_path):
-    """A directory of files that each say something else; what says 99 is no part of it."""
+    """A directory of files that each set another value; 99 is set in files that must not be read."""
     for name, value in (
         ("a.conf", 1), ("b10.conf", 3), ("b9.conf", 4), ("c.conf~", 99), ("z.txt", 99), (".hidden.conf", 2),
     ):  # fmt: skip
@@ -509,7 +509,7 @@ def parts(tmp_path):
     ],
 )
 def test_a_pattern_names_files(parts, pattern, read):
-    """Files of a directory, or those that RabbitMQ's patterns name, are read in lexical order; none is no error."""
+    """Files of a directory, or those that match RabbitMQ's patterns, are read in lexical order; none is no error."""
     problems = []
     found = list(read_file(parts / pattern, {}, problems))
 
@@ -518,7 +518,7 @@ def test_a_pattern_names_files(parts, pattern, read):
 
 
 def test_what_is_no_pattern_is_told(tmp_path):
-    """Where a path begins cannot be left open."""
+    """A pattern in the first part of a path is an error."""
     problems = []
     path = Path(f"{{{tmp_path},{tmp_path / 'more'}}}/*.conf")
 
@@ -537,7 +537,7 @@ def test_what_a_pattern_names_is_read_after_the_file(parts):
 
 
 def test_a_directory_that_looks_like_a_pattern_is_one(tmp_path):
-    """What is there under its name is read."""
+    """A directory whose name looks like a pattern is read under its name."""
     odd = tmp_path / "{a,b}[c]*"
     odd.mkdir()
     (odd / "x.conf").write_text("heartbeat = 7\n")
@@ -547,7 +547,7 @@ def test_a_directory_that_looks_like_a_pattern_is_one(tmp_path):
 
 
 def test_an_unknown_variable_of_ours_is_a_warning():
-    """A variable with our prefix that is no key does not stop the start: container platforms set such names."""
+    """A variable with our prefix that is not a key does not stop the start: container platforms set such names."""
     config = load(environ={"LEVERET_SERVICE_HOST": "10.0.0.1", "HOME": "/home/me"})
 
     assert ("environment variable LEVERET_SERVICE_HOST stands for no key; ignored",) == config.warnings
@@ -563,7 +563,7 @@ def test_logs_to_console_or_file(tmp_path):
 
 
 def test_listeners_by_name():
-    """Each name is a listener of its own, the same name again replaces, none turns all off."""
+    """Each name is a listener of its own; setting a name again replaces it, and none disables all."""
     three = load(settings=["listeners.tcp.1=1", "listeners.tcp.local=127.0.0.1:2", "listeners.tcp.6=[::1]:3"])
 
     assert (Listener("", 1), Listener("127.0.0.1", 2), Listener("::1", 3)) == three.listeners
@@ -609,7 +609,7 @@ def test_users_and_virtual_hosts(tmp_path):
 
 
 def test_a_bad_vhost_pattern_is_told():
-    """A pattern that is no regular expression is a problem, not a crash."""
+    """A pattern that is not a regular expression is an error, not a crash."""
     told = problems_of("default_users.bob.password=x", "default_users.bob.vhost_pattern=(")
 
     assert told[0].startswith("default_users.bob.vhost_pattern: ")
@@ -639,7 +639,7 @@ def test_topic_permissions(tmp_path):
 
 
 def test_topic_permissions_of_nobody_are_told():
-    """A row without an exchange, of an unknown user or in an unknown virtual host is a problem with its key."""
+    """A row without an exchange, of an unknown user or in an unknown virtual host is an error with its key."""
     told = problems_of(
         "default_topic_permissions.1.write=x",
         "default_topic_permissions.2.exchange=e",
