@@ -1,1 +1,1 @@
-"""A virtual host: routes of publishes, policies, parameters, dead letters, delayed messages."""
+"""A virtual host: publish routes, policies, parameters, dead-lettering and delayed messages."""

@@ -1,16 +1,16 @@
-"""Publishes what queues discard to their dead letter exchanges.
+"""Dead-lettering: publishes messages that queues discard to their dead letter exchanges.
 
-Theory. The dead letter goes into its queues' inboxes in the same turn in which its original is forgotten, so the
-journal has both for one commit. Two things need more care. An original that is not on disk yet has a publisher who
-waits for it: who becomes responsible is the dead letter, so the publisher is told when both are safe
-(`_Joint`). And a body that goes to a file of its own takes longer than a commit: its original stays until the file is
-there, and may come twice after a crash.
+Theory. The dead letter enters its queues' inboxes in the same turn in which its original is removed, so one commit
+covers both. Two cases need more care. If the original is not on disk yet, its publisher still waits for a confirm: the
+dead letter takes over that promise, so the publish is confirmed when both are safe (`_joined`). And a body that goes to
+a file of its own takes longer than a commit: its original stays until the file is written, and may be delivered twice
+after a crash.
 
-A full queue may hand on a dead letter that comes to it, and so on through any number of queues: letters wait in one
-line, which whoever came first works off.
+A full queue may dead-letter a dead letter that arrives, and so on through any number of queues: to avoid recursion
+dead letters wait in one FIFO, which the outermost call drains.
 
 A message is dropped where RabbitMQ drops it: its dead letter exchange does not exist or has no queue for it, the queue
-refuses it, or without a reject it would go round for ever (`broker.vhost.x_death`).
+refuses it, or it would cycle without a reject (`broker.vhost.x_death`).
 """
 
 from collections import deque
@@ -32,11 +32,11 @@ class DeadLettering:
     """Publishes the dead letters of one vhost.
 
     Args:
-        find_exchange: gives the exchange of a name, if there is one.
-        route: tells the queues of an exchange, routing keys and headers.
-        clock: tells the time (epoch ms).
-        file_from: octets from which a content is written to a file of its own.
-        most_deaths: entries of x-death that a dead letter has at most.
+        find_exchange: returns the exchange of a name, or None.
+        route: returns the queues for an exchange, routing keys and headers.
+        clock: returns the time (epoch ms).
+        file_from: content size in bytes from which a body is written to a file of its own.
+        most_deaths: maximum number of x-death entries in a dead letter.
 
     """
 
@@ -55,7 +55,7 @@ class DeadLettering:
         self._most_deaths = most_deaths
         self._cycles = Cycles()
         self._line: deque[tuple[Queue, Message, Awaited | None]] = deque()
-        """Dead letters on their way into their queues, and what is not kept if they find no place there."""
+        """Dead letters on their way to a queue, each with the promise to refuse if the queue does not accept it."""
         self._has_worker = False
 
     def publish(
@@ -104,7 +104,7 @@ class DeadLettering:
     def _targets(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
         try:
             return self._route(exchange, routing_keys, headers)
-        except TooManyHopsError as error:  # there is nobody to be told: it goes as far as allowed
+        except TooManyHopsError as error:  # no publisher to report to: use the queues reached so far
             return error.reached  # type: ignore[return-value]
 
     def _work_off(self) -> None:
@@ -128,7 +128,7 @@ class DeadLettering:
         targets: Sequence[Queue],
         promise: Awaited | None,
     ) -> bool:
-        """Put a dead letter into the line to its queues; false if the original has to stay until it is safe."""
+        """Queue a dead letter for its targets; False if the original has to stay until the dead letter is safe."""
         copy = Message(letter.address, letter.message_content, original.channel_id)
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
@@ -140,7 +140,7 @@ class DeadLettering:
 
 
 def _joined(original: Message) -> tuple[Publisher | None, int]:
-    """Who wants to know that a dead letter is safe, and by what number: whoever waits for its original."""
+    """Return the promise that waits for the original, and its number; the dead letter joins it as one more copy."""
     waiting: object = original.promise
     if isinstance(original, Persistent) and original.publisher is not None:
         if not isinstance(original.publisher, Promise):

@@ -1,11 +1,12 @@
-"""The line of an exchange that delays: where its messages wait until they are due.
+"""The delay line of an x-delayed-message exchange: holds its messages until they are due.
 
-Theory. To whoever publishes a line looks like a durable queue. What arrives becomes a row in the table of delayed
-messages with the commit of this turn (`storage.delayed`), and only then is a persistent message confirmed. When its
-time has come a message is routed by the exchange like one that was published just now, and the turn that puts it into
-its queues deletes its row: one commit, so it is in one place or the other. A line has one timer, for its first message.
+Theory. To publishers a line looks like a durable queue. An arriving message becomes a row in the table of delayed
+messages with the commit of this turn (`storage.delayed`), and a persistent message is confirmed only then. When a
+message is due, the exchange routes it as if it had just been published, and the turn that puts it into its queues also
+deletes its row: both are in one commit, so the message is always in exactly one place. A line has one timer, for its
+first message.
 
-Without a disk everything stays in memory, and ends with the broker.
+Without a disk all messages stay in memory and are lost when the broker stops.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,57 +40,57 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.message import Message, Moved, Persistent, moving
 
 RUN_BUDGET = 200
-"""Messages that one run releases: a few milliseconds, after which others have their turn."""
+"""Messages that one run releases: a few milliseconds of work before other queues run."""
 _SIGNED = 2**31
 
 
 class Journal(Protocol):
-    """What a line needs of the journal (`storage.journal.journal.Journal`)."""
+    """The part of the journal that a line uses (`storage.journal.journal.Journal`)."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
-        """Have a row written with the next commit; it stays journaled if that finds the disk full."""
+        """Write a row with the next commit; it stays journaled if the disk is full then."""
 
     def delete(self, table: str, key: bytes) -> None:
-        """Have a row deleted with the next commit; the same holds."""
+        """Delete a row with the next commit; it stays journaled if the disk is full then."""
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
         """Call back after the commit of everything journaled so far: True, or False if the disk was full."""
 
 
 class DelayDisk(Protocol):
-    """What a line needs of the disk."""
+    """The part of the data store that a line uses."""
 
     @property
     def journal(self) -> Journal:
-        """Takes the rows."""
+        """The journal that receives the rows."""
 
     @property
     def damages(self) -> Damages:
-        """Is told what cannot be read."""
+        """The record of unreadable data."""
 
     @property
     def file_from(self) -> int:
-        """Octets of content from which a queue has the body written to a file of its own, which no commit waits for."""
+        """Content size in bytes from which a queue writes the body to a file of its own, which no commit waits for."""
 
     @property
     def first_seq(self) -> int:
-        """A number that is far above all that an earlier run has counted from its own."""
+        """A number well above all numbers that an earlier run has used."""
 
     def next_id(self) -> int:
-        """A number that was never given before, also not before a restart."""
+        """Return a new id, unique also over restarts."""
 
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
-        """Read messages of a line; `done` is called in the loop, and whoever does that runs a turn afterwards."""
+        """Read messages of a line; `done` is called in the event loop, and its caller runs a turn afterwards."""
 
 
 class DelayLine:
     """The delayed messages of one exchange.
 
     Args:
-        exchange: whose they are.
-        router: routes them when they are due.
+        exchange: the exchange that delays.
+        router: routes messages when they are due.
         turn: the server's work list, clock and timers.
-        disk: where they are kept; None for nowhere.
+        disk: stores the messages; None to keep them in memory only.
 
     Attributes:
         number: the line's id on disk, which a durable exchange shares with its definition; 0 until it is needed.
@@ -131,15 +132,15 @@ class DelayLine:
         self.number = 0
         self.window = Window(stored=disk is not None)
         self._number = 0 if disk is None else disk.first_seq
-        """That of the last message; rises, also over restarts."""
+        """Number of the last message; increases, also over restarts."""
         self._timer: Timer | None = None
         self._put: list[Due] = []
         self._taken: list[Due] = []
-        """What this turn has put on disk and taken from it."""
+        """Messages that this turn has stored, and whose rows it has deleted."""
         self._moving = 0
-        """Messages that were given back and whose rows are still needed."""
+        """Messages that were released and whose rows are still needed."""
         self._waiting: list[Persistent] = []
-        """Messages that this turn has put there, and whose publishers are to be told."""
+        """Messages that this turn has stored and whose publishers wait for a confirm."""
         self._stopped = False
         self.deleted = False
         self.inbox: list[Message] = []
@@ -150,40 +151,40 @@ class DelayLine:
 
     @property
     def name(self) -> str:
-        """None that a queue can have: cycles of dead letters are found by names of queues."""
+        """Return a name that no queue can have, because dead-letter cycles are detected by queue names."""
         return ""
 
     @property
     def count(self) -> int:
-        """Messages that are pending."""
+        """Number of pending messages."""
         return self.window.count + len(self.inbox)
 
     def __repr__(self) -> str:
-        """Name the exchange."""
+        """Return a text that names the exchange."""
         return f"<delay line of {self._exchange!r}>"
 
     # -- a destination ----------------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> bool:
-        """Take a message that was published with a delay; a line refuses none."""
+        """Accept a message that was published with a delay; a line refuses none."""
         self.inbox.append(message)
         self.inbox_persistent |= message.persistent
         self.touch()
         return True
 
     def touch(self) -> None:
-        """Have the line run at the end of this turn."""
+        """Schedule the line to run at the end of this turn."""
         if not self.touched:
             self.touched = True
             self.turn.queues.append(self)
 
     @property
     def has_input(self) -> bool:
-        """Whether arrivals wait for the next run."""
+        """True if messages wait in the inbox for the next run."""
         return bool(self.inbox)
 
     def run(self) -> bool:
-        """Take in what was published and give back what is due; true if the budget ran out before the work."""
+        """Store new messages and release due ones; True if the budget ran out first."""
         if self.deleted:
             self.give_up()
             return False
@@ -197,7 +198,7 @@ class DelayLine:
         return more
 
     def give_up(self) -> None:
-        """Forget what this turn has collected, after an internal error or because the exchange is gone."""
+        """Discard the input of this turn, after an internal error or because the exchange is deleted."""
         for message in self.inbox:
             if isinstance(message, Persistent):
                 if not self.deleted:
@@ -209,7 +210,7 @@ class DelayLine:
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def _take_in(self, now: int) -> None:
-        """Put what has arrived into the window and on disk."""
+        """Move the inbox into the window and the journal."""
         window, disk = self.window, self._disk
         if disk is not None and not self.number:
             self.number = disk.next_id()
@@ -231,7 +232,7 @@ class DelayLine:
                     self._waiting.append(message)
 
     def _note(self, journal: Journal) -> None:
-        """Have the count written with what has changed, and learn when that is done."""
+        """Journal the message count with this turn's changes, and ask for a callback after the commit."""
         count = self.window.count + self._moving
         journal.put(TABLE, pack_line(self.number), pack_count(self.number, count))
         put, self._put = self._put, []
@@ -248,20 +249,20 @@ class DelayLine:
         waiting: Sequence[Persistent],
         stored: bool,
     ) -> None:
-        """What a turn has noted is on disk, or there was no room for it."""
+        """Confirm the messages that a turn has stored; if the disk was full, nack them and await the next commit."""
         if stored:
             self.window.committed(put, taken)
             for message in waiting:
                 message.accepted()
             return
-        for message in waiting:  # it stays here, and goes to disk when there is room
+        for message in waiting:  # they stay in memory and are written when there is space again
             message.refused()
         journal.when_safe(partial(self._noted, journal, put, taken, waiting))
 
     # -- out --------------------------------------------------------------------------------------------------------
 
     def _release(self, now: int) -> bool:
-        """Give back what is due; true if there is more of it in memory."""
+        """Release due messages; True if more of them are in memory."""
         window = self.window
         for _ in range(RUN_BUDGET):
             first = window.take(now)
@@ -279,13 +280,13 @@ class DelayLine:
         return window.is_due(now)
 
     def _delete(self, due: Due) -> None:
-        """The row of a message is not needed any more from this turn's commit on."""
+        """Delete the row of a message with this turn's commit."""
         if self._disk is not None:
             self._disk.journal.delete(TABLE, pack_key(self.number, due))
             self._taken.append(due)
 
     def _give_back(self, due: Due, value: bytes) -> bool:
-        """Route a message that is due; false if its row has to stay until its body is in a file."""
+        """Route a message that is due; False if its row has to stay until its body is in a file."""
         address, content = unpack_row(pack_key(self.number, due), value)
         message = Message(address, content, content[1] << 8 | content[2])
         properties = Properties(message.header)
@@ -297,7 +298,7 @@ class DelayLine:
         key = address[at + 1 :].decode("utf-8", "surrogateescape")
         try:
             found = self._router.route(self._exchange, (key, *special.extra_keys), headers)
-        except TooManyHopsError as error:  # nobody waits for it any more: it goes as far as allowed
+        except TooManyHopsError as error:  # no publisher waits any more: use the queues reached so far
             found = error.reached
         if not found:
             return True
@@ -306,7 +307,7 @@ class DelayLine:
         return self._spread(found, message, due, persistent=special.persistent)  # type: ignore[arg-type]
 
     def _spread(self, queues: Sequence[Queue], message: Message, due: Due, *, persistent: bool) -> bool:
-        """Put a message into its queues; false if its row has to stay until its body is in a file."""
+        """Put a message into its queues; False if its row has to stay until its body is in a file."""
         durable = saved_among(queues, persistent=persistent)
         if durable:
             disk = self._disk
@@ -318,7 +319,7 @@ class DelayLine:
         return not stays
 
     def _moved(self, due: Due) -> None:
-        """A message whose row had to stay is safe in its queues."""
+        """Delete the row of a message that has become safe in its queues."""
         self._moving -= 1
         self._delete(due)
         self.touch()
@@ -326,7 +327,7 @@ class DelayLine:
     # -- ahead ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, *, more: bool) -> None:
-        """Have the next messages read, and be woken for the first of those in memory."""
+        """Start reading the next messages, and set the timer for the first one in memory."""
         if self._stopped:
             return
         window = self.window
@@ -347,7 +348,7 @@ class DelayLine:
         self.touch()
 
     def _read(self, found: DelayedRows) -> None:
-        """Take what was read from disk."""
+        """Add the messages read from disk to the window."""
         missing = self.window.loaded(found)
         if missing and self._disk is not None:
             self._disk.damages.note((self.number, 0), MISSING, missing)
@@ -356,18 +357,18 @@ class DelayLine:
     # -- beginning and end ------------------------------------------------------------------------------------------
 
     def recover(self, count: int) -> None:
-        """An earlier run has left that many messages; a turn is due afterwards."""
+        """Set the number of messages that an earlier run has left; the caller runs a turn afterwards."""
         self.window.recovered(count)
         self.touch()
 
     def stop(self) -> None:
-        """Give nothing back any more: the broker is about to write down what its queues have."""
+        """Release no more messages: the broker is about to write its queues to disk."""
         self._stopped = True
 
     def delete(self) -> None:
-        """The exchange is gone, and its messages with it."""
+        """Discard all messages because the exchange is deleted."""
         self.deleted = True
-        self.window = Window(stored=False)  # the exchange and its line know each other: they stay for a while
+        self.window = Window(stored=False)  # exchange and line refer to each other: both are freed late
         if self._timer is not None:
             self.turn.timers.cancel(self._timer)
         self.give_up()

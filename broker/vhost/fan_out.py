@@ -1,12 +1,12 @@
-"""Puts one message into more queues than a step of the loop has time for.
+"""Delivery of one message to more queues than fit into one step of the event loop.
 
-A `FanOut` stands among the queues that are put off (`broker.scheduling.turn`), and reaches some of its queues each
-time it runs; these run before it goes on. So nothing is committed before all queues have the message, and whoever
-waits for what was put off waits for all of them. The connection that has published waits, so that nothing of it
-overtakes the message; others may publish to the same queues meanwhile.
+A `FanOut` is scheduled among the deferred queues (`broker.scheduling.turn`). Each run puts the message into some of
+its queues, which run before it continues. So nothing is committed before all queues have the message, and anything that
+waits for the deferred work waits for all of them. The publishing connection is paused, so that none of its later
+messages overtakes this one; others may publish to the same queues meanwhile.
 
-The message reaches every queue that it was routed to, whatever becomes of its exchange, channel and connection. A queue
-that is deleted before its turn has never had it.
+The message reaches every queue that it was routed to, even if its exchange, channel or connection is closed or
+deleted meanwhile. A queue that is deleted before its turn does not receive it.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,23 @@ from leveret.confirm.promise import Promise
 from leveret.storage.message import Message, Persistent, Promised
 
 AT_ONCE = 2048
-"""Queues from which a message does not reach all of them in one step."""
+"""Number of queues from which a message is delivered in several steps."""
 PIECE = 256
-"""Queues that a message reaches in a row: each of them may have to make what expiration needs."""
+"""Number of queues per step: each of them may have to create its expiration state."""
 _saves_all = attrgetter("saves_all")
 
 
 class FanOut:
-    """A message on its way.
+    """A message that is being put into many queues.
 
     Args:
-        turn: runs it.
-        queues: where it goes; at least one.
-        message: the message as it came.
-        confirms: those of its channel, which has just numbered it; None without any. They are told when it is known
-            what each queue says, or when the first refuses it.
-        persistent: whether it was published as such.
+        turn: schedules the runs.
+        queues: the target queues; at least one.
+        message: the message as it arrived.
+        confirms: those of its channel, which has just numbered it; None if not in confirm mode. They are resolved when
+            the
+            outcome in every queue is known, or when the first queue refuses it.
+        persistent: True if it was published with delivery mode 2.
 
     """
 
@@ -64,12 +65,12 @@ class FanOut:
         self._at = 0
         self._promise: Promise | None = None
         self._promised: Promised | None = None
-        """What queues get that have publishers wait for consumers."""
+        """The copy for queues that confirm on consumer acks."""
         self._persistent: Persistent | None = None
-        """What the others get, if some of them keep it on disk."""
+        """The copy for the other queues, if some of them store it on disk."""
         self._message = message
         self.is_taken = True
-        """No queue has refused it."""
+        """True while no queue has refused it."""
         self.touched = False
         if confirms is not None:
             confirms.hold(confirms.seq_no)
@@ -79,7 +80,7 @@ class FanOut:
         turn.put_off(self)
 
     def _make_persistent(self) -> None:
-        """Have queues keep the message on disk. Until all of them have it one copy too many is open."""
+        """Make the copy that queues store on disk. It counts one extra open copy until all queues have it."""
         message, promise = self._message, self._promise
         seq_no = 0
         if promise is not None:
@@ -91,11 +92,11 @@ class FanOut:
 
     @property
     def has_input(self) -> bool:
-        """Whether there are queues that it has not reached."""
+        """True if there are queues that it has not reached."""
         return self._at < len(self._queues)
 
     def run(self) -> bool:
-        """Reach the next queues; these run now, and then it goes on."""
+        """Put the message into the next queues; these run now, before it continues."""
         turn = self._turn
         touched = len(turn.queues)
         piece = self._queues[self._at : self._at + PIECE]
@@ -133,7 +134,7 @@ class FanOut:
             self._promise.refused()
 
     def _finish(self) -> None:
-        """All queues have it: nothing is held any more that is not theirs."""
+        """Release the extra copy and all references once every queue has the message."""
         promise, persistent = self._promise, self._persistent
         self._promise = self._persistent = self._promised = None
         self._queues, self._at = (), 0
@@ -144,10 +145,10 @@ class FanOut:
             promise.accepted()
 
     def give_up(self) -> None:
-        """After an internal error: the queues that it has not reached do not get it, and the publisher is told."""
+        """Nack the publish after an internal error; the remaining queues do not receive the message."""
         self._refused()
         self._finish()
 
     def __repr__(self) -> str:
-        """Tell what it is, for the log."""
+        """Return a description for the log."""
         return f"<message to {len(self._queues)} queues>"

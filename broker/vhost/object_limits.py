@@ -1,8 +1,8 @@
-"""How many queues, exchanges and bindings clients may make, and how large the arguments of each.
+"""Limits on the number of queues, exchanges and bindings, and on the size of their arguments.
 
-Memory that these take is in no queue's account and is given back by nobody but whoever deletes them, so that no alarm
-would end what it began: hence numbers. Texts are RabbitMQ's where it has the limit (`cluster_queue_limit`,
-`cluster_exchange_limit`). What an administrator imports or a restart brings back is not refused.
+Their memory belongs to no queue and is freed only when a client deletes them, so a memory alarm could not recover it;
+therefore the numbers are limited. The texts are RabbitMQ's where it has the limit (`cluster_queue_limit`,
+`cluster_exchange_limit`). Imported definitions and objects recovered at a restart are not refused.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,21 +25,21 @@ _KEPT = (
     ExchangeMethods.Bind,
     Basic.Consume,
 )
-"""The methods whose arguments are kept."""
+"""The methods whose arguments are stored."""
 
 
 class _Graph(Protocol):
     @property
     def exchanges(self) -> Collection[Any]:
-        """Those of a vhost."""
+        """The exchanges of a vhost."""
 
     @property
     def binding_count(self) -> int:
-        """How many bindings there are."""
+        """The number of bindings."""
 
 
 class _Site(Protocol):
-    """A vhost."""
+    """A vhost as the limits see it."""
 
     name: str
 
@@ -56,12 +56,12 @@ class ObjectLimits:
     """The limits of a node.
 
     Args:
-        vhosts: everything there is.
-        queues: in all vhosts together; None is no limit here and below.
-        exchanges: in all vhosts together, those that every vhost has included.
-        bindings: in each vhost, for which `bindings_of` says nothing else.
-        bindings_of: those of single vhosts.
-        argument_octets: the encoded arguments of one queue, exchange, binding or consumer.
+        vhosts: all vhosts by name.
+        queues: maximum in all vhosts together; None means no limit, here and below.
+        exchanges: maximum in all vhosts together, including the predeclared ones.
+        bindings: maximum in each vhost that `bindings_of` does not list.
+        bindings_of: maximum for single vhosts.
+        argument_octets: maximum size of the encoded arguments of one queue, exchange, binding or consumer.
 
     """
 
@@ -85,7 +85,7 @@ class ObjectLimits:
         self.argument_octets = argument_octets
 
     def check_queue(self, name: str) -> None:
-        """406 if there are as many queues as there may be."""
+        """Raise 406 if the maximum number of queues is reached."""
         most = self._queues
         if most is not None and sum([len(vhost.queues) for vhost in self._vhosts.values()]) >= most:
             raise precondition_failed(
@@ -93,14 +93,14 @@ class ObjectLimits:
             )
 
     def check_exchange(self, name: str, vhost: str) -> None:
-        """406 if there are as many exchanges as there may be."""
+        """Raise 406 if the maximum number of exchanges is reached."""
         most = self._exchanges
         if most is not None and sum([len(each.router.exchanges) for each in self._vhosts.values()]) >= most:
             what = resource("exchange", name, vhost)
             raise precondition_failed(f"cannot declare {what}: exchange limit of {most} is reached")
 
     def check_binding(self, vhost: _Site, exists: Callable[[], bool]) -> None:
-        """406 if the vhost has as many bindings as it may, unless the one that is asked for `exists`."""
+        """Raise 406 if the vhost has the maximum number of bindings, unless the requested one `exists`."""
         most = self._bindings_of.get(vhost.name, self._bindings)
         if most is not None and vhost.router.binding_count >= most and not exists():
             raise precondition_failed(
@@ -108,7 +108,7 @@ class ObjectLimits:
             )
 
     def check_arguments(self, method: Any) -> None:
-        """406 if a method has arguments that would be kept and are too large."""
+        """Raise 406 if the arguments of a method that stores them are too large."""
         if isinstance(method, _KEPT) and method.arguments:
             octets = len(encode_table(method.arguments))  # type: ignore[arg-type]
             if octets > self.argument_octets:

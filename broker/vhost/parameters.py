@@ -1,11 +1,11 @@
-"""Runtime parameters: what is set while the broker runs, by component and name, for a vhost or for all.
+"""Runtime parameters: values set while the broker runs, by component and name, per vhost or global.
 
-Theory. A vhost's parameters are no store of their own: each component that there is keeps its values where they are
-used, its limits in `broker.auth.users.Users` and its operator policies in `broker.vhost.policies.Policies`.
-`Parameters` is the door through which RabbitMQ's users reach them, and it refuses components that nobody would heed.
-Global parameters belong to no component: any name has any value.
+Theory. There is no separate store for a vhost's parameters: each component keeps its values where they are used, vhost
+limits in `broker.auth.users.Users` and operator policies in `broker.vhost.policies.Policies`. `Parameters` is the
+interface that RabbitMQ's tools use for them, and it refuses components that have no effect here.
+Global parameters belong to no component: any name may have any value.
 
-Values are what JSON has. The texts of errors are RabbitMQ's (rabbit_runtime_parameters, rabbit_parameter_validation),
+Values are JSON values. The texts of errors are RabbitMQ's (rabbit_runtime_parameters, rabbit_parameter_validation),
 because tools show and compare them; terms in them are printed as Erlang does, without its line breaks.
 """
 
@@ -22,7 +22,7 @@ _LIMITS_NAME = "limits"
 _MAX_CHARACTER = 255
 
 Check = Callable[[str, Any], Iterable[str]]
-"""Given a key and its value, says what is wrong with it."""
+"""Validator: given a key and its value, yields the errors found."""
 
 
 class ParameterError(ValueError):
@@ -40,7 +40,7 @@ class Parameter:
 
 
 class OperatorPolicies(Protocol):
-    """What parameters need of a vhost's policies (`broker.vhost.policies.Policies`)."""
+    """The part of a vhost's policies that parameters use (`broker.vhost.policies.Policies`)."""
 
     def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
         """Set a policy from its keys and values; raises ParameterError."""
@@ -49,19 +49,19 @@ class OperatorPolicies(Protocol):
         """Remove a policy; raises ParameterError if there is none."""
 
     def terms(self, *, operator: bool = False) -> dict[str, dict[str, Any]]:
-        """The policies by name, as keys and values."""
+        """Return the policies by name, as keys and values."""
 
 
 class ParameterVHost(Protocol):
-    """What parameters need of a vhost."""
+    """The part of a vhost that parameters use."""
 
     @property
     def policies(self) -> OperatorPolicies:
-        """Its policies."""
+        """The vhost's policies."""
 
 
 class ParameterHost(Protocol):
-    """What parameters need of the server."""
+    """The part of the server that parameters use."""
 
     users: Users
 
@@ -74,7 +74,7 @@ class Parameters:
     """The parameters of vhosts.
 
     Args:
-        host: has what they are kept in.
+        host: holds the values.
 
     """
 
@@ -87,7 +87,7 @@ class Parameters:
         """Set a parameter of a vhost that exists; the caller runs a turn afterwards.
 
         Raises:
-            ParameterError: no such component, or no such value; nothing has changed then.
+            ParameterError: unknown component or invalid value; nothing has changed then.
 
         """
         if component == OPERATOR_POLICY:
@@ -103,7 +103,7 @@ class Parameters:
         """Remove a parameter of a vhost that exists; the caller runs a turn afterwards.
 
         Raises:
-            ParameterError: there is none.
+            ParameterError: there is no such parameter.
 
         """
         if component == "policy":
@@ -116,7 +116,7 @@ class Parameters:
             raise ParameterError("Parameter does not exist")
 
     def list(self, vhost: str | None = None, component: str | None = None) -> list[Parameter]:
-        """All parameters, or those of one vhost or component. Policies are no parameters, operator policies are."""
+        """Return all parameters, or those of one vhost or component: operator policies but not policies."""
         found = []
         for place in self._host.vhosts if vhost is None else (vhost,):
             limits = self._limits(place)
@@ -135,7 +135,7 @@ class Parameters:
 
 
 class GlobalParameters:
-    """Named values for the whole broker; none has an effect on it."""
+    """Named values for the whole broker; the broker itself uses none of them."""
 
     __slots__ = ("_values",)
 
@@ -143,14 +143,14 @@ class GlobalParameters:
         self._values: dict[str, Any] = {}
 
     def set(self, name: str, value: Any) -> None:
-        """Set a value, whatever it is."""
+        """Set a value, of any type."""
         self._values[name] = value
 
     def clear(self, name: str) -> None:
         """Remove a value.
 
         Raises:
-            ParameterError: there is none.
+            ParameterError: there is no such value.
 
         """
         if name not in self._values:
@@ -158,18 +158,18 @@ class GlobalParameters:
         del self._values[name]
 
     def list(self) -> dict[str, Any]:
-        """The values by name."""
+        """Return the values by name."""
         return dict(self._values)
 
 
 # -- checking --------------------------------------------------------------------------------------------------------
 
 MAX_DEPTH = 64
-"""How deep objects and lists may be nested in each other, in what is set from outside."""
+"""Maximum nesting depth of objects and lists in values set from outside."""
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether objects and lists are nested deeper than `MAX_DEPTH`; takes no stack for that, whatever the value."""
+    """Return whether objects and lists are nested deeper than `MAX_DEPTH`; not recursive, so safe for any value."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [
@@ -184,18 +184,18 @@ def is_too_deep(value: Any) -> bool:
 
 
 def refuse(faults: Sequence[str]) -> None:
-    """Raise ParameterError if there are any."""
+    """Raise ParameterError if there are any faults."""
     if faults:
         raise ParameterError("Validation failed\n\n" + "".join(f"{fault}\n" for fault in faults))
 
 
 def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> list[str]:
-    """What is wrong with an object: a key that is not there and must be, or that must not be, or a bad value.
+    """Return the faults of an object: missing mandatory keys, unknown keys and invalid values.
 
     Args:
-        name: what it is the value of.
-        keys: for each key how to check its value, and whether it must be there.
-        term: the object. An empty list is one without keys, as Erlang has it.
+        name: the name of what it is the value of, for messages.
+        keys: for each key its validator, and whether it is mandatory.
+        term: the object. An empty list is an object without keys, as in Erlang.
 
     """
     if is_too_deep(term):
@@ -209,7 +209,7 @@ def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> 
             return [f"{name} not a list {term_text(term)}"]
     strange = {key: value for key, value in term.items() if key not in keys}
     faults = [f"Unrecognised terms {pairs_text(strange)} in {name}"] if strange else []
-    for key, (check, mandatory) in reversed(list(keys.items())):  # RabbitMQ tells the last fault first
+    for key, (check, mandatory) in reversed(list(keys.items())):  # RabbitMQ reports the last fault first
         if key in term:
             faults += check(key, term[key])
         elif mandatory:
@@ -218,7 +218,7 @@ def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> 
 
 
 def check_parameter(component: str, name: str, value: Any) -> None:
-    """Raise ParameterError for a parameter that cannot be set; operator policies know themselves."""
+    """Raise ParameterError for a parameter that cannot be set; operator policies are validated by `Policies`."""
     if component == "policy":
         raise ParameterError("policies may not be set using this method")
     if component != LIMITS:
@@ -229,13 +229,13 @@ def check_parameter(component: str, name: str, value: Any) -> None:
 
 
 def check_number(key: str, value: Any) -> Iterable[str]:
-    """An integer of 64 bits, as it is written down, or a float."""
+    """Accept an integer of 64 bits (the range that can be stored) or a float."""
     if not isinstance(value, float) and not _is_integer(value):
         yield f"{key} should be a number, actually was {term_text(value)}"
 
 
 def check_integer(key: str, value: Any) -> Iterable[str]:
-    """An integer of 64 bits."""
+    """Accept an integer of 64 bits."""
     if not _is_integer(value):
         yield f"{key} should be a number, actually was {term_text(value)}"
 
@@ -248,12 +248,12 @@ _LIMIT_KEYS = {"max-connections": (check_integer, False), "max-queues": (check_i
 
 
 def pairs_text(pairs: Mapping[str, Any]) -> str:
-    """Print an object as the list of pairs that it is to RabbitMQ's validators: sorted by key."""
+    """Format an object as RabbitMQ's validators see it: as a list of pairs sorted by key."""
     return f"[{','.join(f'{{{term_text(key)},{term_text(pairs[key])}}}' for key in sorted(pairs))}]"
 
 
 def term_text(value: Any) -> str:
-    """Print a JSON value as Erlang's `~p` prints the term that RabbitMQ makes of it."""
+    """Format a JSON value as Erlang's `~p` prints the term that RabbitMQ makes of it."""
     if isinstance(value, str):
         return binary_text(value.encode("utf-8", "surrogatepass"))
     if value is None or isinstance(value, bool):
@@ -268,6 +268,6 @@ def term_text(value: Any) -> str:
 
 
 def _string_of_numbers(items: Sequence[Any]) -> str:
-    """A list of numbers that are printable characters is a string to Erlang; '' for any other."""
+    """Return a list of printable character codes as the string that Erlang takes it for; '' for any other list."""
     numbers = all(type(item) is int and 0 <= item <= _MAX_CHARACTER for item in items)
     return string_text(bytes(items)) if items and numbers else ""

@@ -1,11 +1,10 @@
-"""Policies: settings for every queue and exchange whose name matches a pattern, changed while the broker runs.
+"""Policies: settings for all queues and exchanges whose names match a pattern, changed while the broker runs.
 
-Theory. At most one policy and one operator policy apply to a thing: of those that match, the one of the highest
-priority (of equal ones the first by name; RabbitMQ leaves that open). Definitions are not added up over policies;
-`broker.queue.settings.merged_definition` adds the operator's to the user's. A policy with a key that a kind of queue
-cannot have does not match queues of that kind, as a whole. Nothing about matches is kept: what applies is worked out
-when a thing is made, when a policy changes, and when somebody asks. What a policy may say is in
-`broker.vhost.policy_keys`.
+Theory. At most one policy and one operator policy apply to an object: of those that match, the one with the highest
+priority (of equal ones the first by name; RabbitMQ leaves that open). Definitions of several policies are not merged;
+`broker.queue.settings.merged_definition` only adds the operator's definition to the user's. A policy with a key that a
+type of queue does not support does not match queues of that type at all. Matches are not cached: they are computed when
+an object is created, when a policy changes, and on request. The keys of a policy are in `broker.vhost.policy_keys`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +27,7 @@ _SCOPES = {
     "all": {EXCHANGES, CLASSIC_QUEUES, QUORUM_QUEUES},
     "queues": {CLASSIC_QUEUES, QUORUM_QUEUES},
 }
-"""What else than one kind a policy may be for."""
+"""Values of `apply_to` that cover more than one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,9 @@ class Policy:
 
     Attributes:
         vhost: the name of its vhost.
-        name: its name, by which it is replaced and removed.
-        pattern: a regular expression (`broker.auth.name_patterns`), searched in the octets of names.
-        definition: keys and their values, as in JSON.
+        name: its name, the key for replacing and removing it.
+        pattern: a regular expression (`broker.auth.name_patterns`), searched in the bytes of names.
+        definition: keys and values, as in JSON.
         priority: the highest one applies; an integer or a float.
         apply_to: all, queues, exchanges, classic_queues, quorum_queues or streams.
         search: the matcher of the pattern.
@@ -53,7 +52,7 @@ class Policy:
     priority: float = 0
     apply_to: str = "all"
     kinds: frozenset[str] = field(init=False, repr=False, compare=False)
-    """`EXCHANGES` and what `queue_kind` returns, as far as it is for them."""
+    """The kinds it applies to: `EXCHANGES` and those that `queue_kind` returns."""
     search: Matcher = field(repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -61,7 +60,7 @@ class Policy:
         object.__setattr__(self, "kinds", frozenset(kinds) & _SCOPES.get(self.apply_to, {self.apply_to}))
 
     def term(self) -> dict[str, Any]:
-        """It as keys and values, as parameters have it."""
+        """Return the policy as keys and values, the form in which parameters have it."""
         return {
             "pattern": self.pattern,
             "definition": dict(self.definition),
@@ -72,14 +71,14 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What applies to one thing."""
+    """The policy and operator policy that apply to one object."""
 
     policy: Policy | None = None
     operator_policy: Policy | None = None
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Both definitions in one, sorted by key; empty if nothing applies."""
+        """Return both definitions merged, sorted by key; empty if nothing applies."""
         policy = {} if self.policy is None else self.policy.definition
         operator = {} if self.operator_policy is None else self.operator_policy.definition
         return merged_definition(policy, operator)
@@ -89,24 +88,24 @@ NOTHING = Applied()
 
 
 class PolicyRecord(Protocol):
-    """Writes down policies (`broker.metadata.recorder`)."""
+    """Persists policies (`broker.metadata.recorder`)."""
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
-        """A policy is new, or replaces the one of its name."""
+        """Record a policy that is new, or that replaces the one of its name."""
 
     def policy_cleared(self, name: str, *, operator: bool) -> None:
-        """A policy is gone."""
+        """Record that a policy was removed."""
 
 
 class Policies:
-    """The policies and operator policies of a vhost; false if there are none.
+    """The policies and operator policies of a vhost; falsy if there are none.
 
     Args:
         vhost: its name.
-        changed: is called after each change.
-        patterns: makes the matchers of their patterns.
+        changed: called after each change.
+        patterns: compiles the patterns of policies.
 
-    `record` is told of changes; None for nobody.
+    `record` is notified of changes; None without persistence.
     """
 
     __slots__ = ("_changed", "_kept", "_patterns", "_ranked", "_vhost", "record")
@@ -118,7 +117,7 @@ class Policies:
         self._changed = changed
         self._kept: tuple[dict[str, Policy], dict[str, Policy]] = ({}, {})
         self._ranked: list[list[Policy]] = [[], []]
-        """The same, and the first that matches is the one that applies."""
+        """The policies in the order in which they apply: the first match wins."""
 
     def __bool__(self) -> bool:
         return any(self._kept)
@@ -133,17 +132,17 @@ class Policies:
         *,
         operator: bool = False,
     ) -> None:
-        """Set a policy or operator policy; it is in effect at once. The caller runs a turn afterwards.
+        """Set a policy or operator policy with immediate effect. The caller runs a turn afterwards.
 
         Raises:
-            PolicyError: something about it is wrong; nothing has changed then.
+            PolicyError: invalid; nothing has changed then.
 
         """
         term = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
         self.set_term(name, term, operator=operator)
 
     def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
-        """The same, from keys and values that may be anything. Without `apply-to` it is for all."""
+        """Set a policy from unvalidated keys and values. Without `apply-to` it applies to all kinds."""
         try:
             refuse(check_keys(name, policy_keys(self._patterns, operator=operator), term))
         except ParameterError as error:
@@ -171,9 +170,9 @@ class Policies:
         *,
         operator: bool,
     ) -> None:
-        """Set one that an earlier run has stored.
+        """Restore a policy that an earlier run has stored.
 
-        A pattern that cannot be used is logged, and the policy applies to nothing then.
+        An unusable pattern is logged, and the policy then applies to nothing.
         """
         owner = f"{'operator policy' if operator else 'policy'} '{name}' in vhost '{self._vhost}'"
         search = self._patterns.stored(_all_if_empty(pattern), owner)
@@ -183,7 +182,7 @@ class Policies:
         )
 
     def add(self, policy: Policy, *, operator: bool) -> None:
-        """Set one that is known to be valid; nothing happens if it is there as it is."""
+        """Set a policy that is known to be valid; no effect if it exists unchanged."""
         if self._kept[operator].get(policy.name) == policy:
             return
         self._kept[operator][policy.name] = policy
@@ -192,10 +191,10 @@ class Policies:
         self._rank(operator=operator)
 
     def clear(self, name: str, *, operator: bool = False) -> None:
-        """Remove a policy or operator policy; it is without effect at once. The caller runs a turn afterwards.
+        """Remove a policy or operator policy with immediate effect. The caller runs a turn afterwards.
 
         Raises:
-            PolicyError: there is none.
+            PolicyError: there is no such policy.
 
         """
         if name not in self._kept[operator]:
@@ -212,19 +211,19 @@ class Policies:
         self._changed()
 
     def get(self, name: str, *, operator: bool = False) -> Policy | None:
-        """The policy or operator policy of that name."""
+        """Return the policy or operator policy of that name, or None."""
         return self._kept[operator].get(name)
 
     def list(self, *, operator: bool = False) -> list[Policy]:
-        """The policies or operator policies by name."""
+        """Return the policies or operator policies sorted by name."""
         return [policy for _, policy in sorted(self._kept[operator].items())]
 
     def terms(self, *, operator: bool = False) -> dict[str, dict[str, Any]]:
-        """The same as keys and values."""
+        """Return the policies or operator policies by name, as keys and values."""
         return {policy.name: policy.term() for policy in self.list(operator=operator)}
 
     def applied(self, kind: str, name: str) -> Applied:
-        """What applies to a thing of that kind (`EXCHANGES` or what `queue_kind` returns) and name."""
+        """Return the policies that apply to an object of this name and kind (`EXCHANGES` or from `queue_kind`)."""
         if not self:
             return NOTHING
         octets = name.encode("utf-8", "surrogateescape")
@@ -235,7 +234,7 @@ class Policies:
 
 
 def _all_if_empty(pattern: str) -> str:
-    """The pattern to be compiled: unlike a permission's, an empty one matches all names."""
+    """Return the pattern to compile: unlike in a permission, an empty pattern matches all names."""
     return pattern or ".*"
 
 
@@ -244,5 +243,5 @@ def _first(ranked: Iterable[Policy], kind: str, name: bytes) -> Policy | None:
 
 
 def queue_kind(arguments: Table) -> str:
-    """The kind of a queue, in the words of `apply_to`, by its arguments."""
+    """Return the kind of a queue, in the terms of `apply_to`, from its arguments."""
     return QUORUM_QUEUES if queue_type(arguments) == QUORUM else CLASSIC_QUEUES

@@ -1,11 +1,12 @@
-"""What a policy may say: its keys, their values, and which keys keep it away from which things.
+"""Policy keys: their validators, and the kinds of objects that do not support them.
 
 Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, rabbit_policies,
-rabbit_mirror_queue_misc). On purpose not as there: the text of a wrong pattern is RE2's or Python's, an `ha-mode` that
-is no string is refused where RabbitMQ crashes, `delivery-limit` applies to classic queues too, which have it here,
+rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern is RE2's or Python's, an `ha-mode` that
+is not a string is refused where RabbitMQ crashes, `delivery-limit` applies to classic queues too, which support it
+here,
 and there is `confirm-mode`, for classic queues.
-`ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and what concerns streams
-are kept and have no effect.
+`ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for streams
+are stored and have no effect.
 """
 
 import re
@@ -68,7 +69,7 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "queue-version": (_one_of(1, 2), "queue-version value"),
     "stream-filter-size-bytes": (_is_filter_size, "filter size. Valid range is 16-255"),
     "stream-max-segment-size-bytes": (_at_least(0), "segment size"),
-    # what modules of their own check, after the others
+    # keys with a validator in a module of their own, checked after the others
     "queue-master-locator": (_one_of("min-masters", "client-local", "random"), "queue master locator"),
     "target-group-size": (_at_least(1), "qq target count value"),
 }
@@ -99,7 +100,7 @@ IMPOSSIBLE: Mapping[str, set[str]] = {
     CLASSIC_QUEUES: _FOR_STREAMS | _FOR_QUORUM,
     QUORUM_QUEUES: _FOR_STREAMS | _FOR_CLASSIC,
 }
-"""For each kind of thing the keys that keep a policy away from it."""
+"""For each kind of object the keys that it does not support: a policy with one of them does not match it."""
 
 
 def _check_pattern(patterns: Patterns) -> Check:
@@ -139,7 +140,7 @@ def _check_definition(known: frozenset[str], what: str) -> Check:
 
 
 def _first_fault(known: frozenset[str], definition: Mapping[str, Any]) -> Iterable[str]:
-    """RabbitMQ tells of one key only: of a wrong value, else of mirroring, else of what it does not know."""
+    """Return the one fault that RabbitMQ reports: an invalid value, else a mirroring fault, else an unknown key."""
     for key, (is_valid, what) in _VALUES.items():
         if key in known and key in definition and not is_valid(definition[key]):
             yield f"{term_text(definition[key])} is not a valid {what}"
@@ -154,7 +155,7 @@ def _first_fault(known: frozenset[str], definition: Mapping[str, Any]) -> Iterab
 
 
 def _mirroring_fault(given: Mapping[str, Any]) -> str:
-    """What is wrong with the keys for mirrored queues (rabbit_mirror_queue_misc:validate_policy); '' for nothing."""
+    """Return the fault of keys for mirrored queues (rabbit_mirror_queue_misc:validate_policy), '' for none."""
     if not given:
         return ""
     if "ha-mode" not in given:
@@ -205,7 +206,7 @@ _MIRRORING_VALUES: tuple[tuple[str, _Test, str], ...] = (
 
 
 def policy_keys(patterns: Patterns, *, operator: bool) -> Mapping[str, tuple[Check, bool]]:
-    """How each key of a policy or operator policy is checked, and whether it must be there."""
+    """Return the validator of each key of a policy or operator policy, and whether the key is mandatory."""
     known, validator = (
         (_OPERATOR_POLICY, "operator_policy_validator") if operator else (_POLICY, "policy_validator")
     )

@@ -1,8 +1,8 @@
-"""What a publish needs to know, worked out once per address and once per kind of properties.
+"""Publish routes: targets and checks cached per address and per kind of properties.
 
-A `Route` is found by the octets of the publish frame as they came; it carries the permission and existence checks
-already made, so it lives only until the vhost's topology or permissions change. A `Special` is found by the octets
-of the property list and says what those properties ask of the broker; most ask nothing and have none.
+A `Route` is looked up by the bytes of the publish frame; it includes the outcome of the permission and existence
+checks, so it is valid only until the vhost's topology or permissions change. A `Special` is looked up by the bytes of
+the property list and holds what those properties require of the broker; most require nothing and have none.
 
 Hot path: see docs/performance.md.
 """
@@ -37,27 +37,27 @@ from leveret.storage.message import Message, Persistent, Promised
 PERSISTENT_MODE = 2
 _ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO
 WIDE = 16
-"""Queues from which a scan looks at its time after a message. With fewer a read's octets bound its work."""
+"""Queues per message from which a scan checks its time slice after each message; below, reads are small enough."""
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 class PublishingChannel(Protocol):
-    """What making messages needs of the channel they come by."""
+    """The part of the publishing channel that creating messages needs."""
 
     number: int
     confirms: ChannelConfirms | None
 
 
 class Route:
-    """Where the publishes with one frame's octets go.
+    """The destination of publishes whose method frames are byte-identical.
 
-    `plain` means that nothing but the queues matters: the exchange needs no headers, the channel is not
-    transactional, and a message that is mandatory or to be confirmed has somewhere to go, and not to more queues than
-    one step has time for. `generation` is the
-    router's when this was worked out. `error` is what the publish fails with once its content has arrived.
+    `plain` means that nothing but the queues matters: the exchange needs no headers, the channel is not transactional,
+    a message that is mandatory or to be confirmed has at least one queue, and there are not more queues than one step
+    has time for. `generation` is the router's when the route was computed. `error` is the error with which the publish
+    fails once its content has arrived.
 
-    Messages that are more than their octets are made by `make`: those that go to disk and, where all queues are
-    asked to wait for consumers (`AwaitedRoute`), every message.
+    Messages that need more than their bytes are created by `make`: those to be stored on disk and, if all queues
+    confirm on consumer acks (`AwaitedRoute`), every message.
     """
 
     always_makes = False
@@ -94,33 +94,33 @@ class Route:
         self.routing_key = routing_key
         self.queues = queues
         self.wide = len(queues) > WIDE
-        """Whether so many queues get each message that it takes time."""
+        """True if each message goes to so many queues that it takes noticeable time."""
         self.durable = saved_among(queues, persistent=True) if plain else ()
-        """Where `plain`: those of the queues that keep persistent messages on disk."""
+        """If `plain`: the queues that store persistent messages on disk."""
         self.makes_all = self.always_makes or (plain and any(queue.saves_all for queue in queues))
-        """Whether `make` makes every message: all are promised, or some queue keeps all of them on disk."""
+        """True if `make` creates every message: all are promised, or some queue stores all of them on disk."""
         self.bits = bits
         self.plain = plain
         self.generation = generation
         self.error = error
         self.tally = Tally() if exchange is None else exchange.tally(len(queues), routing_key)
-        """Counts what is published this way."""
+        """Counts the messages published by this route."""
 
     @property
     def mandatory(self) -> bool:
-        """Whether the message is to be returned if it has nowhere to go."""
+        """True if the message is returned when no queue matches."""
         return bool(self.bits & 1)
 
     @property
     def confirm_mode(self) -> str:
-        """What publishers in confirm mode wait for: the mode of a queue that has them wait, if there is one."""
+        """The confirm mode of the route: that of a queue which confirms on consumer acks, if there is one."""
         for queue in self.queues:
             if queue.awaits_consumers:
                 return queue.settings.confirm_mode
         return STANDARD
 
     def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
-        """Messages for the queues' inboxes, the next that the channel publishes; their numbers are held until then."""
+        """Create the next messages of the channel for the queues' inboxes; their confirms are withheld for now."""
         address, number, copies = self.address, channel.number, len(self.durable)
         for queue in self.durable:
             queue.inbox_persistent = True
@@ -135,7 +135,7 @@ class Route:
         ]
 
     def make_one(self, channel: PublishingChannel, content: bytes) -> Message:
-        """The same for a single message."""
+        """Create a single message; see `make`."""
         durable = self.durable
         for queue in durable:
             queue.inbox_persistent = True
@@ -148,13 +148,13 @@ class Route:
 
 
 class AwaitedRoute(Route):
-    """The route of a channel in confirm mode to queues that all tell publishers what consumers say."""
+    """The route of a channel in confirm mode to queues that all confirm on consumer acks."""
 
     __slots__ = ()
     always_makes = True
 
     def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
-        """As for any route; nothing of these goes to disk."""
+        """Create messages as any route does; none of them is written to disk."""
         address, number, copies = self.address, channel.number, len(self.queues)
         confirms: ChannelConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
         seq_no = confirms.seq_no + 1
@@ -165,7 +165,7 @@ class AwaitedRoute(Route):
         ]
 
     def make_one(self, channel: PublishingChannel, content: bytes) -> Message:
-        """The same for a single message."""
+        """Create a single message; see `make`."""
         confirms: ChannelConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
         seq_no = confirms.seq_no + 1
         confirms.held.add(seq_no)
@@ -174,7 +174,7 @@ class AwaitedRoute(Route):
 
 
 class Special:
-    """What a property list asks of the broker: copies for CC and BCC, checks, a reply address."""
+    """The requirements of a property list: copies for CC and BCC, checks, a reply address."""
 
     __slots__ = (
         "_invalid",
@@ -213,7 +213,7 @@ class Special:
             or self.user_id is not None
             or text is not None
         )
-        """Whether only a headers exchange would look at these properties."""
+        """True if only a headers exchange uses these properties."""
 
     def _take_keys(self, name: str, field: Field) -> None:
         kind, value = field
@@ -224,7 +224,7 @@ class Special:
         self.extra_keys += tuple(str(key) for item_kind, key in value if item_kind == "longstr")
 
     def validate(self, user: str, *, impersonator: bool) -> None:
-        """Raise the first error that RabbitMQ would find: user-id, expiration, then CC and BCC."""
+        """Raise the first error that RabbitMQ would report: user-id, expiration, then CC and BCC."""
         if self.user_id is not None and self.user_id != user and not impersonator:
             text = f"user_id property set to '{self.user_id}' but authenticated user was '{user}'"
             raise precondition_failed(text)
@@ -233,11 +233,11 @@ class Special:
 
 
 PERSISTENT = Special(Properties(build(0, delivery_mode=PERSISTENT_MODE)))
-"""What all messages share that ask for nothing but to be kept."""
+"""Shared by all messages whose properties require nothing but persistence."""
 
 
 def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ...]:
-    """The queues that keep a message on disk: durable ones, if it is persistent or a quorum queue is among them."""
+    """Return the queues that store a message: durable ones, if it is persistent or one of them is a quorum queue."""
     if persistent or any(queue.saves_all for queue in queues):
         return tuple(queue for queue in queues if queue.durable)
     return ()
@@ -246,14 +246,14 @@ def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ..
 def spread(
     queues: Sequence[Queue], message: Message, confirms: ChannelConfirms | None, *, persistent: bool
 ) -> bool:
-    """Put a published message into its queues, each as it keeps messages; false if one of them refuses it.
+    """Put a published message into its queues, each in the form it needs; False if one of them refuses it.
 
     Args:
-        queues: any, at least one.
-        message: the message as it came.
-        confirms: those of its channel, which has just numbered it; None without any. A number that is refused must
-            be refused there, too: of a message that nothing is held for nobody else tells.
-        persistent: whether it was published as such.
+        queues: the target queues; at least one.
+        message: the message as it arrived.
+        confirms: those of its channel, which has just numbered it; None if not in confirm mode. The caller must refuse
+            the number there if a queue refuses: nothing else does for a message that is not held.
+        persistent: True if it was published with delivery mode 2.
 
     """
     is_taken = True
@@ -288,7 +288,7 @@ def spread(
 
 
 def offer(queues: Sequence[Queue], message: Message) -> bool:
-    """Put a message into queues that may refuse it without its publisher being told; false if one does."""
+    """Put a message that no publisher waits for into queues that may refuse it; False if one does."""
     is_taken = True
     for queue in queues:
         if not queue.put(message):
@@ -299,9 +299,9 @@ def offer(queues: Sequence[Queue], message: Message) -> bool:
 
 
 def inspect(payload: bytes) -> Special | None:
-    """Check a content header's property list; None if its properties ask nothing of the broker.
+    """Check the property list of a content header; None if the properties require nothing of the broker.
 
-    Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could read.
+    Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could decode.
     """
     try:
         present = flags(payload)

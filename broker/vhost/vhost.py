@@ -35,31 +35,31 @@ from leveret.storage.queues.priority_queue import PriorityQueue, transitions_of
 
 REPLY_PREFIX = REPLY_TO + "."
 _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
-"""A process id in Erlang's external term format: NEW_PID_EXT with a node's name, a number, serial 0, creation 1."""
+"""A process id in Erlang's external term format: NEW_PID_EXT with a node name, a number, serial 0 and creation 1."""
 
 
 class VHostRecord(PolicyRecord, Protocol):
-    """Writes down which durable queues and which policies there are (`broker.metadata.recorder`)."""
+    """Records the durable queues and the policies of a vhost (`broker.metadata.recorder`)."""
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
-        """A durable queue is new; returns its qid, which no other queue has or will have, and which is not 0."""
+        """Record a new durable queue; returns its qid, which is never reused and not 0."""
 
     def queue_ending(self, qid: int) -> None:
-        """A durable queue is deleted: what is told of its bindings from now on is written down with `queue_deleted`."""
+        """Record that a durable queue is being deleted: its binding changes are now written with `queue_deleted`."""
 
     def queue_deleted(self, qid: int) -> Iterator[None]:
-        """A durable queue is gone with its bindings: until this is written down a restart brings back all of it.
+        """Record that a durable queue is gone with its bindings; until this is committed a restart restores all of it.
 
-        Returns the steps of a job that removes what is left of the bindings.
+        Returns the steps of a job that removes the remaining rows of the bindings.
         """
 
 
 def reply_address(number: int, key: bytes) -> str:
-    """The name of a direct reply-to queue in RabbitMQ's form: a process id and a key, both as base64.
+    """Return the name of a direct reply-to queue in RabbitMQ's form: a process id and a key, both as base64.
 
     Args:
-        number: of the consumer, 1 to 2**32 - 1; tells addresses apart for whoever reads them, and guards nothing.
-        key: 16 octets that nobody can guess.
+        number: number of the consumer, 1 to 2**32 - 1; for readability only, not a secret.
+        key: 16 unguessable bytes.
 
     """
     process_id = _PROCESS_ID % number.to_bytes(4, "big")
@@ -67,7 +67,7 @@ def reply_address(number: int, key: bytes) -> str:
 
 
 def make_in_memory(qid: int, arguments: Table) -> BackingQueue:
-    """What keeps the messages of a queue that nothing is kept of."""
+    """Create the in-memory backing queue of a queue that is not stored."""
     del qid
     highest = max_priority(arguments)
     return PriorityQueue(lambda _: MemoryQueue(), priority, highest) if highest else MemoryQueue()
@@ -78,18 +78,18 @@ class VHost:
 
     Args:
         name: its name.
-        turn: the server's work list, for its queues.
-        limits: tells the limits on it, whenever they matter.
-        make_backing: makes what keeps a queue's messages, given its qid (0: not durable) and its arguments.
-        delay_disk: keeps delayed messages; None for memory.
-        confirm_mode: of queues for which no argument and no policy says one.
-        most_deaths: entries of x-death that a dead letter has at most.
-        patterns: makes the matchers of policies.
+        turn: the server's work list, used by its queues.
+        limits: returns its current limits.
+        make_backing: creates the backing queue, given the qid (0: not durable) and the arguments.
+        delay_disk: stores delayed messages; None to keep them in memory.
+        confirm_mode: the mode of queues for which no argument or policy sets one.
+        most_deaths: maximum number of x-death entries in a dead letter.
+        patterns: compiles the patterns of policies.
 
     Attributes:
-        record: is told of durable queues; None for nobody, and no queue has a qid then.
-        policies: what applies to its queues and exchanges, without having been declared with them.
-        description, tags: for whoever administers it; they change nothing here.
+        record: notified of changes to durable queues; None without persistence, and then no queue has a qid.
+        policies: the policies and operator policies of its queues and exchanges.
+        description, tags: metadata for administrators; they have no effect.
 
     """
 
@@ -110,11 +110,11 @@ class VHost:
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""
-        """The type of queues that clients declare without one; '' for classic, and nothing is added to arguments."""
+        """The type of queues that clients declare without one; '' means classic, without adding an argument."""
         self.record: VHostRecord | None = None
         self.policies = Policies(name, self.reconfigure, patterns)
         self._policies_changed = 0
-        """How often policies have changed."""
+        """Number of policy changes so far."""
         self._is_reconfiguring = False
         self.router = router = Router()
         router.on_deleted = lambda exchange: turn.note("exchange_deleted", name, exchange.name)
@@ -123,11 +123,11 @@ class VHost:
         router.predeclare()
         self.queues: dict[str, Queue] = {}
         self.ending: dict[Queue, None] = {}
-        """Deleted queues that still have to discard messages (`Queue.delete`)."""
+        """Deleted queues that still have messages to discard (`Queue.delete`)."""
         self._ending_names: dict[str, Queue] = {}
-        """Those of them that are written down under their names until they have."""
+        """Those of them that stay recorded under their names until they have discarded their messages."""
         self.reply_queues: dict[str, Queue] = {}
-        """Queues of direct reply-to consumers, which no exchange knows."""
+        """Queues of direct reply-to consumers, which are bound to no exchange."""
         self._reply_number = 0
         self.connection_count = 0
         self._turn = turn
@@ -141,7 +141,7 @@ class VHost:
     # -- exchanges ----------------------------------------------------------------------------------------------
 
     def exchange(self, name: str) -> Exchange:
-        """The exchange of that name; 404 if there is none."""
+        """Return the exchange of that name; raises 404 if there is none."""
         exchange = self.router.get(name)
         if exchange is None:
             raise not_found(f"no {resource('exchange', name, self.name)}")
@@ -157,7 +157,7 @@ class VHost:
         internal: bool,
         arguments: Table,
     ) -> Exchange:
-        """Add an exchange that does not exist yet; raises what `Router.declare` raises."""
+        """Declare an exchange that does not exist yet; raises what `Router.declare` raises."""
         exchange = self.router.declare(
             name, type_name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
@@ -167,7 +167,7 @@ class VHost:
         return exchange
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; nothing happens if there is none. 406 if unused is asked and untrue."""
+        """Delete an exchange with its bindings; no effect if there is none. 406 with `if_unused` if it is in use."""
         exchange = self.router.get(name)
         if exchange is None:
             return
@@ -176,7 +176,7 @@ class VHost:
         self.router.remove(name)
 
     def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
-        """The queues that a message goes to, each once, those of direct reply-to included; see `Router.route`.
+        """Return the queues that a message goes to, each once, including direct reply-to; see `Router.route`.
 
         Raises TooManyHopsError.
         """
@@ -187,14 +187,14 @@ class VHost:
         return (*queues, *chain.from_iterable(replies))
 
     def delay_lines(self) -> Iterator[DelayLine]:
-        """Where delayed messages wait."""
+        """Yield the delay lines of the vhost's exchanges."""
         lines = (exchange.line for exchange in self.router.exchanges.values())
         return (line for line in lines if isinstance(line, DelayLine))
 
     # -- queues -------------------------------------------------------------------------------------------------
 
     def queue(self, name: str, owner: object) -> Queue:
-        """The queue of that name; 404 if there is none, 405 if it is exclusive to another connection."""
+        """Return the queue of that name; 404 if there is none, 405 if it is exclusive to another connection."""
         queue = self.queues.get(name)
         if queue is None:
             raise not_found(f"no {resource('queue', name, self.name)}")
@@ -202,7 +202,7 @@ class VHost:
         return queue
 
     def check_access(self, queue: Queue, owner: object, *, strict: bool = False) -> None:
-        """405 unless `owner` may use the queue; `strict` also wants its exclusivity to be as given (None: not)."""
+        """Raise 405 unless `owner` may use the queue; `strict` requires the same owner (None: not exclusive)."""
         current = queue.exclusive_owner
         if current is owner or (current is None and not strict):
             return
@@ -223,12 +223,12 @@ class VHost:
         arguments: Table,
         qid: int = 0,
     ) -> Queue:
-        """Add a queue that does not exist yet; `qid` is that of a durable one of an earlier run."""
+        """Create a queue that does not exist yet; `qid` is that of a durable queue of an earlier run."""
         is_new = not qid
         ending = self._ending_names.pop(name, None)
         if (
             ending is not None
-        ):  # whoever cannot wait takes the name away: a crash now would lose what is discarded last
+        ):  # a caller that cannot wait reuses the name: a crash now would lose the messages discarded last
             self._forget_rows(ending)
         if durable and exclusive_owner is None and is_new and self.record is not None:
             qid = self.record.queue_created(name, auto_delete=auto_delete, arguments=arguments)
@@ -254,21 +254,21 @@ class VHost:
     def dead_letter(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
     ) -> tuple[int, Sequence[int]]:
-        """Publish what a queue discards; see `broker.queue.dead_letter_line.Publisher`."""
+        """Publish messages that a queue discards; see `broker.queue.dead_letter_line.Publisher`."""
         return self._dead_lettering.publish(queue, letters, reason)
 
     def expire(self, queue: Queue) -> None:
-        """Delete a queue that nobody has used; what is ready in it leaves no dead letters."""
+        """Delete a queue that was unused for `x-expires`; its ready messages are not dead-lettered."""
         self.delete_queue(queue)
 
     def await_name(self, name: str) -> None:
-        """Raise `NotYet` while a durable queue of that name is deleted and a restart would bring it back."""
+        """Raise `NotYet` while a durable queue of that name is being deleted and a restart would restore it."""
         queue = self._ending_names.get(name)
         if queue is not None:
             raise NotYet(queue.after_gone)
 
     def check_queue_limit(self, name: str) -> None:
-        """406 if the vhost, or the broker, has as many queues as it may."""
+        """Raise 406 if the vhost or the broker has the maximum number of queues."""
         most = self._limits().max_queues
         if most is not None and len(self.queues) >= most:
             limit = f"queue limit in vhost '{self.name}' ({most}) is reached"
@@ -276,15 +276,15 @@ class VHost:
         self.object_limits.check_queue(name)
 
     def generated_name(self) -> str:
-        """A new server-chosen queue name."""
+        """Return a new server-generated queue name."""
         return f"amq.gen-{secrets.token_urlsafe(16)}"
 
     def delete_queue(self, queue: Queue) -> int:
-        """Delete a queue, cancelling its consumers; returns how many ready messages went with it.
+        """Delete a queue, cancelling its consumers; returns the number of ready messages deleted with it.
 
-        Nobody finds it from now on. What it had to discard by now still goes to its dead letter exchange, and only
-        with the last of that it is written down that the queue is gone (`Queue.after_gone`): a crash before brings it
-        back with its bindings and whatever has not moved.
+        The queue is no longer found from now on. Messages that it had already begun to discard still go to its dead
+        letter exchange, and the deletion is recorded only with the last of them (`Queue.after_gone`): a crash before
+        that restores the queue with its bindings and the messages that have not moved.
         """
         if queue.deleted:
             return 0
@@ -293,7 +293,7 @@ class VHost:
         return count
 
     def _unlist(self, queue: Queue) -> int:
-        """Have nobody find a queue any more; returns how many messages are ready in it."""
+        """Remove a queue from all lookups; returns its number of ready messages."""
         count = queue.ready_count
         del self.queues[queue.name]
         if queue.qid and self.record is not None:
@@ -306,7 +306,7 @@ class VHost:
         return count
 
     def _end(self, queue: Queue, consumers: Sequence[Consumer]) -> None:
-        """Tell a deleted queue's consumers, and keep it if it is not gone yet."""
+        """Cancel a deleted queue's consumers, and keep track of the queue if it is not gone yet."""
         for consumer in consumers:
             consumer.channel.consumer_cancelled(consumer)
         self._keep_counts(queue)
@@ -318,14 +318,14 @@ class VHost:
                 self._ending_names[queue.name] = queue
 
     def delete_queues(self, queues: Sequence[Queue], *, unused: bool = False) -> Iterator[None]:
-        """A job that deletes queues, those without consumers only if they have to be `unused`."""
+        """Return a job that deletes queues; with `unused` only those without consumers."""
         for queue in queues:
             if not (unused and queue.consumers):
                 self.delete_queue(queue)
                 yield
 
     def remove_all(self) -> Iterator[None]:
-        """A job that deletes everything in a vhost that is gone itself; nothing is dead-lettered in it."""
+        """Return a job that deletes everything in a vhost that is itself deleted; nothing is dead-lettered in it."""
         for queue in list(self.queues.values()):
             if not queue.deleted:
                 self._unlist(queue)
@@ -344,7 +344,7 @@ class VHost:
         self.record = self.router.listener = self.policies.record = None
 
     def queue_gone(self, queue: Queue) -> None:
-        """A deleted queue has discarded what it had to."""
+        """Finish the deletion of a queue that has discarded all its messages."""
         self.ending.pop(queue, None)
         if self._ending_names.get(queue.name) is queue:
             del self._ending_names[queue.name]
@@ -360,7 +360,7 @@ class VHost:
             self._turn.totals.queue_deleted(queue.type, late, {})
 
     def _forget_rows(self, queue: Queue) -> None:
-        """Have it written down that a queue is gone, with what it has discarded last."""
+        """Record that a queue is gone, in the commit of the last messages it has discarded."""
         if queue.qid and self.record is not None:
             steps = self.record.queue_deleted(queue.qid)
             for _ in steps:
@@ -368,35 +368,35 @@ class VHost:
                 break
 
     def _work(self, steps: Iterator[None], name: str) -> None:
-        """Carry out what takes long as a job."""
+        """Run long work as a job."""
         self._turn.slices.add(steps, name)
 
     def _keep_counts(self, queue: Queue) -> None:
-        """Add what a deleted queue has counted to the totals."""
+        """Add a deleted queue's counters to the totals."""
         queue.final = counts = queue.counts()
         if queue.meter is not None:
             queue.meter.ended(queue, self._turn.now)
         self._turn.totals.queue_deleted(queue.type, counts, transitions_of(queue.store))
 
     def consumer_left(self, queue: Queue) -> None:
-        """A consumer was cancelled: an auto-delete queue goes with its last one."""
+        """Delete an auto-delete queue whose last consumer was cancelled."""
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
 
     # -- policies -----------------------------------------------------------------------------------------------
 
     def queue_policies(self, queue: Queue) -> Applied:
-        """The policies that apply to a queue."""
+        """Return the policies that apply to a queue."""
         return self.policies.applied(queue_kind(queue.arguments), queue.name)
 
     def exchange_policies(self, exchange: Exchange) -> Applied:
-        """The policies that apply to an exchange."""
+        """Return the policies that apply to an exchange."""
         return self.policies.applied(EXCHANGES, exchange.name)
 
     def reconfigure(self) -> None:
-        """Have every queue and exchange follow the policies as they are now; a turn has to run afterwards.
+        """Apply the current policies to all queues and exchanges; the caller runs a turn afterwards.
 
-        Where there are many, the last follow in later steps. What is declared meanwhile follows at once.
+        If there are many, the last follow in later steps. Objects declared meanwhile get the policies at once.
         """
         self._turn.note("policies_changed", self.name, "")
         self._policies_changed += 1
@@ -405,7 +405,7 @@ class VHost:
             self._turn.slices.add(self._reconfigure(), f"policies of vhost '{self.name}'")
 
     def _reconfigure(self) -> Iterator[None]:
-        """A job that walks over everything, and begins anew when policies change meanwhile."""
+        """Return a job that visits all queues and exchanges, and restarts if policies change meanwhile."""
         seen = 0
         while seen != self._policies_changed:
             seen = self._policies_changed
@@ -421,17 +421,17 @@ class VHost:
         self._is_reconfiguring = False
 
     def _configure_queue(self, queue: Queue) -> None:
-        """Have a queue do from now on what its arguments and policies ask for."""
+        """Apply a queue's arguments and policies to it."""
         definition, before = self.queue_policies(queue).definition, queue.settings
         settings = queue_settings(queue.arguments, definition, self._confirm_mode)
         if settings == before:
             return
         if settings.rejects is not before.rejects or settings.confirm_mode != before.confirm_mode:
-            self.router.generation += 1  # routes know which queues publishers have to ask, or to wait for
+            self.router.generation += 1  # routes cache which queues may refuse and which await consumers
         queue.configure(settings)
 
     def _configure_exchange(self, exchange: Exchange) -> None:
-        """Set the alternate exchange, which an argument says before any policy. The default exchange has none."""
+        """Set the alternate exchange; an argument takes precedence over policies. The default exchange has none."""
         if exchange.name and "alternate-exchange" not in exchange.arguments:
             definition = self.exchange_policies(exchange).definition
             self.router.set_alternate(exchange, definition.get("alternate-exchange"))
@@ -439,7 +439,7 @@ class VHost:
     # -- direct reply-to ------------------------------------------------------------------------------------------
 
     def create_reply_queue(self) -> Queue:
-        """A queue for one direct reply-to consumer, under a name nobody can guess."""
+        """Create a queue for one direct reply-to consumer, under an unguessable name."""
         self._reply_number = self._reply_number % 0xFFFFFFFF + 1
         name = reply_address(self._reply_number, secrets.token_bytes(16))
         queue = Queue(name, self.name, self._make_backing(0, {}), self._turn)
@@ -448,17 +448,17 @@ class VHost:
         return queue
 
     def delete_reply_queue(self, queue: Queue) -> None:
-        """The direct reply-to consumer went."""
+        """Delete the queue of a direct reply-to consumer that was cancelled."""
         del self.reply_queues[queue.name]
         queue.delete()
         self._keep_counts(queue)
         self.router.generation += 1
 
     def default_destination(self, routing_key: str) -> tuple[Queue, ...]:
-        """Where the default exchange sends a key that no queue is named: a direct reply-to consumer, or nowhere."""
+        """Return the queues of a default-exchange key that names no queue: a direct reply-to queue, or none."""
         queue = self.reply_queues.get(routing_key)
         return () if queue is None else (queue,)
 
     def all_queues(self) -> Iterator[Queue]:
-        """The queues users know."""
+        """Yield the queues that users see."""
         return iter(self.queues.values())

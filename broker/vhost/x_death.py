@@ -1,13 +1,13 @@
-"""What a dead letter looks like, and which queues may not have it.
+"""Creates dead letters with their `x-death` headers, and detects dead-letter cycles.
 
 A message that a queue discards is published again by the broker, to the queue's dead letter exchange: its body and
-most of its properties stay octet for octet, its headers tell how it died. What is written there is what RabbitMQ 3.13
-shows its clients (mc:record_death/4 and mc_amqpl:protocol_state/2), apart from `CC`: with a routing key of the queue's
-own that header goes, as RabbitMQ's documentation has it, because nothing but the header says where a message is to go
-when it dies again. `BCC` is gone since the message was published: no key of it leads anywhere now.
+most of its properties stay byte for byte, its headers record the death. The headers are those that RabbitMQ 3.13
+shows its clients (mc:record_death/4 and mc_amqpl:protocol_state/2), except for `CC`: if the queue sets a routing key
+that header is removed, as RabbitMQ's documentation says, because only the header determines where the message is
+routed when it is dead-lettered again. `BCC` was removed when the message was published: its keys have no effect now.
 
 `x-death` is an array of tables, one for each pair of queue and reason, the newest death first. Clients can send one
-themselves, usually in a dead letter that they publish again; entries which are not complete are ignored.
+themselves, usually in a dead letter that they publish again; incomplete entries are ignored.
 """
 
 import logging
@@ -32,7 +32,7 @@ from leveret.storage.message import Message
 log = logging.getLogger("leveret.queue")
 
 MOST_DEATHS = 256
-"""Entries of x-death that a dead letter has at most, unless the configuration says another number."""
+"""Default of the maximum number of x-death entries in a dead letter."""
 _INTEGERS = frozenset(
     ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "timestamp")
 )
@@ -42,23 +42,23 @@ _MAX_SHORT = 255
 _ORIGINAL = b"original-expiration"
 _FIELDS = (b"count", b"reason", b"queue", b"time", b"exchange", b"routing-keys")
 _OWN = frozenset((_FIELDS, (_ORIGINAL, *_FIELDS)))
-"""Fields of deaths as the broker writes them."""
+"""Field names of deaths that the broker has written."""
 _OWN_TAGS = tuple(b"lSSTSA")
 _LONGSTR = ord("S")
 _VARIANTS = frozenset(b"LtFA")
-"""Tags of values that clients may write otherwise than the broker does."""
+"""Tags of values that clients may encode differently from the broker."""
 
 Death = tuple[str, str]
 """Queue and reason."""
 
 
 class Rewritten:
-    """The properties of dead letters that are alike. Nothing of it may be changed.
+    """The rewritten properties that identical dead letters share. Immutable.
 
     Attributes:
         properties: flags and property list.
         address: as in `DeadLetter`.
-        routing_keys: the same.
+        routing_keys: as in `DeadLetter`.
         deaths: queues and reasons, the newest first.
 
     """
@@ -75,33 +75,32 @@ class Rewritten:
         self._headers: Table | None = None
 
     def headers(self) -> Table:
-        """The headers, decoded when they are first asked for."""
+        """Return the headers, decoded on first use."""
         if self._headers is None:
-            # Deaths may add entries beyond those that a client may send: the broker reads its own without a limit.
+            # Deaths may add entries beyond the limit for clients: the broker reads its own headers without a limit.
             payload = bytes(FLAGS_AT) + self.properties
             self._headers = Properties(payload, max_entries=sys.maxsize).headers or {}
         return self._headers
 
 
 class DeadLetter(NamedTuple):
-    """A message as its dead letter exchange gets it.
+    """A message as its dead letter exchange receives it.
 
-    What is rewritten is shared by all dead letters that have the same: who meets the same objects again may route as
-    before.
+    Dead letters with equal rewritten properties share one object: a caller may reuse the route of the last one.
     """
 
     message_content: bytes
-    """Header frame and body frames; the channel number in them is that of the original."""
+    """Header frame and body frames, with the channel number of the original."""
     rewritten: Rewritten
 
     @property
     def address(self) -> bytes:
-        """The dead letter exchange and the routing key to show, as two short strings."""
+        """The dead letter exchange and the routing key to show, as two short strings on the wire."""
         return self.rewritten.address
 
     @property
     def routing_keys(self) -> tuple[str, ...]:
-        """The keys to route by."""
+        """The keys used for routing."""
         return self.rewritten.routing_keys
 
     @property
@@ -125,19 +124,19 @@ def dead_letter(
     now: int,
     most_deaths: int = MOST_DEATHS,
 ) -> DeadLetter:
-    """Make the dead letter of a message.
+    """Create the dead letter of a message.
 
-    Messages of equal address and properties that die in one second for one reason share the work.
+    Messages with equal address and properties that die in the same second for the same reason share the work.
 
     Args:
-        message: what the queue discards; its properties were checked when it was published.
+        message: the discarded message; its properties were checked when it was published.
         queue: the queue's name.
         reason: expired, rejected, maxlen or delivery_limit.
         exchange: the queue's dead letter exchange, which exists.
-        routing_key: the queue's dead letter routing key, None if it has none. More than 255 octets of it are cut off
-            in the address, which cannot hold them.
+        routing_key: the queue's dead letter routing key, None if it has none. It is truncated to 255 octets in the
+            address, which cannot hold more.
         now: seconds since 1970.
-        most_deaths: how many entries x-death has at most (>= 1); the newest are kept.
+        most_deaths: maximum number of x-death entries (>= 1); the newest are kept.
 
     """
     header = message.header
@@ -159,7 +158,7 @@ def _rewritten(
     now: int,
     most_deaths: int,
 ) -> Rewritten:
-    """Rewrite address and properties (flags and list). Fields that do not change are not decoded."""
+    """Rewrite address and properties (flags and list). Unchanged fields are not decoded."""
     properties = Properties(bytes(FLAGS_AT) + flagged, max_entries=sys.maxsize)
     fields = properties.split_headers()
     key_at = 1 + address[0]
@@ -224,9 +223,9 @@ def _death(table: Table) -> Death:
 
 
 def _known(item: bytes) -> tuple[Death, bytes] | None:
-    """Read one encoded death: queue and reason, and how it is written; None if it is none.
+    """Read one encoded death; returns queue and reason, and its encoding; None if it is not a death.
 
-    The broker's own are taken as they are. What a client may have written gets the types that it ought to have.
+    Deaths written by the broker are taken unchanged. Those that a client may have written get the proper types.
     """
     if item[:1] != b"F":
         return None
@@ -252,7 +251,7 @@ def _text(value: bytes) -> str:
 
 
 def _repaired(table: Table) -> Table | None:
-    """A death that a client may have written: with the types that it ought to have, None if that is impossible."""
+    """Return a death that a client may have written with the proper types, None if that is impossible."""
     death: Table = {}
     expiration = table.get("original-expiration", _NOTHING)
     if expiration[0] == "longstr":
@@ -290,10 +289,10 @@ def _short(text: str) -> bytes:
 
 
 def cycles(deaths: Sequence[Death], queue: str) -> bool:
-    """Whether a dead letter would come back to a queue with nobody having rejected it on the way (mc:is_death_cycle/2).
+    """Return whether a dead letter would return to a queue without a reject on the way (mc:is_death_cycle/2).
 
     Args:
-        deaths: those of the `DeadLetter`, this one included.
+        deaths: those of the `DeadLetter`, including the current one.
         queue: the name of a queue that it is routed to.
 
     """
@@ -301,7 +300,7 @@ def cycles(deaths: Sequence[Death], queue: str) -> bool:
 
 
 def _since_reject(deaths: Sequence[Death]) -> set[str]:
-    """The queues in which a message has died since it was last rejected."""
+    """Return the queues in which a message has died since it was last rejected."""
     names = set()
     for name, reason in deaths:
         if reason == "rejected":
@@ -311,7 +310,7 @@ def _since_reject(deaths: Sequence[Death]) -> set[str]:
 
 
 class Named(Protocol):
-    """A queue, as far as cycles are concerned."""
+    """The part of a queue that cycle detection uses."""
 
     @property
     def name(self) -> str:
@@ -322,16 +321,16 @@ Q = TypeVar("Q", bound=Named)
 
 
 class Cycles:
-    """Keeps dead letters from going round for ever, tells of each cycle once (rabbit_dead_letter:detect_cycles/3)."""
+    """Drops dead letters that would cycle, and logs each cycle once (rabbit_dead_letter:detect_cycles/3)."""
 
     MAX_TOLD = 1000
-    """Cycles that are told of at most: clients can make any number of them."""
+    """Maximum number of cycles that are logged: clients can create any number of them."""
 
     def __init__(self) -> None:
         self._told: set[int] = set()
 
     def leave_out(self, queues: Sequence[Q], deaths: Sequence[Death]) -> Sequence[Q]:
-        """Return the queues that may have a dead letter.
+        """Return the queues that may receive a dead letter.
 
         Args:
             queues: those it is routed to.
