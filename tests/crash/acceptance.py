@@ -152,7 +152,7 @@ def consume(port: int, total: int) -> tuple[set[int], int]:
 
 
 def accept(home: Path, messages: int, kills: int, seed: int = 1) -> tuple[bool, str]:
-    """Whether every confirmed message was consumed; and a line that says it."""
+    """Return whether every confirmed message was consumed, and a line that says it."""
     publishing = Publishing(messages)
     broker = Restarting(home, kills, random.Random(seed), lambda: publishing.confirmed, messages)
     began = time.monotonic()

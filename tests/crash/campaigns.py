@@ -160,7 +160,7 @@ def pieces(campaign: Campaign, total: int) -> list[Piece]:
 
 
 def counts_of(log: str) -> Counter[str]:
-    """What a report counts, by the words behind each number; progress lines do not belong to it."""
+    """Return the figures of a report, by the words behind each number; progress lines do not belong to it."""
     found: Counter[str] = Counter()
     for line in log.splitlines():
         if not line.startswith(("[", "copy ", "kill ", "stop ", "cut ", "VIOLATION")):
@@ -212,7 +212,7 @@ def run(piece: Piece, folder: Path, revision: str, *, stall: float = STALL_SECON
 
 
 def results(folder: Path) -> Iterator[dict[str, Any]]:
-    """What is kept of all pieces."""
+    """Yield the results that are kept of all pieces."""
     for path in sorted(folder.glob("*/*.json")):
         yield json.loads(path.read_text(encoding="utf-8"))
 

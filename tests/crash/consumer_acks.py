@@ -86,7 +86,7 @@ class Patient(AnyPublisher):
     """Publishes to queues without a consumer, and waits: to a plain one, one with priorities, and one that expires."""
 
     def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
-        """Where and what."""
+        """Return exchange, routing key, queues, size and persistence of the next message."""
         queue = self.rng.choice(PATIENT)
         return "", queue, (queue,), int(self.rng.random() * 3000), self.rng.random() < 0.75
 

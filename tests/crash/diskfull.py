@@ -55,7 +55,7 @@ class Publisher:
         self.next, self.octets = first, octets
         self.allowed = 0
         self.insists = False
-        """Whether it publishes another message for each that is refused."""
+        """True if it publishes another message for each that is refused."""
         self.confirmed: list[int] = []
         self.nacked: list[int] = []
         self.open: dict[int, int] = {}

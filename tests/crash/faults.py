@@ -47,13 +47,13 @@ SMALL_MEGABYTES = 48
 LIVES_SECONDS = 20.0
 RESUME_SECONDS = 15.0
 FILLS = 4
-"""How often a disk is filled at most until it refuses a publisher: the batch that finds no room may be that of others."""
+"""Fillings of a disk at most until it refuses a publisher: the batch that finds no room may be that of others."""
 STARTUP_CALLS = 12
 """More than the calls of the main thread before the writer's thread begins."""
 
 
 class _Injection:
-    """What strace does in one cycle."""
+    """Faults that strace injects in one cycle."""
 
     def __init__(self, kind: str, rng: random.Random, data_file: Path, log: Path) -> None:
         self.kind, self.log = kind, log
@@ -170,7 +170,7 @@ class _Filler(Publisher):
     """Publishes to the queues without consumers, persistent, 1 to 4 KB."""
 
     def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
-        """Where and what."""
+        """Return exchange, routing key, queues, size and persistence of the next message."""
         queue = KEPT[int(self.rng.random() * 4)]
         return "", queue, (queue,), 1000 + int(self.rng.random() * 3000), True
 

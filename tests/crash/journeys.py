@@ -1,4 +1,4 @@
-"""What a broker may do with messages that move by themselves: expiry, limits, rejections and delays with dead letters.
+"""Ledger of messages that move by themselves, by expiry, limits, rejections and delays with dead letters.
 
 Theory. A message in a plain queue stays until a consumer takes it, so `ledger` can say where each copy is. A message
 in a queue with a TTL, a limit or a delivery limit, or in a delayed exchange, moves without being asked, and nobody is
@@ -106,17 +106,17 @@ class Way:
         return reach
 
     def reach(self, stations: Iterable[str]) -> frozenset[str]:
-        """Where a message may be that was at one of these stations, by moves without a consumer."""
+        """Return the stations where a message from one of these may be, by moves without a consumer."""
         return frozenset().union(*[self._reach[station] for station in stations])
 
     def after(self, station: str, reason: str) -> str:
-        """Where a consumer's move leads; nowhere without dead letters."""
+        """Return the station that a consumer's move leads to; NOWHERE without dead letters."""
         return next(
             (move.target for move in self.moves if move[0] == station and move.reason == reason), NOWHERE
         )
 
     def leads(self, queue: str, reason: str, station: str) -> bool:
-        """Whether a dead letter from a queue, for that reason, may be found at a station."""
+        """Return whether a dead letter from a queue, for that reason, may be found at a station."""
         return any(
             move.source == queue and move.reason == reason and station in self._behind(move.target)
             for move in self.moves
@@ -172,13 +172,15 @@ class Token:
         """Events and where it may be since; the first is what is known to be on disk."""
         self.held = False
         self.flag: bool | None = False
-        """Whether its next delivery must have `redelivered`, must not, or nobody can tell,"""
+        """True if its next delivery at `flag_at` must have `redelivered`, False if it must not, None if nobody can
+        tell.
+        """
         self.flag_at = NOWHERE
-        """if that is at this station."""
+        """Station that `flag` is about."""
         self.seen: set[str] = set()
         """Stations at which it was delivered."""
         self.proven = False
-        """Whether it came back from disk, confirmed or not."""
+        """True if it came back from disk, confirmed or not."""
         self.recovered = False
         self.requeues = 0
         self.large = False
@@ -189,17 +191,17 @@ class Token:
 
     @property
     def places(self) -> frozenset[str]:
-        """Where it may be now."""
+        """Stations where it may be now."""
         return self.history[-1][1]
 
     @property
     def safe(self) -> bool:
-        """Whether the broker answers for it."""
+        """True if the broker answers for it."""
         return self.proven or self.publication.outcome == "ack"
 
     @property
     def owed(self) -> bool:
-        """Whether it has to be somewhere."""
+        """True if it has to be somewhere."""
         return self.safe and NOWHERE not in self.places
 
     def __str__(self) -> str:
@@ -207,7 +209,7 @@ class Token:
 
 
 class Delivery(NamedTuple):
-    """What a consumer holds: one message, which may stand for several tokens."""
+    """A message that a consumer holds; it may stand for several tokens."""
 
     station: str
     tokens: tuple[Token, ...]
@@ -216,7 +218,7 @@ class Delivery(NamedTuple):
 
 
 class _Order:
-    """What was delivered at a station, of one group of one publisher's channel."""
+    """Deliveries at a station, of one group of one publisher's channel."""
 
     __slots__ = ("ever", "in_run", "run")
 
@@ -236,7 +238,7 @@ class Journeys:
         self.counts: Counter[str] = Counter()
         """Deliveries by station, and of dead letters (`moved`), delayed ones (`delayed`), `large twice`."""
         self.latest = 0.0
-        """When the last message is due or expired, in seconds of the epoch."""
+        """Time when the last message is due or expired, in seconds of the epoch."""
         self._event = 0
         self._tokens: dict[Id, tuple[Token, ...]] = {}
         self._orders: dict[tuple[str, int, int, int], _Order] = {}
@@ -436,11 +438,11 @@ class Journeys:
                     self._note(token, token.way.reach(self._back(token, station) | token.places))
 
     def _returns(self, token: Token, station: str) -> int:
-        """How often it was given back there, at most."""
+        """Return the number of times that it was given back there, at most."""
         return token.requeues + self.ledger.run - token.id.run + self._disturbed[station]
 
     def _back(self, token: Token, station: str) -> frozenset[str]:
-        """Where it goes when it is given back."""
+        """Return the stations where it may go when it is given back."""
         limit = token.way.limit
         over = limit and self._returns(token, station) >= limit
         return frozenset({station, token.way.after(station, LIMIT)} if over else {station})
@@ -455,7 +457,7 @@ class Journeys:
                 token.flag = None
 
     def known(self, deliveries: Iterable[Delivery]) -> None:
-        """What these consumers did (and that they were delivered) is on disk for certain."""
+        """Note that the acts of these consumers are on disk for certain, and that the messages were delivered."""
         for delivery in deliveries:
             for token in delivery.tokens:
                 if token.large:
@@ -506,7 +508,7 @@ class Journeys:
                 token.stray = False
 
     def owed(self) -> int:
-        """How many persistent tokens have to be somewhere."""
+        """Return the number of persistent tokens that have to be somewhere."""
         return sum(token.owed and token.persistent for tokens in self._tokens.values() for token in tokens)
 
     # -- runs -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the tests of all campaigns do with the result."""
+"""Checks of a campaign's result, shared by the tests of all campaigns."""
 
 from collections import Counter
 
@@ -16,6 +16,6 @@ needs_small_disks = pytest.mark.skipif(
 
 
 def passed(totals: Totals) -> Counter[str]:
-    """What was counted; fails with the whole report if an oracle objected."""
+    """Return the figures; fails with the whole report if an oracle objected."""
     assert not totals.failed, "\n".join(totals.lines())
     return totals.counts

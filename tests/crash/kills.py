@@ -30,7 +30,7 @@ LEAST_OPEN = 1
 DRAIN_EVERY = 4
 WARM_SECONDS = 20.0
 NOTED = ("moved", "delayed", "large twice")
-"""What is told of messages that move."""
+"""Figures that are printed of messages that move."""
 VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("as shipped", ()),
     ("files", ("--set", "storage.blob_threshold=65536")),
@@ -44,7 +44,7 @@ HOLES = "holes"
 
 @dataclass
 class Totals:
-    """What a campaign did and found."""
+    """Outcome of a campaign: its figures and violations."""
 
     name: str
     cycles: int = 0
@@ -63,7 +63,7 @@ class Totals:
 
     @property
     def failed(self) -> bool:
-        """Whether an oracle objected."""
+        """True if an oracle objected."""
         return self.counts["violations"] > 0
 
     def lines(self) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Totals:
 
 
 def tally(counts: Counter[str]) -> str:
-    """What the issue asks of every campaign."""
+    """Return the figures that every campaign reports, as text."""
     return (
         f"{counts['confirmed']} confirmed, {counts['recovered']} recovered, {counts['lost']} lost, "
         f"{counts['unmarked']} duplicates without redelivered, {counts['disordered']} out of order"
@@ -87,7 +87,7 @@ def tally(counts: Counter[str]) -> str:
 
 
 def since(counts: Counter[str], before: Counter[str]) -> Counter[str]:
-    """What was counted after `before` was copied."""
+    """Return the counts since `before` was copied."""
     return Counter({name: count - before[name] for name, count in counts.items()})
 
 
@@ -168,7 +168,7 @@ class Cycles:
         return ready
 
     def load(self, window: int = 150) -> Mix:
-        """What is put on the broker."""
+        """Return the load for the broker."""
         load = Mix(Load(self.site.ledger, self.rng, window))
         if self.moving:
             load.moving = moves.Moving(self.journeys, self.rng, window, self.moving)

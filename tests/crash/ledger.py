@@ -1,4 +1,4 @@
-"""What publishers and consumers saw, and whether a broker that promises durability may have let them see it.
+"""Ledger of what publishers and consumers saw, judged by what a durable broker may let them see.
 
 Theory. Every message has an id (run, channel, seq): the run of the broker it was published in, the publisher's
 channel, its number there, which in confirm mode is its seq_no. A message has one *copy* for each queue it is routed
@@ -50,7 +50,7 @@ SMALLEST_BODY = _HEAD.size + _DIGEST_SIZE
 
 
 class Id(NamedTuple):
-    """Which message."""
+    """Identity of a message."""
 
     run: int
     channel: int
@@ -61,7 +61,7 @@ class Id(NamedTuple):
 
 
 class Place(Enum):
-    """Where a copy is."""
+    """State of a copy."""
 
     WAITING = "waiting"
     HELD = "held"
@@ -130,22 +130,22 @@ class Copy:
         self.publication, self.queue = publication, queue
         self.place = WAITING
         self.redelivery: bool | None = False
-        """Whether its next delivery must have `redelivered`, must not, or nobody can tell."""
+        """True if its next delivery must have `redelivered`, False if it must not, None if nobody can tell."""
         self.proven = False
-        """Whether it came back from disk once, confirmed or not."""
+        """True if it came back from disk once, confirmed or not."""
         self.recovered = False
-        """Whether it has to come back from disk and has not yet."""
+        """True if it has to come back from disk and has not yet."""
         self.why = ""
-        """What made it GONE or DOUBTFUL."""
+        """Reason why it is GONE or DOUBTFUL."""
 
     @property
     def owed(self) -> bool:
-        """Whether the broker must have it ready."""
+        """True if the broker must have it ready."""
         return self.place is WAITING and self.safe
 
     @property
     def safe(self) -> bool:
-        """Whether the broker answers for it."""
+        """True if the broker answers for it."""
         return self.proven or self.publication.outcome == "ack"
 
 
@@ -162,7 +162,7 @@ class _Channel:
 
 
 class _Order:
-    """What was delivered of one publisher's channel in one queue."""
+    """Deliveries of one publisher's channel in one queue."""
 
     __slots__ = ("ever", "in_run", "placed", "returning", "run")
 
@@ -237,7 +237,7 @@ class Ledger:
         return Copy(publication, queue)
 
     def was_published(self, ident: Id) -> bool:
-        """Whether there ever was such a message."""
+        """Return whether there ever was such a message."""
         book = self._channels.get((ident.run, ident.channel))
         return book is not None and ident.seq <= book.published
 
@@ -282,7 +282,7 @@ class Ledger:
             publication.returned = True
 
     def undecided(self, channel: int) -> int:
-        """How many messages of a channel of this run have no verdict yet."""
+        """Return the number of messages of a channel of this run that have no verdict yet."""
         return len(self._channels[self.run, channel].open)
 
     def quiet(self, channel: int) -> None:
@@ -444,7 +444,7 @@ class Ledger:
             order.returning, order.placed = {}, []
 
     def owed(self, queue: str | None = None) -> int:
-        """How many persistent copies were confirmed and not acknowledged, in one queue or in all."""
+        """Return the number of persistent copies confirmed and not acknowledged, in one queue or in all."""
         names = list(self._queues) if queue is None else [queue]
         return sum(
             copy.place in {WAITING, HELD} and copy.safe and copy.publication.persistent

@@ -40,7 +40,7 @@ class LostError(ConnectionError):
 
 
 class Watcher(Protocol):
-    """Who is told of what comes on a channel without having been asked for."""
+    """Receiver of the methods on a channel that nobody asked for."""
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
         """A message for the channel's consumer."""
@@ -158,7 +158,7 @@ class Link(asyncio.Protocol):
         self.transport.abort()
 
     async def _within(self, reply: "asyncio.Future[Any]", seconds: float, what: str) -> Any:
-        """What comes within so many seconds; else the connection is cut, so that no socket stays open."""
+        """Return the reply within so many seconds; else the connection is cut, so that no socket stays open."""
         try:
             return await asyncio.wait_for(reply, seconds)
         except TimeoutError:

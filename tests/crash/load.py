@@ -51,7 +51,7 @@ class Publisher(Windowed):
         self.nacked = 0
 
     def has_room(self) -> bool:
-        """Whether one more may be on its way."""
+        """Return whether one more may be on its way."""
         return super().has_room() and self.octets_out < OCTETS_OUT
 
     def more(self) -> bytes:

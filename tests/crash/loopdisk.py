@@ -111,7 +111,7 @@ class MemoryDisk:
 
 @functools.cache
 def why_no_power_cuts() -> str:
-    """Why there are no power cuts here; empty if there are."""
+    """Return why there are no power cuts here; empty if there are."""
     if os.geteuid() != 0:
         return "mounting needs root"
     for program in ("mkfs.ext4", "mount", "umount"):
@@ -130,7 +130,7 @@ def why_no_power_cuts() -> str:
 
 @functools.cache
 def why_no_small_disks() -> str:
-    """Why no small file system can be mounted here; empty if one can."""
+    """Return why no small file system can be mounted here; empty if one can."""
     if os.geteuid() != 0:
         return "mounting needs root"
     home = Path(tempfile.mkdtemp(prefix="leveret-small-"))

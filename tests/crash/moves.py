@@ -223,7 +223,7 @@ LANES = (
 RECEIPT = Way(RECEIPTS)
 ENDING = Way("end.work", ("end.work", "end.dead", REJECTED), ordered=["end.dead"])
 DRAIN_FIRST = ("level.kept", "level.work", "level.short")
-"""Where priorities fall while it is drained."""
+"""Queues whose priorities fall while they are drained."""
 PASSING = ("each.work", *[queue.name for queue in QUEUES if "x-message-ttl" in queue.arguments])
 """Queues that become empty by themselves."""
 EXPIRING = tuple(lane.key for lane in LANES if lane.expirations != (None,))
@@ -231,13 +231,13 @@ EXPIRING = tuple(lane.key for lane in LANES if lane.expirations != (None,))
 
 
 def lanes(features: Iterable[str] = FEATURES) -> tuple[Lane, ...]:
-    """Those that a broker knows which has these features."""
+    """Return the lanes that a broker with these features knows."""
     known = {"", *features}
     return tuple(lane for lane in LANES if lane.feature in known)
 
 
 def queues(features: Iterable[str] = FEATURES) -> tuple[Queue, ...]:
-    """The same of queues."""
+    """Return the queues that a broker with these features knows."""
     missing = FEATURES - set(features)
     prefixes = tuple(
         prefix
@@ -727,7 +727,7 @@ async def drain(
 
 
 async def depth(link: Link, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages of a queue."""
     await link.open(999)
     count = (await link.call(commands.Queue.Declare(queue=queue, passive=True), 999)).message_count
     await link.call(commands.Channel.Close(200, "", 0, 0), 999)

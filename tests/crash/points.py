@@ -53,12 +53,12 @@ class Workload:
         self.rng = random.Random(number)
         self.steps = steps
         self.queues: dict[str, bool | None] = dict.fromkeys(QUEUES, False)
-        """Whether a queue exists; None if that was being changed."""
+        """True if a queue exists; None if that was being changed."""
         self.bound: dict[str, set[str]] = {key: set() for key in KEYS}
         self.in_doubt: set[str] = set()
         """Keys whose bindings were being changed, or whose queue was."""
         self.groups: list[list[Copy]] = []
-        """What has to come back as a whole or not at all."""
+        """Copies that have to come back as a whole or not at all."""
         self.link: Link
         self.getter: Consumer
         self.publisher = 0

@@ -1,4 +1,4 @@
-"""What may be said of messages that wait for a consumer's verdict, beside those of `ledger` that are on disk.
+"""Rules for messages that wait for a consumer's verdict, beside those of `ledger` for messages on disk.
 
 Theory. A queue in a consumer-ack mode makes a *promise* of each copy that came by a channel in confirm mode: nothing is
 written, and the publisher is told when a consumer has answered for it. What comes by other channels is a copy like
@@ -41,11 +41,11 @@ class Promise(Copy):
     def __init__(self, publication: Publication, queue: str, *, light: bool) -> None:
         super().__init__(publication, queue)
         self.light = light
-        """Whether the queue keeps nothing of it once it is delivered."""
+        """True if the queue keeps nothing of it once it is delivered."""
         self.answered = False
-        """Whether its last consumer has sent an ack or a reject for it, or needs not."""
+        """True if its last consumer has sent an ack or a reject for it, or needs not."""
         self.may_be_nacked = False
-        """Whether it came back to a queue that has it no more, or perhaps did."""
+        """True if it came back to a queue that no longer has it, or perhaps did."""
         self.letter: Copy | None = None
         """Its dead letter."""
         self.written = False
@@ -95,7 +95,7 @@ class Promises(Ledger):
         self._cut_short: set[tuple[str, int, int]] = set()
         """Queues, and channels by run and number, that have no order any more."""
         self._taken: set[Id] = set()
-        """What the broker has for certain, in this run."""
+        """Messages that the broker certainly has, in this run."""
 
     # -- publishers -----------------------------------------------------------------------------------------------------
 

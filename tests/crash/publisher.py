@@ -1,4 +1,4 @@
-"""What `load` and `moves` have in common: publishers that keep a window of messages on their way, and their crowd."""
+"""Base of `load` and `moves`: publishers that keep a window of messages on their way, and their crowd."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ class Windowed:
         self.link: Link
         self.going = False
         self.out = 0
-        """What was published and has no verdict."""
+        """Messages published without a verdict."""
 
     async def open(self, port: int) -> None:
         """Connect, in confirm mode."""
@@ -48,7 +48,7 @@ class Windowed:
         self.going = False
 
     def has_room(self) -> bool:
-        """Whether one more may be on its way."""
+        """Return whether one more may be on its way."""
         return self.out < self.window
 
     def refill(self) -> None:

@@ -48,13 +48,13 @@ class Site:
         self.exit_code: int | None = None
         self.ready_after = 0.0
         self.errors = ""
-        """What the last broker wrote to stderr."""
+        """The text that the last broker wrote to stderr."""
         self.given_back = 0
-        """How often a broker gave unused parts of its data file back to the disk."""
+        """Number of times that a broker gave unused parts of its data file back to the disk."""
 
     @property
     def data_dir(self) -> Path:
-        """Where the broker keeps its data."""
+        """The broker's data directory."""
         return self.home / "data"
 
     @property
@@ -131,7 +131,7 @@ class Site:
             self.kill()
 
     def check(self) -> str:
-        """What `leveret store check` finds wrong with the data of the stopped broker; empty if nothing."""
+        """Return the findings of `leveret store check` on the stopped broker's data; empty if there are none."""
         done = subprocess.run(
             command(*STORE_CHECK, str(self.data_dir)),
             capture_output=True,
@@ -171,7 +171,7 @@ async def depths(site: Site, link: Link, queues: Sequence[str]) -> dict[str, int
 
 
 async def until(condition: Callable[[], bool], seconds: float, step: float = 0.002) -> bool:
-    """Whether a condition comes true in time."""
+    """Return whether a condition comes true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

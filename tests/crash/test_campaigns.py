@@ -66,7 +66,7 @@ def test_a_piece_that_says_nothing_is_killed(tmp_path):
 
 
 def test_the_table_is_written_between_its_marks(tmp_path):
-    """What is around the marks stays, and the table sums up all pieces."""
+    """The page around the marks stays, and the table sums up all pieces."""
     for piece in pieces(SMALL, 5):
         run(piece, tmp_path, "abc")
     page = tmp_path / "page.md"

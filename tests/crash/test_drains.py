@@ -93,7 +93,7 @@ async def test_a_drain_acks_nothing_behind_its_close(monkeypatch):
 
 @pytest.mark.timeout(10)
 async def test_a_drain_of_moves_acks_nothing_behind_its_close():
-    """The same for a station of messages that move."""
+    """A drained station of messages that move acks no delivery behind its close."""
     ledger = Ledger()
     journeys = Journeys(ledger)
     channel, bodies = published(ledger, journeys.published)

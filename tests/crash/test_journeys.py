@@ -213,7 +213,7 @@ class TestNoDuplicate:
         assert ["O2"] == books.found
 
     def test_a_rejected_message_whose_dead_letter_was_on_disk(self, books):
-        """What was published after the dead letter's delivery was confirmed, so the message is not in its old place."""
+        """A confirm for a later publish proves the dead letter on disk, so the message is not in its old place."""
         (ident,) = books.publish(GIVEN_UP)
         books.journeys.known([books.journeys.rejected(books.deliver("a", ident))])
         books.journeys.known([books.deliver("dead", ident, deaths=BY_REJECT)])
@@ -246,7 +246,7 @@ class TestNoDuplicate:
         assert ["O2"] == books.found
 
     def test_a_move_that_was_on_disk_is_not_made_again(self, books):
-        """What was published after the delivery was confirmed, so the move was on disk."""
+        """A confirm for a later publish proves the move on disk, so it is not made again."""
         (ident,) = books.publish(EXPIRES)
         delivery = books.deliver("dead", ident, deaths=BY_TTL)
         books.journeys.known([delivery])

@@ -33,7 +33,7 @@ def test_three_power_cuts_lose_nothing(tmp_path):
 
 @needs_power_cuts
 def test_two_power_cuts_among_holes_lose_nothing(tmp_path):
-    """The same while all free pages become holes at once: none of them was needed."""
+    """Power cuts lose nothing while all free pages become holes at once: none of them was needed."""
     variants = [(HOLES, ())]
     totals = uvloop.run(powercuts(tmp_path, 2, SEED, say=str, variants=variants, allowance=ALLOWANCE))
     passed(totals)

@@ -32,7 +32,7 @@ def found(ledger):
 
 
 class TestBodies:
-    """What a body proves."""
+    """Identity and digest in a body."""
 
     def test_a_body_says_which_message_it_is(self):
         """The id and the digest come out as they went in."""
@@ -120,7 +120,7 @@ class TestHonestHistories:
         assert [] == ledger.violations
 
     def test_a_clean_stop_keeps_what_was_never_delivered_unmarked(self):
-        """What was delivered is marked, what may have been on its way may be."""
+        """Delivered messages are marked after a clean stop; those that may have been on their way may be."""
         ledger = Ledger()
         idents = confirmed(ledger, 3)
         deliver(ledger, idents[0])
@@ -211,7 +211,7 @@ class TestNoUnexplainedDuplicate:
         assert ["O2"] == found(ledger)
 
     def test_a_requeued_message_without_redelivered(self):
-        """The same without a fault."""
+        """A requeued message without `redelivered` is a violation without a crash, too."""
         ledger = Ledger()
         idents = confirmed(ledger)
         ledger.requeued(deliver(ledger, *idents))
@@ -390,7 +390,7 @@ class TestConfirms:
         assert ["O4"] == found(ledger)
 
     def test_a_number_without_verdict(self):
-        """When everything has been said."""
+        """A number without a verdict is a violation when everything has been sent."""
         ledger = Ledger()
         channel = ledger.open_channel()
         publish(ledger, channel)

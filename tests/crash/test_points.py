@@ -45,7 +45,7 @@ def test_crash_points_of_messages_that_move(tmp_path):
 @needs_strace
 @needs_power_cuts
 def test_crash_points_with_the_power_cut(tmp_path):
-    """The same for some flushes of another workload, what was not flushed being gone."""
+    """Some flushes of another workload are crash points with the power cut: what was not flushed is gone."""
     with LoopDisk(tmp_path, 64) as disk:
         totals = uvloop.run(
             points(disk.mount_point, [3], say=str, calls=("fdatasync",), steps=STEPS, stride=6, disk=disk)

@@ -165,7 +165,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_a_stop_loses_what_a_light_queue_has_delivered(self, books):
-        """What may be on its way to a consumer, too, but not what nobody consumes."""
+        """A stop loses messages of a light queue that may be on their way to a consumer, and none that nobody consumes."""
         books.deliver("light", books.publish("light"))
         books.publish("light")
         books.stop()

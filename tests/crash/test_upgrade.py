@@ -26,7 +26,7 @@ PROPERTIES = pika.BasicProperties(delivery_mode=2, headers={"h": "x" * 300})
 
 
 def has_old() -> bool:
-    """Whether that revision is there: a shallow clone does not have it."""
+    """Return whether that revision is there: a shallow clone does not have it."""
     found = subprocess.run(
         ["git", "-C", str(ROOT), "cat-file", "-e", f"{OLD}^{{commit}}"], capture_output=True, check=False
     )

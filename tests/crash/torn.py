@@ -117,7 +117,7 @@ class Opener:
 
     @property
     def ended(self) -> bool:
-        """Whether the child is gone or a zombie."""
+        """Return whether the child is gone or a zombie."""
         try:
             stat = Path(f"/proc/{self.child}/stat").read_text(encoding="ascii")
         except OSError:
@@ -125,7 +125,7 @@ class Opener:
         return stat.rpartition(")")[2].split()[0] in "ZX"
 
     def text(self, name: str) -> str:
-        """What the child wrote."""
+        """Return the output of the child."""
         path = self.home / name
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -285,7 +285,7 @@ def damage(folder: Path, rng: random.Random) -> str:
 
 
 def _large_values(data: bytes | bytearray) -> list[int]:
-    """Where pages of an LMDB file lie that begin a large value: that of a block or of a body, apart from its key."""
+    """Return the pages of an LMDB file that begin a large value: that of a block or of a body, apart from its key."""
     return [
         at
         for at in range(0, len(data), _PAGE)
@@ -296,12 +296,12 @@ def _large_values(data: bytes | bytearray) -> list[int]:
 
 @dataclass
 class Opened:
-    """What a broker that was started on a copy did."""
+    """Outcome of a broker that was started on a copy."""
 
     served: dict[str, Served] | None = None
     """By queue; None if it did not start."""
     counts: dict[str, int] = field(default_factory=dict)
-    """How many messages it said that each queue had."""
+    """Number of messages that it reported for each queue."""
     hangs: bool = False
 
 
@@ -411,7 +411,7 @@ def _serve(folder: Path) -> Sequence[str]:
 def judge(
     kept: dict[str, Served], acked: dict[str, Served], found: dict[str, Served]
 ) -> tuple[list[str], int, int]:
-    """What was served and should not have been; how many messages are missing; how many acked ones came back."""
+    """Return what should not have been served, the number of missing messages, and of acked ones that came back."""
     wrong, missing, back = [], 0, 0
     for queue, right in kept.items():
         got = found.get(queue, [])
@@ -543,7 +543,7 @@ async def _stop_cleanly(opener: Opener, folder: Path) -> None:
 
 
 def _check(opener: Opener, folder: Path) -> str:
-    """What `leveret store check` says; empty if it finds nothing."""
+    """Return the findings of `leveret store check`; empty if there are none."""
     opener.start("store", "check", "--data-dir", str(folder))
     latest = time.monotonic() + OPEN_SECONDS
     while not opener.ended and time.monotonic() < latest:

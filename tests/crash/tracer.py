@@ -32,7 +32,7 @@ def inject(calls: str, what: str, when: str, *, log: Path, path: Path | None = N
 
 
 def injected(log: Path) -> int:
-    """How many system calls strace has made fail."""
+    """Return the number of system calls that strace has made fail."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def injected(log: Path) -> int:
 
 @functools.cache
 def why_not() -> str:
-    """Why strace cannot be used here; empty if it can."""
+    """Return why strace cannot be used here; empty if it can."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     probe = [*inject("fdatasync", KILL, "60000", log=Path("/dev/null")), sys.executable, "-c", "pass"]

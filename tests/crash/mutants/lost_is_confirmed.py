@@ -1,4 +1,4 @@
-"""What a consumer of a light queue gave back, or lost with its connection, is confirmed."""
+"""Mutant: a message that a consumer of a light queue gave back, or lost with its connection, is confirmed."""
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 

@@ -1,4 +1,4 @@
-"""What comes back after a crash counts as never delivered."""
+"""Mutant: a message that comes back after a crash counts as never delivered."""
 
 from leveret.storage.queues.variable_queue import VariableQueue
 

@@ -1,4 +1,4 @@
-"""What is requeued is delivered after everything else."""
+"""Mutant: a requeued message is delivered after all others."""
 
 from leveret.storage.queues.sub_queues import NONE_RETURNED
 from leveret.storage.queues.variable_queue import VariableQueue

@@ -1,4 +1,4 @@
-"""What comes back to its queue is delivered again, but its publisher is not told any more."""
+"""Mutant: a message that comes back to its queue is delivered again, but never confirmed or nacked."""
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 

@@ -23,11 +23,11 @@ KILLS = 40
 """At most: some need luck to be caught by a single one."""
 SEED = 5
 CRASHED = "O8"
-"""What the ledger says of a broker that logs a traceback: then it is the mutant that does not work."""
+"""The ledger's oracle for a broker that logs a traceback: then it is the mutant that does not work."""
 
 
 def program(mutant: str) -> tuple[str, ...]:
-    """What the interpreter runs."""
+    """Return the interpreter's arguments for a mutant."""
     return (
         "-c",
         f"import sys; sys.path.append({str(HERE)!r}); import {mutant}; from leveret.broker.cli.main import main; main()",
@@ -108,7 +108,7 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "promises_unwritten": (_answered, str),
     "open_reader": (_filled, why_no_small_disks),
 }
-"""What catches each, and why that cannot be run here."""
+"""The campaign that has to catch each mutant, and a function that returns why it cannot be run here."""
 
 
 def run_one(mutant: str) -> Totals:

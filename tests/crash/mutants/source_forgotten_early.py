@@ -1,4 +1,4 @@
-"""What moves to another queue is deleted where it was one commit before it is written there."""
+"""Mutant: a message that moves to another queue is deleted one commit before it is written there."""
 
 from two_commits import forget_first
 

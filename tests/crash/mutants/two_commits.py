@@ -1,4 +1,4 @@
-"""What some mutants share: a commit that would forget something and write it elsewhere is made two."""
+"""Shared by some mutants: a commit that would delete something and write it elsewhere is made two."""
 
 from collections.abc import Callable
 
