@@ -77,7 +77,7 @@ class Schedule(RuleBasedStateMachine):
 
     @rule()
     def commit(self):
-        """What was noted is on disk; nobody has been told yet."""
+        """The disk has what was noted; the window is not told yet."""
         self.disk |= self.put
         for due in self.taken:
             del self.disk[due]
@@ -107,7 +107,7 @@ class Schedule(RuleBasedStateMachine):
     @precondition(lambda self: self.found is not None)
     @rule()
     def take_in(self):
-        """What was read arrives, sooner or later."""
+        """The result of the read arrives, sooner or later."""
         self.met = len(self.window._fresh)
         assert self.window.loaded(self.found) == 0
         self.start = self.found = None
@@ -179,7 +179,7 @@ def test_what_was_taken_does_not_come_back_with_a_read_that_still_sees_it():
 
 
 def test_a_commit_during_a_read_may_have_come_too_late_for_it():
-    """What was committed after the read began is not in what it found, and is kept until then."""
+    """Messages committed after a read began are not in its result, and are kept until then."""
     window = small_window()
     window.take(5)
     assert (9, 2) == window.wanted()
@@ -208,7 +208,7 @@ def test_a_read_that_begins_behind_a_gap_is_of_no_use():
 
 @given(st.lists(st.integers(1, 1000)), st.integers(0, 1000))
 def test_without_a_disk_messages_come_out_by_time_and_then_in_the_order_they_came(delays, now):
-    """What is due comes out sorted by when it is due; nothing else does, and nothing is to be read."""
+    """Due messages come out sorted by the time they are due; others do not, and nothing is to be read."""
     window = Window(stored=False, size=SIZE)
     for number, delay in enumerate(delays):
         window.put((delay, number), b"")

@@ -1,4 +1,4 @@
-"""What a commit writes."""
+"""A commit writes the data of its batch."""
 
 import pytest
 

@@ -89,7 +89,7 @@ def test_entries_know_where_they_lie() -> None:
 
 
 def test_a_block_of_references_stays_readable() -> None:
-    """What one block refers to is bounded, because whoever reads it may need all of that in memory."""
+    """References of one block are bounded, because a reader may need all of that in memory."""
     entries = [entry(seq_id, content=bytes(500), msg_id=1 + seq_id) for seq_id in range(60)]
     plans = plan_blocks(QID, entries, SEGMENT, paged=False, limit=100)
 

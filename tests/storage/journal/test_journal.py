@@ -410,7 +410,7 @@ def test_paged_entries_of_a_failed_batch(journal: Journal, queue: FakeQueue, pub
 def test_transient_messages_without_room_stay_in_memory(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """What is durable is safe and told so; what could not be paged is no work until it shall be tried again."""
+    """Durable data are safe and reported so; messages that could not be paged are no work until the next try."""
     told: list[bool] = []
     needed, settled = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in (1, 2)]
     queue.journal_paged += [needed, settled]
@@ -440,7 +440,7 @@ def test_transient_messages_without_room_stay_in_memory(
 def test_deletions_of_transient_messages_without_room(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """What could not even be deleted is deleted later, once, and from the environment of paged messages alone."""
+    """Messages that could not be deleted are deleted later, once, and from the paged environment alone."""
     paged = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in (1, 2)]
     queue.journal_paged += paged
     journal.touch(queue)
@@ -480,7 +480,7 @@ def test_deletions_of_transient_messages_without_room(
 def test_ended_messages_of_a_failed_batch_are_found_at_once(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """What each message of a batch without room costs does not depend on how many ended in its block."""
+    """The cost of each message of a batch without room does not depend on how many ended in its block."""
 
     def seconds(segment: int) -> float:
         queue.segment = segment
@@ -564,7 +564,7 @@ def test_what_is_too_large_to_be_paged_keeps_no_other_queue_waiting(
 def test_a_queue_that_has_nothing_to_page_any_more_takes_no_room(
     journal: Journal, publisher: Publisher
 ) -> None:
-    """Where all messages of the first queue have ended, what the next one has is paged by the same commit."""
+    """A queue whose messages have all ended leaves its room to the next one, which is paged by the same commit."""
     ended, needed = [FakeQueue(journal, qid) for qid in (1, 2)]
     for each in (ended, needed):
         each.journal_paged.append(Entry(1, message(publisher), 100, durable=False))

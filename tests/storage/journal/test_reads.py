@@ -102,7 +102,7 @@ def test_a_body_that_is_evicted_while_others_are_read_is_not_lost(disk: Disk) ->
 
 
 def test_bodies_that_will_be_wanted_at_once_are_kept(disk: Disk) -> None:
-    """What waits for its commit near the head keeps its body, since it would be read again."""
+    """Messages that wait for their commit near the head keep their bodies, since they would be read again."""
     disk.publish(4)
     disk.page()
 
@@ -139,7 +139,7 @@ def test_publishing_does_not_hold_up_a_load(disk: Disk) -> None:
 
 
 def test_a_purge_overtakes_a_load(disk: Disk) -> None:
-    """What was asked for before a purge is not taken after it."""
+    """Messages requested before a purge are not taken after it."""
     disk.publish(4)
     disk.commit()
     disk.page()
@@ -175,7 +175,7 @@ def test_a_long_gap_is_read_over_at_once(disk: Disk) -> None:
 
 
 def test_a_damaged_record_costs_one_message(disk: Disk) -> None:
-    """What cannot be read is counted, given up, and removed from the disk with the rest of its block."""
+    """A message that cannot be read is counted, given up, and removed from the disk with the rest of its block."""
     disk.publish(SEGMENT * 2)
     disk.commit()
     blocks = disk.environment.store.db["blocks"]

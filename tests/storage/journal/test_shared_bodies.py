@@ -118,7 +118,7 @@ def test_a_share_is_that_of_one_queue() -> None:
 
 
 def test_a_number_lasts_as_long_as_the_body() -> None:
-    """What memory has no more loses its number; what it has keeps it."""
+    """A body that memory no longer has loses its number; one that it has keeps it."""
     shared = SharedBodies(iter(range(1, 9)).__next__)
     kept, gone = content(1), content(2)
     numbers = [shared.number(kept), shared.number(gone)]
@@ -175,7 +175,7 @@ def test_a_body_that_went_with_its_messages_is_written_again(disk: Disk) -> None
 
 @pytest.mark.parametrize("what", ["acked", "kept"])
 def test_a_shared_body_without_room_stays_in_memory(disk: Disk, what: str) -> None:
-    """What finds no room is still there, is tried again, and leaves nothing behind, settled meanwhile or not."""
+    """A body without room stays in memory, is tried again, and leaves nothing behind, settled meanwhile or not."""
     disk.publish(4, 5000)
     disk.page(*disk.queues)
     batch = disk.journal.cut()
@@ -213,7 +213,7 @@ def test_what_is_paged_at_once_is_bounded(tmp_path: Path) -> None:
 
 
 def test_unacked_messages_are_paged_in_parts(tmp_path: Path) -> None:
-    """The same holds for messages that consumers have not acked yet."""
+    """Unacked messages are paged in parts, too."""
     disk = Disk(tmp_path, 2)
     for number, queue in enumerate(disk.queues):
         queue.publish([Message(b"\x00\x01q", content(number, 100_000), 1) for _ in range(100)])

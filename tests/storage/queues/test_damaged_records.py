@@ -1,4 +1,4 @@
-"""What a queue makes of damaged records and blocks: all others are delivered, and octets are counted off."""
+"""Queues with damaged records and blocks deliver all other messages, and subtract the octets of the lost ones."""
 
 import pytest
 from stored import SEGMENT, Stored
@@ -59,7 +59,7 @@ def test_what_is_damaged_keeps_nothing_back_and_counts_no_more(tmp_path, queue_c
 @pytest.mark.parametrize("octets", [4096, 1 << 20], ids=["a page", "all of it"])
 @pytest.mark.parametrize(("other", "place"), [("two", 1), ("two", 2), ("one", 2)])
 def test_no_block_is_served_in_place_of_another(tmp_path, clean, octets, other, place):
-    """Where the pages of a block are those of another one, of whatever queue, its messages are told as lost."""
+    """A block with the pages of another one, of whatever queue, has its messages reported as lost."""
     stored = Stored(tmp_path, "one", "two")
     for name in ("two", "one"):
         for number in range(BLOCKS):

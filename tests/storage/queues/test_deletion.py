@@ -69,7 +69,7 @@ def come_back(site: Site) -> None:
 
 @pytest.mark.parametrize("whereabouts", [stay, come_back], ids=lambda each: each.__name__)
 def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Site], None]) -> None:
-    """Who waits for a commit is answered at once, the rest is freed in pieces, and later acks are ignored."""
+    """Callers that wait for a commit are answered at once, the rest is freed in pieces, and later acks are ignored."""
     site = Site()
     whereabouts(site)
     walks = AssertionError("all of them are looked at")

@@ -1,4 +1,4 @@
-"""What must hold of a queue is really asked: a queue that forgets to read ahead, or to say that it waits, is found out."""
+"""The invariants of a queue are checked: a queue that forgets to read ahead, or to say that it waits, is found out."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_whoever_wants_what_is_on_disk_waits_for_a_load(
 
 
 def test_whoever_wants_a_body_waits_for_a_load(tmp_path: Path) -> None:
-    """The same where the position of the head is in memory, and its body is not."""
+    """A consumer waits for a load where the position of the head is in memory, and its body is not."""
     queue = Disk(tmp_path).queue
     assert (SEGMENT, 40 - SEGMENT) == (len(queue.q3), queue.delta_count)
     with patch.object(VariableQueue, "_prefetch", lambda _: None):
@@ -81,7 +81,7 @@ def test_whoever_wants_a_body_waits_for_a_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_what_is_behind_the_last_in_memory_is_read_ahead(tmp_path: Path, forgets: bool) -> None:
-    """When the last message in memory goes the next ones are being read already, whatever took it."""
+    """The next messages are being read already when the last one in memory goes, whatever took it."""
     queue = Disk(tmp_path).queue
     fetch(queue)
     with patch.object(VariableQueue, "_keep_ahead" if forgets else "_want", lambda _: None):

@@ -120,7 +120,7 @@ def test_what_waits_is_not_put_off_twice(journal, queue, publisher):
 
 
 def test_what_is_on_its_way_to_disk_when_its_queue_is_deleted(journal, queue, publisher):
-    """Who waits for its end waits for the sweep that brings it, one commit later."""
+    """A caller that waits for a message's end waits for the sweep that brings it, one commit later."""
     queue.publish([message(publisher, 1)], persistent=True)
     take(queue)
     journal.cut()
@@ -139,7 +139,7 @@ def test_what_is_on_its_way_to_disk_when_its_queue_is_deleted(journal, queue, pu
 
 
 def test_a_full_disk_writes_nothing_that_nobody_needs(journal, queue, publisher):
-    """What was refused and is consumed needs no room any more; the end of the others is told to who waits."""
+    """Messages refused and then consumed need no room any more; the end of the others is reported to callers that wait."""
     queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
     take(queue)
     told = []
@@ -184,7 +184,7 @@ def test_what_moves_is_confirmed_by_where_it_goes(journal, queue, publisher):
 
 
 def test_deleting_a_queue_confirms_at_once(journal, queue, publisher):
-    """What was consumed and what was not: nothing of it is written, as with any queue."""
+    """A deleted queue writes nothing, of consumed messages or of others, as any queue does."""
     queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
     take(queue)
     queue.delete()

@@ -22,7 +22,7 @@ def publish(made: VariableQueue, count: int) -> None:
 
 
 def in_memory(made: VariableQueue) -> int:
-    """How many ready messages have anything in memory."""
+    """Return the number of ready messages that have anything in memory."""
     return made.ready_count - made.delta_count
 
 

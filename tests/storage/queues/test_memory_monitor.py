@@ -1,4 +1,4 @@
-"""Who may keep how much in memory: targets by rates, the limit divided among queues, and what is shared counted once."""
+"""Distribution of memory: targets by rates, the limit divided among queues, and shared memory counted once."""
 
 from math import inf
 from pathlib import Path
@@ -70,7 +70,7 @@ class Store:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where data go."""
+    """Return the folder for data."""
     return tmp_path
 
 
@@ -134,7 +134,7 @@ def test_the_bound_in_octets_allows_what_the_target_asks_for(folder: Path) -> No
 
 
 def test_an_idle_queue_keeps_nothing_where_memory_is_short(folder: Path) -> None:
-    """What has no rate would last for ever, so it goes to disk first."""
+    """A queue without rates would keep its messages longest, so they go to disk first."""
     store = Store(folder, 2 * MIB, 2)
     idle, busy = store.queues
     store.publish(idle, 900)

@@ -1,4 +1,4 @@
-"""What leaves memory first, how much of it at once, and what stays: the policy of paging, seen in a queue's counts."""
+"""Policy of paging, seen in a queue's counts: what leaves memory first, how much of it at once, and what stays."""
 
 from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Message

@@ -112,7 +112,7 @@ class Store:
 
 
 class Copy:
-    """What the model knows of a message."""
+    """The model's view of a message."""
 
     def __init__(self, name: int, level: int, expires: int, *, persistent: bool) -> None:
         self.name = name
@@ -403,7 +403,7 @@ def test_whoever_waits_for_a_level_is_woken(store):
 
 
 def test_lower_levels_wait_while_the_head_is_being_read(store):
-    """What is less urgent does not overtake, although it is in memory; what is more urgent does."""
+    """Less urgent messages do not overtake, although they are in memory; more urgent ones do."""
     stored(store.queue, *[2] * 100)
     page_out(store)
     stored(store.queue, 0, first=500)

@@ -24,7 +24,7 @@ def test_a_steady_rate_is_reached() -> None:
 
 
 def test_half_is_forgotten_in_a_half_life() -> None:
-    """What was counts half after a half-life of nothing."""
+    """A count is halved after a half-life without events."""
     rates = Rates()
     rates.update(0.0, 0, 0, 0)
     rates.update(HALF_LIFE, 100, 0, 0)

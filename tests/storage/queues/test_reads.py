@@ -1,4 +1,4 @@
-"""How many look-ups a message costs that is read from disk, by its state and its size."""
+"""Look-ups that a message read from disk costs, by its state and its size."""
 
 import sys
 from pathlib import Path

@@ -28,7 +28,7 @@ def message(seq_id: int) -> Message:
 
 
 def before(seq_id: int) -> Callable[[Item], bool]:
-    """Whether a message belongs before a place."""
+    """Return a predicate that is true for messages before a place."""
     return lambda item: int.from_bytes(item.content, "big") < seq_id  # type: ignore[union-attr]
 
 

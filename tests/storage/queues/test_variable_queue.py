@@ -62,7 +62,7 @@ SEEN: Counter[str] = Counter()
 
 
 class Copy:
-    """What the model knows of one queue's copy of a message."""
+    """The model's view of one queue's copy of a message."""
 
     def __init__(self, name: int, content: bytes, seq_id: int) -> None:
         self.name = name
@@ -72,35 +72,35 @@ class Copy:
         self.redelivered = False
         self.fetched = False
         self.returns = 0
-        """How often it came back."""
+        """Number of its returns."""
         self.noted_returns = 0
-        """What would be found of that after a crash now, at least."""
+        """Least number of returns that would be found after a crash now."""
         self.most_returns = 0
-        """The same, at most: a commit that carried out deletions alone may have written it down."""
+        """Most of them: a commit that carried out deletions alone may have written the number down."""
         self.cut_returns = 0
-        """The same after the commit under way."""
+        """Number of returns that is on disk after the commit under way."""
         self.expires = 0
         self.moved = False
         self.deleted = False
         """Its queue was, while it was there."""
         self.disk = NOWHERE
-        """Where it is on its way to the disk; NOWHERE for one that shall not get there."""
+        """Stage on its way to the disk; NOWHERE for one that shall not get there."""
         self.on_disk = False
         """It would be found after a crash now."""
         self.death = NOWHERE
-        """Where its end is on its way to the disk."""
+        """Stage of its end on the way to the disk."""
 
     @property
     def body(self) -> int:
         return body_octets(self.content)
 
     def is_needed(self, *, late: bool) -> bool:
-        """Whether it has to be written, if it is not written yet."""
+        """Return whether it has to be written, if it is not written yet."""
         return self.state != GONE or (late and not self.moved and not self.deleted)
 
 
 class ModelQueue:
-    """What the model knows of a queue."""
+    """The model's view of a queue."""
 
     def __init__(self, queue: VariableQueue) -> None:
         self.queue = queue
@@ -144,7 +144,7 @@ class Machine(RuleBasedStateMachine):
 
     make_queue: type[VariableQueue] = VariableQueue
     late = False
-    """What is settled before its commit is written nevertheless, and confirmed then."""
+    """True if messages settled before their commit are written nevertheless, and confirmed then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         self.graves: dict[int, ModelQueue] = {}
         """Deleted queues, whose end may not be on disk yet."""
         self.late_acks: list[tuple[VariableQueue, list[int]]] = []
-        """What consumers of deleted queues have still to ack."""
+        """Deliveries that consumers of deleted queues have still to ack."""
         self.seen: set[str] = set()
         self.target, self.limit, self.segment = inf, 1 << 40, 16
         self.open()
@@ -370,7 +370,7 @@ class Machine(RuleBasedStateMachine):
             copy.fetched = True
 
     def compare_returns(self, copy: Copy, stored: int) -> None:
-        """What is known after a start of how often a message came back is what was written down."""
+        """Compare the number of returns after a start with those that were written down."""
         assert copy.noted_returns <= stored <= copy.most_returns
         if stored:
             self.note("delivery count")
@@ -458,7 +458,7 @@ class Machine(RuleBasedStateMachine):
         self.verify()
 
     def expired(self, model: ModelQueue, now: int, limit: int) -> list[Copy]:
-        """What the queue says has expired at its head, which is a part of what the model says."""
+        """Return the expired messages at the head that the queue reports, a part of those that the model has."""
         expected = list(takewhile(lambda copy: 0 < copy.expires <= now, model.having(READY)))[:limit]
         head = model.having(READY)[0]
         expires = model.queue.head_expires()
@@ -661,7 +661,7 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def done(self) -> Done:
-        """How much of the batch the durable environment has taken."""
+        """The part of the batch that the durable environment has taken."""
         return Done.ALL if self.error is None else self.error.durable
 
     def keep_what_moved(self) -> None:
@@ -955,7 +955,7 @@ ROUND = 1000
 
 
 class LateMachine(Machine):
-    """The same where nothing is confirmed early."""
+    """The state machine with queues that confirm nothing before its commit."""
 
     make_queue = LateQueue
     late = True
@@ -980,13 +980,13 @@ def test_variable_queue_does_what_a_list_would() -> None:
 
 @pytest.mark.timeout(300)
 def test_late_queue_does_what_a_list_would() -> None:
-    """The same holds where nothing is confirmed before its commit, whatever becomes of it meanwhile."""
+    """A late queue, which confirms messages by their commit alone, does what a list would."""
     run(LateMachine, 40, 50)
 
 
 @pytest.mark.parametrize("machine", [Machine, LateMachine])
 def test_a_delivery_count_that_a_crash_has_taken_is_not_written_later(machine: type[Machine]) -> None:
-    """What comes to disk after a crash says nothing of a message's return that was not on disk before it."""
+    """A message written after a crash has no return that was not on disk before it."""
     state = machine()
     state.declare_all(messages=0, octets=300, segment=16, mode="persistent")
     state.fetch(number=0, count=1, ack_required=True)

@@ -1,4 +1,4 @@
-"""What is found in data that are whole, and in data that are not."""
+"""Findings in sound data, and in damaged data."""
 
 import json
 import random
@@ -21,7 +21,7 @@ from leveret.storage.store.tables import MAP_SIZE
 
 
 def checked(data_dir: Path) -> tuple[list[Finding], Stats | None]:
-    """What is found, and the sum."""
+    """Return the findings, and the totals."""
     findings: list[Finding] = []
     stats = Check(data_dir, findings.append).run()
     return findings, stats

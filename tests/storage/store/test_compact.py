@@ -42,7 +42,7 @@ def rows_of(data_dir: Path) -> dict[str, dict[bytes, bytes]]:
 
 
 def messages_of(rows: dict[str, dict[bytes, bytes]]) -> list[tuple[Any, ...]]:
-    """What is not settled, in order: queue, seq_id and all else."""
+    """Return the unsettled messages, in order: queue, seq_id and all else."""
     found = []
     for key, value in rows["blocks"].items():
         header = read_header(key, value)
@@ -199,7 +199,7 @@ def test_a_kill_leaves_a_file_that_nobody_reads(tmp_path, step):
 
 
 def test_no_room_beside_the_old_file(tmp_path, monkeypatch):
-    """Where the new file would not fit nothing is begun, and the sizes are told."""
+    """A file system without room for the new file is left as it is, and the sizes are reported."""
     with_garbage(tmp_path)
     before = rows_of(tmp_path)
     stat = os.statvfs(tmp_path)
@@ -225,7 +225,7 @@ def test_another_format_is_left_alone(tmp_path):
 
 
 def test_no_data_is_told(tmp_path):
-    """Where there is nothing, nothing is made."""
+    """A directory without readable data is an error, and nothing is made in it."""
     with pytest.raises(StorageError, match="there are no data in"):
         measure(tmp_path)
     (tmp_path / "store").mkdir()
@@ -276,7 +276,7 @@ def records_at(row: tuple[bytes, bytes], *places: int) -> list[Record]:
 
 @given(dead=st.integers(0, 2**10 - 1))
 def test_a_block_without_its_dead_records(block, dead):
-    """What is left of a block is a block with the same records, in order, and its header agrees."""
+    """A block without its dead records has the others, in order, and its header agrees."""
     left = [record[1:] for record in read_records(block[1], read_header(*block), dead)]
     new = rewritten(*block, pack_bits(block[0], 10, dead, {3: 7, 5: 1}), no_body)
     if new is None:

@@ -67,7 +67,7 @@ def test_a_stop_is_clean_only_if_it_says_so(tmp_path: Path, use: str) -> None:
 
 
 def test_a_commit_of_definitions_alone_keeps_the_mark(tmp_path: Path) -> None:
-    """What was saved of queues at a clean stop stays right while only definitions are written."""
+    """Queue states saved at a clean stop stay valid while only definitions are written."""
     made = Environment(tmp_path, sync=False)
     made.save([])
     journal = Journal(1 << 40)
@@ -200,7 +200,7 @@ def test_reading_ends_when_it_is_enough(environment: Environment) -> None:
 
 
 def test_gaps_are_skipped_at_once(environment: Environment) -> None:
-    """Where a queue has nothing for a long way, as between two starts, reading says where it goes on."""
+    """A gap without blocks of a queue, as between two starts, is skipped: reading says where it goes on."""
     writer = Writer(environment)
     far = 3 << 40
     writer.write(1, far)
@@ -448,7 +448,7 @@ def test_no_room_for_transient_messages_is_no_concern_of_persistent_ones(environ
 
 
 def test_another_error_is_not_taken_for_a_full_disk(environment: Environment) -> None:
-    """What is not known to be want of room is passed on, for the broker to end."""
+    """An error not known to be want of room is passed on, for the broker to end."""
     writer = Writer(environment)
     writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 3)
     with (
@@ -545,7 +545,7 @@ def test_a_disk_without_any_room_is_told(tmp_path, what, error):
 
 
 def test_a_failed_transaction_is_forgotten(environment: Environment) -> None:
-    """What memory learned of the tables while a transaction ran is unlearned with it."""
+    """State of the tables in memory changed by a transaction is restored when that fails."""
     store = environment.store
     known = store.unfinished[:], store.unlink[:], store.span
 

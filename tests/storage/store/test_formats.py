@@ -30,14 +30,14 @@ ROOT = Path(__file__).parent.parent.parent.parent
 
 
 def findings(data_dir: Path) -> list[Finding]:
-    """What a check of the whole store finds."""
+    """Return the findings of a check of the whole store."""
     found: list[Finding] = []
     Check(data_dir, found.append).run()
     return found
 
 
 def recovered(data_dir: Path) -> list[Recovered]:
-    """What a start finds of each queue that has messages."""
+    """Return the state that a start finds of each queue that has messages."""
     environment = Environment(data_dir, sync=False)
     qids = {read_header(key, value).qid for key, value in environment.rows("blocks")}
     found = recover(environment, qids)
@@ -71,7 +71,7 @@ def octets_on_disk(data_dir: Path) -> list[int]:
 
 
 def test_the_row_names_the_version_that_is_needed():
-    """What a version writes is what it reads, and the version that it names is not newer than itself."""
+    """The format that a version writes is the one it reads, and the version that it names is not newer than itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     assert FORMAT == number_of(FORMAT_ROW)
@@ -168,7 +168,7 @@ def counts_on_disk(data_dir: Path) -> dict[str, int]:
 
 
 def test_delivery_counts_are_written_with_the_next_commit(tmp_path):
-    """How often a message came back is on disk after the next commit, whether it was on disk before or not."""
+    """Delivery counts are on disk after the next commit, whether they were on disk before or not."""
     stored = returned(tmp_path, {3: 2, 7: 70_000})
     queue = stored.queues["q"]
     stored.publish("early", "q")
@@ -231,7 +231,7 @@ def test_contents_are_as_large_as_they_say():
 
 
 def test_blocks_of_format_1_have_their_bodies_counted(tmp_path):
-    """Where the directory does not say how large bodies are, the records do, and what lies apart is asked for."""
+    """Records give the sizes of bodies if the directory does not, and the sizes of large bodies are looked up."""
     example(tmp_path)
     sizes = {
         key: list(bodies_of(value, read_header(key, value), len))

@@ -141,7 +141,7 @@ def test_files_that_lmdb_sees_otherwise_are_left_alone(tmp_path, monkeypatch):
 
 
 def test_a_file_system_without_holes_says_so(tmp_path, monkeypatch):
-    """What the file system cannot do is an OSError, and the file is as it was."""
+    """A request that the file system cannot carry out is an OSError, and the file is as it was."""
 
     def refuse(*_arguments):
         raise OSError(errno.EOPNOTSUPP, "not supported")
@@ -168,7 +168,7 @@ def delete_in_parts(table: EnvironmentTables, rows: list[bytes]) -> None:
 @needs_small_disks
 @pytest.mark.parametrize("is_used_up", [False, True])
 def test_deletions_have_room_where_others_fill_the_disk(tmp_path, monkeypatch, is_used_up):
-    """What LMDB takes first keeps its place, also after that was used up by what came and went: a full disk can be drained."""
+    """Pages that LMDB takes first stay allocated, also after other messages used them up: a full disk can be drained."""
     monkeypatch.setattr(hole_punching, "RESERVE", RESERVE)
     with MemoryDisk(tmp_path, 128) as disk:
         table = opened(disk.mount_point)

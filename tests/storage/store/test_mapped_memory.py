@@ -30,5 +30,5 @@ def test_what_is_given_back_is_counted_no_more_and_still_there(tmp_path):
 
 
 def test_a_file_that_is_not_mapped_is_left_alone(tmp_path):
-    """Where nothing is found nothing is done."""
+    """A file without a mapping is left alone."""
     Mapping(tmp_path / "other").give_back()

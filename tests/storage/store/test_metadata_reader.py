@@ -10,7 +10,7 @@ from leveret.storage.store.metadata_reader import stored_definitions
 
 
 def test_rows_that_were_committed(tmp_path):
-    """What was committed is there; what was not is not."""
+    """Committed rows are there; others are not."""
     environment = Environment(tmp_path, sync=False)
     journal = Journal(1 << 40, 4096)
     journal.put("defs", b"Vone", b"1")

@@ -30,7 +30,7 @@ KINDS = (
     BindingRow, PolicyRow, GlobalParameterRow,
 )  # fmt: skip
 MAX_KEY = 511
-"""What LMDB takes."""
+"""The longest key that LMDB takes."""
 
 _FIELDS = {
     int: st.integers(0, (1 << 64) - 1),
@@ -84,7 +84,7 @@ def test_names_do_not_run_into_each_other():
 
 
 def test_a_binding_is_identified_by_its_arguments_identity():
-    """How the arguments were written does not matter, which they are does."""
+    """A binding's identity depends on its arguments, and not on how they were written."""
     one = BindingRow(1, 2, b"k", b"as written", b"same")
 
     assert one.key() == BindingRow(1, 2, b"k", b"otherwise", b"same").key()

@@ -1,4 +1,4 @@
-"""What a start, a stop and a commit do about blocks and bitmaps that have changed on disk."""
+"""Damage of blocks and bitmaps on disk is handled by a start, a stop and a commit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -116,7 +116,7 @@ def exchange(environment: Environment) -> None:
 
 @pytest.mark.parametrize("at_start", [True, False])
 def test_bitmaps_of_other_blocks_settle_nothing(tmp_path, at_start):
-    """Where two bitmaps stand in each other's place, all messages of both blocks come back, and both are told."""
+    """Two bitmaps in each other's place settle nothing: all messages of both blocks come back, and both are reported."""
     stored = Stored(tmp_path, "one")
     for _ in range(2):
         for number in range(SEGMENT):
@@ -157,7 +157,7 @@ def test_a_damaged_bitmap_is_looked_at_by_one_start(stopped, caplog):
 
 
 def test_a_bitmap_that_is_damaged_after_a_clean_start_hides_nothing(tmp_path):
-    """What it brings back takes no other message's place in the count, and it is told as what it is."""
+    """Messages brought back take no other message's place in the count, and the damage is reported as what it is."""
     stored = Stored(tmp_path, "one")
     for _ in range(3):
         for number in range(FULL):
@@ -215,7 +215,7 @@ def test_a_bitmap_that_memory_knows_brings_nothing_back(tmp_path):
 
 
 def test_a_clean_start_with_good_bitmaps_takes_what_was_saved(stopped):
-    """What was never delivered is not marked as redelivered then."""
+    """Messages never delivered are not marked as redelivered then."""
     environment, qid = stopped
 
     restarted = Restarted(environment, qid)
@@ -280,7 +280,7 @@ def flip_in(name: bytes, at: int) -> Callable[[dict[bytes, bytes]], None]:
 
 
 def restarted(data_dir: Path, qid: int) -> tuple[Recovered, int]:
-    """What a start finds of a queue, and how many of its messages can be taken."""
+    """Return the state that a start finds of a queue, and the number of its messages that can be taken."""
     environment = Environment(data_dir, sync=False)
     again = Restarted(environment, qid)
     taken = again.take(1000)
@@ -366,7 +366,7 @@ def test_data_that_do_not_say_anything_of_themselves_are_refused(stopped):
 
 
 def test_a_damaged_span_is_measured_anew(stopped, caplog):
-    """How far back a block may begin is seen from the blocks then."""
+    """A damaged span is measured again from the blocks."""
     environment, _ = stopped
     span = environment.store.span
     environment.close()

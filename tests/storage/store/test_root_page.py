@@ -51,14 +51,14 @@ def fill(table: EnvironmentTables) -> None:
 
 
 def cut(writer: Writer, *numbers: int) -> Batch:
-    """What there is to commit of some messages."""
+    """Return the batch to commit some messages."""
     for seq_id in numbers:
         writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), seq_id)
     return writer.journal.cut()
 
 
 def refused(environment: Environment, batch: Batch) -> DiskFullError:
-    """What a commit says that has found no room."""
+    """Return the error of a commit that has found no room."""
     with pytest.raises(DiskFullError, match="No space left on device") as caught:
         environment.commit(batch)
     return caught.value
@@ -156,7 +156,7 @@ def test_a_read_under_way_is_waited_for(environment: Environment) -> None:
 
 
 def test_nothing_is_written_until_the_disk_has_the_old_root_page(environment: Environment) -> None:
-    """What LMDB put back in place of the root page is flushed before the next commit; without room that waits, reads do not."""
+    """A root page that LMDB put back is flushed before the next commit; without room that waits, reads do not."""
     writer = Writer(environment)
     writer.write(1)
     batch = cut(writer, 2)
@@ -247,7 +247,7 @@ def test_paged_messages_have_the_same(environment: Environment) -> None:
 
 
 def test_memory_is_given_back_where_the_file_is_now(environment: Environment) -> None:
-    """What is known of the map follows the file: other memory may be where it was."""
+    """Memory given back is that of the file's present map: other memory may be where the old one was."""
     writer = Writer(environment)
     batch = cut(writer, 1)
     fill(environment.store)
