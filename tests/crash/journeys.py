@@ -172,9 +172,7 @@ class Token:
         """Events and where it may be since; the first is what is known to be on disk."""
         self.held = False
         self.flag: bool | None = False
-        """True if its next delivery at `flag_at` must have `redelivered`, False if it must not, None if nobody can
-        tell.
-        """
+        """True if its next delivery at `flag_at` must have `redelivered`, False if it must not, None if unknown."""
         self.flag_at = NOWHERE
         """Station that `flag` is about."""
         self.seen: set[str] = set()

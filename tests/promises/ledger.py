@@ -1,4 +1,4 @@
-"""What publishers were told and consumers have done, and whether an honest broker could have told it.
+"""Ledger of publishers' verdicts and consumers' acts, judged by what an honest broker could have sent.
 
 Every message has a *copy* for each queue it was routed to. A copy is *awaited* if its queue was in a consumer-ack mode
 when it was published, by a channel in confirm mode. What is seen is judged at once:
@@ -57,7 +57,7 @@ class Book:
         self.mode = mode
         self.deleted = False
         self.live: dict[Copy, None] = {}
-        """What may still be in it, or with a consumer."""
+        """Copies that may still be in it, or with a consumer."""
 
 
 class Copy:
@@ -151,7 +151,7 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self.channels: dict[int, Channel] = {}
         self.commits = 0
-        """How many there were so far."""
+        """Number of commits so far."""
         self._owed: list[Copy] = []
         self._dead: set[tuple[int, int, str]] = set()
         self._order: dict[tuple[str, object, int], int] = {}
@@ -331,7 +331,7 @@ class Ledger:
                 copy.light = copy.light and copy.held
 
     def purged(self, book: Book) -> None:
-        """What is ready is about to be discarded."""
+        """Note that the ready copies are about to be discarded."""
         for copy in [copy for copy in book.live if not copy.held]:
             copy.discarded = True
             self._leave(copy)

@@ -19,7 +19,7 @@ MEMORY = Path("/dev/shm")
 
 
 def line(mode: str, seed: int, counts: dict[str, int], seconds: float) -> str:
-    """What a walk has seen."""
+    """Return a line with the figures of a walk."""
     decided = counts["ack"] + counts["nack"]
     return (
         f"{mode:18}  seed {seed}: {counts['published']:,} messages, {counts['copies']:,} copies, "

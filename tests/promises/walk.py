@@ -103,7 +103,7 @@ class Consumer:
         self.client, self.number = client, number
         self.held: dict[int, Copy] = {}
         self.books: dict[str, Book] = {}
-        """What it consumes from, by consumer tag."""
+        """Queues it consumes from, by consumer tag."""
         self.got: tuple[Book, bool] | None = None
         self.is_open = True
 
@@ -180,7 +180,7 @@ class Walk:
         self.node.commit()
 
     def look(self) -> None:
-        """What has been sent to anybody goes into the ledger."""
+        """Note in the ledger all methods sent to anybody."""
         self.node.clock.run()
         for kind, book in list(self.books.items()):
             if KINDS[kind].vanishes and book.name not in self.node.vhosts["/"].queues:

@@ -101,7 +101,7 @@ class Stage:
             self.node.disk.close()
 
     def run(self, commands: list[str]) -> list[str]:
-        """What a block of commands leads to."""
+        """Run a block of commands and return its outcome."""
         outcome: list[str] = []
         parsed = [ALL_OF_A_TOKEN.findall(line) for line in commands]
         for name, group in itertools.groupby(parsed, key=lambda words: words[0]):
@@ -128,7 +128,7 @@ class Stage:
         return outcome
 
     def play_disk(self, command: str) -> None:
-        """What happens to the disk of a transcript."""
+        """Run a command that concerns the disk of a transcript."""
         node = self.node
         assert isinstance(node, DiskNode)
         if command == "commit":

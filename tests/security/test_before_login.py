@@ -29,7 +29,7 @@ def narrow(tmp_path) -> Iterator[Running]:
 
 
 def answered(client: Client, seconds: float) -> bool:
-    """Whether the broker answers the protocol header within some seconds; fails if it closes the socket."""
+    """Return whether the broker answers the protocol header within some seconds; fails if it closes the socket."""
     try:
         client.read_frame(seconds)
     except QuietError:

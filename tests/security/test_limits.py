@@ -21,7 +21,7 @@ SOON = 10.0
 
 
 def told(act: Callable[[], object]) -> tuple[str, int, str]:
-    """What an act is closed with: channel or connection, code, text."""
+    """Return how an act is closed: channel or connection, code, text."""
     with pytest.raises(ClosedError) as caught:
         act()
     assert caught.value.close is not None, "closed without a method"
@@ -136,7 +136,7 @@ def test_sec_24_paths_lead_to_no_file(broker, path):
 
 
 def test_sec_27_unknown_users_take_as_long():
-    """Whether a user exists is not seen in what its refusal costs."""
+    """A refusal costs the same whether or not the user exists."""
     users = Users()
     users.add(User("known", hash_password(Password("secret"))))
     cost = {}
@@ -263,7 +263,7 @@ def bounded(tmp_path) -> Iterator[Running]:
 
 
 def test_sec_32_readers_that_do_not_read_cost_little(bounded):
-    """What waits for clients that do not read is bounded for all together: the largest is cut, with a line in the log."""
+    """Output for clients that do not read is bounded for all together: the largest is cut, with a line in the log."""
     before = bounded.resident_memory()
     readers = unread(bounded, 8, 10_000_000)
     line = bounded.wait_for("limits.unsent_bytes")

@@ -48,7 +48,7 @@ def refused(node: Node, port: int) -> None:
 
 
 def told(node: Node, client: Client) -> list[str]:
-    """What the client is told without having asked."""
+    """Return the methods sent to the client without a request of its own."""
     node.run_turn()
     return client.sent()
 
@@ -194,7 +194,7 @@ def test_sec_17_a_body_on_its_way_is_refused(node, users, kind):
 
 
 def test_sec_17_a_transaction_keeps_what_was_allowed(node, users):
-    """What was published in a transaction before the right went is committed, as in RabbitMQ; what follows is 403."""
+    """A transaction's messages from before the right went are committed, as in RabbitMQ; later ones are 403."""
     client = bob(node)
     client.declare("q")
     client.ask(make(Tx.Select))

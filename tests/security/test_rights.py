@@ -113,7 +113,7 @@ def test_sec_17_an_alternate_exchange_is_read_and_written():
     ],
 )
 def test_sec_17_a_passive_declaration_needs_any_right(rights, allowed):
-    """Whether a queue or exchange exists, and how full it is, is told to users with some right for its name."""
+    """A passive declaration succeeds, and gives the depth, only for users with some right for the name."""
     node = node_with(rights)
     owner = Client(node)
     owner.declare("thing")

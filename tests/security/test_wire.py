@@ -32,12 +32,12 @@ START_OK = {"mechanism": "PLAIN", "response": b"\0guest\0guest", "locale": "en_U
 
 
 def silence(client: Client) -> bool:
-    """Whether the broker ends the connection without a word."""
+    """Return whether the broker ends the connection without a word."""
     return b"" == client.read_rest(SOON)
 
 
 def closed(act: Callable[[], object]) -> tuple[str, int]:
-    """What is closed by an act, the channel or the connection, and the code."""
+    """Return what an act closes, the channel or the connection, and the code."""
     with pytest.raises(ClosedError) as caught:
         act()
     assert caught.value.close is not None, "closed without a method"
@@ -45,7 +45,7 @@ def closed(act: Callable[[], object]) -> tuple[str, int]:
 
 
 def fails(client: Client) -> tuple[str, int]:
-    """What a client is told that has sent something wrong."""
+    """Return how the broker closes a client that has sent an invalid method."""
     return closed(lambda: client.receive(0, "connection.open-ok"))
 
 
@@ -82,7 +82,7 @@ def test_sec_02_only_the_expected_method_is_taken(client, channel, method):
 
 @pytest.mark.parametrize("said", [b"", PROTOCOL_HEADER[:3], PROTOCOL_HEADER])
 def test_sec_03_a_handshake_ends_in_time(client, said):
-    """Who does not get to connection.open within the handshake timeout is cut."""
+    """A peer that does not get to connection.open within the handshake timeout is cut."""
     client.raw(said)
     rest = client.read_rest(SOON)
 
@@ -252,7 +252,7 @@ def voids(count: int) -> bytes:
 
 
 def declared(client: Client, table: bytes) -> str:
-    """What becomes of a declaration with those arguments."""
+    """Return the outcome of a declaration with those arguments."""
     client.login().channel()
     payload = encode_method("queue.declare", queue=f"t{time.monotonic_ns()}", exclusive=True)
     client.frame(METHOD, 1, payload[:-4] + table)
@@ -402,7 +402,7 @@ def test_sec_16_reply_addresses_are_secret(broker, client):
 
 
 def test_sec_31_a_silent_peer_is_cut(broker):
-    """Who has promised heartbeats and sends nothing is cut after three intervals at most."""
+    """A peer that has promised heartbeats and sends nothing is cut after three intervals at most."""
     client = broker.client().login(heartbeat=1)
     client.channel()
     began = time.monotonic()
