@@ -77,7 +77,7 @@ def test_every_volume_is_used():
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_depends_on_others_of_the_file(name):
-    """What has to be started before is a service, and not the service itself."""
+    """A service depends only on services of the file, and not on itself."""
     assert set(SERVICES[name].get("depends_on", [])) <= set(SERVICES) - {name}
 
 
@@ -187,7 +187,7 @@ def test_a_panel_says_what_it_shows(panel):
 
 
 def test_the_variable_of_the_dashboard_is_declared():
-    """What queries and legends refer to with a dollar is a variable of the board, or Grafana's own."""
+    """Variables in queries and legends are declared on the board, or are Grafana's own."""
     used = set(re.findall(r"\$(\w+)", json.dumps(PANELS)))
 
     assert used <= {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}

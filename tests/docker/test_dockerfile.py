@@ -37,7 +37,7 @@ class Stage(NamedTuple):
     lines: list[Line]
 
     def of(self, word: str) -> list[str]:
-        """What follows this word, for each line that has it."""
+        """Return the rest of each line that begins with this word."""
         return [line.rest for line in self.lines if line.word == word]
 
     def commands(self) -> list[list[str]]:
@@ -215,7 +215,7 @@ def test_the_broker_is_the_default_image():
 
 
 def copied() -> list[str]:
-    """What the Dockerfile takes from the checkout."""
+    """Return the paths that the Dockerfile takes from the checkout."""
     return [
         source
         for stage in stages(DOCKERFILE.read_text())
@@ -250,7 +250,7 @@ def test_the_entry_point_may_be_executed():
 
 @pytest.mark.parametrize("service", ["broker", "analyze"])
 def test_volumes_belong_to_the_images_user(service):
-    """Where a volume is mounted a folder of the image's user lies: a new volume takes its owner from whoever mounts it first."""
+    """A volume is mounted on a folder of the image's user: a new volume takes its owner from the first mount."""
     described = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"][service]
     (stage,) = (each for each in stages(DOCKERFILE.read_text()) if each.name == described["build"]["target"])
     made = {

@@ -81,7 +81,7 @@ def test_it_serves_with_what_the_image_sets(shown, arguments, flags):
 
 
 def test_another_command_is_run_as_it_is(shown):
-    """What is neither a flag nor a word for the broker is a command."""
+    """Arguments that are neither a flag nor a word for the broker are a command."""
     assert (0, ["config", "--set", "a b=c"], "") == shown("leveret", "config", "--set", "a b=c")
 
 
@@ -112,7 +112,7 @@ def test_a_named_file_is_read(shown, variable, named, read):
     "name", ["RABBITMQ_DEFAULT_PASS_FILE", "RABBITMQ_SSL_CERTFILE", "RABBITMQ_VM_MEMORY_HIGH_WATERMARK"]
 )
 def test_variables_that_would_be_ignored_are_refused(shown, name):
-    """What RabbitMQ's image refuses since 3.9 is refused with the code of a wrong configuration."""
+    """Variables that RabbitMQ's image refuses since 3.9 are refused with the code of a wrong configuration."""
     told = f"leveret: {name} is not supported; use a configuration file in /etc/rabbitmq/conf.d instead\n"
 
     assert (exit_codes.CONFIG, [], told) == shown(**{name: "/run/secrets/it"})

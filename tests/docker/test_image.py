@@ -38,7 +38,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory):
-    """What a build sees of the checkout: only what .dockerignore lets through."""
+    """The checkout as a build sees it: only what .dockerignore lets through."""
     folder = tmp_path_factory.mktemp("context")
     unwanted = shutil.ignore_patterns(
         *(line.removeprefix("**/") for line in IGNORED if line.startswith("**/"))
@@ -54,7 +54,7 @@ def context(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(context, tmp_path_factory):
-    """What `pip install .` builds from it; the backend is run directly, so no network is needed."""
+    """The wheel that `pip install .` builds from it; the backend is run directly, so no network is needed."""
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=context)
     (built,) = folder.glob("*.whl")
@@ -76,7 +76,7 @@ def installed(wheel, tmp_path_factory):
 
 
 def test_every_file_of_the_packages_gets_there(wheel):
-    """What is installed has each file of the packages, those that are no modules as well, and the licence."""
+    """An installed wheel has each file of the packages, those that are no modules as well, and the licence."""
     files = {
         str(path.relative_to(ROOT))
         for package in PACKAGES

@@ -1,4 +1,4 @@
-"""What programs made for it say of the image's files, on machines that have these programs."""
+"""Linters find nothing wrong with the image's files, on machines that have these programs."""
 
 import shutil
 import subprocess

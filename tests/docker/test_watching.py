@@ -1,4 +1,4 @@
-"""What the dashboard and the alerts ask Prometheus for is what a running broker tells."""
+"""A running broker exposes the metrics that the dashboard and the alerts ask Prometheus for."""
 
 import json
 import re
@@ -27,14 +27,14 @@ MODES = ("standard", "consumer-ack", "consumer-ack-light")
 
 
 def get(address: str, path: str) -> str:
-    """What the broker answers to a request."""
+    """Return the broker's answer to a request."""
     with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
         return answer.read().decode()
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Where a broker can be asked that has confirmed in each mode, and has seen orders."""
+    """Address of the metrics of a broker that has confirmed in each mode, and has seen orders."""
     watched = ("--set", "prometheus.enabled=true", "--set", "prometheus.tcp.port=0")
     with Running(tmp_path_factory.mktemp("watched"), *watched) as broker:
         found = broker.wait_for("started HTTP listener").partition("started HTTP listener on ")[2].split()[0]
@@ -52,7 +52,7 @@ def address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scraped(address):
-    """What it answers to Prometheus."""
+    """The broker's answer to Prometheus."""
     return Scraped([get(address, "/metrics")])
 
 
@@ -111,7 +111,7 @@ def test_alerts_have_names_of_their_own():
 
 
 def test_every_alert_has_an_example():
-    """What raises it is written down beside the tests, for a machine that has promtool."""
+    """Every alert has an example of its series beside the tests, for a machine that has promtool."""
     examples = (ROOT / "tests" / "docker" / "alerts.yml").read_text()
 
     assert [] == [alert["alert"] for alert in ALERTS if f'"{alert["alert"]}"' not in examples]

@@ -11,7 +11,7 @@ BASE = "712843b25e9e3fd3a730351082509f8e3971c212"
 
 
 def git(*words: str) -> str | None:
-    """What git says, or None where there is no git, no repository, or not all of its history."""
+    """Return git's output, or None where there is no git, no repository, or not all of its history."""
     try:
         done = subprocess.run(
             ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False

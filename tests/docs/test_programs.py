@@ -1,4 +1,4 @@
-"""What the tutorial and the how-tos tell people to run: programs with their output, commands, settings."""
+"""Programs with their output, commands and settings of the tutorial and the how-tos do what the pages say."""
 
 import contextlib
 import re
@@ -31,7 +31,7 @@ PERSISTENT = 2
 
 
 class Block(NamedTuple):
-    """What stands between fences in a page."""
+    """A block between fences in a page."""
 
     language: str
     text: str
@@ -46,7 +46,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(program: str, folder: Path, *arguments: str) -> str:
-    """What a program prints, which ends well."""
+    """Return the output of a program, which ends well."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True,
@@ -147,7 +147,7 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def problem(words: list[str]) -> str:
-    """What is wrong with a command, or nothing."""
+    """Return the fault of a command; empty if there is none."""
     command: click.Command = main
     if words[:1] == ["analyze"]:  # another process, which takes the words behind its name
         command, words = analyze, words[1:]

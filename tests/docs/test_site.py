@@ -45,7 +45,7 @@ def test_every_page_is_in_the_site(site):
 
 
 class Page(HTMLParser):
-    """What a page of the site refers to, and what may be referred to in it."""
+    """Links of a page of the site, and the targets in it."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Page(HTMLParser):
 
 
 def away(address: str) -> bool:
-    """Whether it leads out of the site."""
+    """Return whether it leads out of the site."""
     return bool(urlsplit(address).scheme or urlsplit(address).netloc)
 
 

@@ -1,4 +1,4 @@
-"""What is gone is gone for everybody at once, however long it takes to take its bindings apart."""
+"""Deleted exchanges and queues are gone at once, however long it takes to remove their bindings."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def filled(kind: str) -> Router:
 
 
 def routed(router: Router) -> set[object]:
-    """Where a message to x goes, with headers that come as they are, or only when asked for."""
+    """Return where a message to x is routed, with headers given as they are, or only when asked for."""
     exchange = router.get("x")
     found = set(router.route(exchange, ["a"], {"h": ("long", 1)}))
     assert found == set(router.route(exchange, ["a", "a"], lambda: {"h": ("long", 1)}))

@@ -1,4 +1,4 @@
-"""What a router's listener is told."""
+"""A router's listener is called for each change of exchanges and bindings."""
 
 from collections import deque
 from collections.abc import Iterator

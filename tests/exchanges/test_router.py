@@ -547,7 +547,7 @@ def test_a_queue_that_nobody_has_asked_for_voids_no_routes():
 
 
 def test_names_that_were_asked_for_are_bounded(monkeypatch):
-    """When very many names were asked for, routes are void once, and the names are forgotten."""
+    """A very large number of names asked for voids all routes once, and the names are forgotten."""
     monkeypatch.setattr(router_module, "_CACHE_LIMIT", 3)
     router = fresh()
     began = router.generation

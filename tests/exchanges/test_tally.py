@@ -1,4 +1,4 @@
-"""What an exchange knows of the messages it has passed on."""
+"""An exchange counts the messages that it has passed on."""
 
 from leveret.exchanges.base import KEYS_TOLD_APART
 from leveret.exchanges.direct import DirectExchange
@@ -45,7 +45,7 @@ def test_topic_exchanges_tell_keys_apart_up_to_a_limit():
 
 
 def test_keys_may_be_told_apart_no_more():
-    """What was counted with them stays counted, and their places are free for others."""
+    """Messages counted by keys that are tracked no longer stay counted, and the keys' places are free for others."""
     exchange = TopicExchange("e")
     for number in range(KEYS_TOLD_APART + 10):
         exchange.tally(number % 2, str(number)).published += 1

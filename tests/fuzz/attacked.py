@@ -66,7 +66,7 @@ class Attacked:
         self._log_at = 0
         self.report: dict[str, Any] = {}
         self.seen: dict[str, Any] = {}
-        """What the canary saw."""
+        """Observations of the canary."""
         self.highest_rss = 0
         settings = [part for key, value in _SETTINGS.items() for part in ("--set", f"{key}={value}")]
         # the port is logged on level info
@@ -123,7 +123,7 @@ class Attacked:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def watch(self) -> list[str]:
-        """What is wrong now: the process, its memory, its log since the last call. Call it a few times a second."""
+        """Return the problems since the last call: the process, its memory, its log. Call it a few times a second."""
         problems = []
         if self.process.poll() is not None:
             problems.append(f"the broker has ended with {self.process.returncode}")

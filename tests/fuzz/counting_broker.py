@@ -30,7 +30,7 @@ JOBS_SECONDS = 5.0  # that the rest of connections may take to go once their soc
 
 
 class Counts:
-    """What happened, by virtual host and method."""
+    """Counts of events, by virtual host and method."""
 
     def __init__(self) -> None:
         self.reached: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Counts:
         """Objects that only the cycle collector could free."""
         self._collecting_since = 0.0
         self.left: dict[str, int] = {}
-        """What is not 0 once all clients have gone, though it should be."""
+        """Figures that should be 0 once all clients have gone, and are not."""
         self.kept: dict[str, int] = {}
         """Objects in memory, for those who look for leaks."""
 

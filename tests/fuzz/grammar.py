@@ -139,7 +139,7 @@ and a broker holds deliveries back until it has written those before; ours, when
 
 
 class _Channel:
-    """What is known of one channel of the session."""
+    """State of one channel of the session."""
 
     __slots__ = ("number", "tag")
 
@@ -184,7 +184,7 @@ class Script:
         """For each channel in confirm mode how many confirms must come."""
         self.frame_max = 131072
         self.first_channel_frame = 0
-        """Where the frames after the handshake begin; the first opens a channel."""
+        """Index of the first frame after the handshake; it opens a channel."""
         self._channels: list[_Channel] = []
         self._names = 0
         self._octets = 0

@@ -71,7 +71,7 @@ class Replies:
 
     @property
     def whole(self) -> bool:
-        """Whether what came ends between two frames."""
+        """Return whether the octets so far end between two frames."""
         return not self._buffer
 
     def feed(self, data: bytes) -> None:

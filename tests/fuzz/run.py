@@ -45,7 +45,7 @@ BESIDES_HANDLERS = (
 
 @dataclass
 class Result:
-    """What a run found and counted."""
+    """Result of a run: its findings and counts."""
 
     seed: int
     problems: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Result:
 
     @property
     def mutated(self) -> int:
-        """How many sessions were mutated."""
+        """Number of sessions that were mutated."""
         return self.tally["sessions"] - self.tally["valid"]
 
     def check_coverage(self) -> None:

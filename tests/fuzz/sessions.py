@@ -55,7 +55,7 @@ class Case:
 
     @property
     def valid(self) -> bool:
-        """Whether nothing was mutated."""
+        """True if nothing was mutated."""
         return self.number < 0
 
 

@@ -27,7 +27,7 @@ def _client() -> Client:
 
 
 def _sent(script: Script, chunks: list[bytes]) -> tuple[list[str], dict[int, int]]:
-    """What a session is answered, confirms apart: of those counts how far each channel's publishes are confirmed."""
+    """Return a session's answers, confirms apart: of those, how far each channel's publishes are confirmed."""
     client = _client()
     for chunk in chunks:
         client.receive(chunk)
@@ -95,7 +95,7 @@ def test_a_valid_stream_is_answered_in_full(seed):
 @settings(max_examples=300)
 @given(st.lists(st.binary(max_size=300), max_size=5))
 def test_arbitrary_octets_never_raise(reads):
-    """What does not speak AMQP is answered with silence or a close, from the first octet."""
+    """Arbitrary octets are answered with silence or a close, from the first octet."""
     client = _client()
     with _no_internal_error():
         for octets in reads:

@@ -30,11 +30,11 @@ LEFT = {"work": (5, 2), "left": (3, 0), "dead": (8, 0), "short": (2, 0)}
 QUEUES = 6
 """There are; RabbitMQ counts one that was deleted for some seconds."""
 MOST_SECONDS = 20.0
-"""How long it may take RabbitMQ to tell; it counts by itself every half second."""
+"""Seconds that RabbitMQ's counters may take; it updates them by itself every half second."""
 
 
 class Told:
-    """What a broker told before the day and after it.
+    """Metrics of a broker before the day and after it.
 
     Attributes:
         before: the answer to `/metrics` before it.
@@ -165,7 +165,7 @@ def ask(base: str, path: str) -> Scraped:
 
 
 def _has_counted(answer: Scraped) -> bool:
-    """Whether a broker knows what its queues and channels did."""
+    """Return whether a broker has counted the acts of its queues and channels."""
 
     def queues(name: str) -> dict[str, float]:
         return {dict(labels)["queue"]: value for labels, value in answer.values(name).items() if value}
@@ -189,7 +189,7 @@ def told_by(broker: Broker, base: str) -> Told:
 
 
 def told_by_ours() -> Told:
-    """What our broker tells."""
+    """Return our broker's metrics."""
     broker = start_ours(SetUp("told", ours=("prometheus.tcp.port=0",)))
     try:
         found = re.search(r"started HTTP listener on (\S+)", broker.log())
@@ -200,7 +200,7 @@ def told_by_ours() -> Told:
 
 
 def told_by_rabbitmq() -> Told:
-    """What RabbitMQ tells."""
+    """Return RabbitMQ's metrics."""
     port = free_port()
     lines = (
         f"prometheus.tcp.port = {port}",

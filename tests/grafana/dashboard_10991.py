@@ -1,4 +1,4 @@
-"""What Grafana's dashboard 10991 (RabbitMQ-Overview) asks Prometheus for, as data.
+"""Queries of Grafana's dashboard 10991 (RabbitMQ-Overview) to Prometheus, as data.
 
 Each of its panels multiplies a metric of the broker by the series that says which broker it is, which gives it that
 one's labels. The lists say which metrics are asked for in which shape; `EXPRESSIONS` writes them out.
@@ -28,7 +28,7 @@ SUMS = (
 """The figures on top: now, over all brokers of a cluster."""
 
 SUMS_OF_RATES = (f"{_GLOBAL}delivered_total", f"{_GLOBAL}received_total")
-"""The same for what happens in a second."""
+"""The figures on top that are rates: per second, over all brokers of a cluster."""
 
 SUMS_BY_NODE = ("rabbitmq_queue_messages_ready", "rabbitmq_queue_messages_unacked")
 
@@ -66,7 +66,7 @@ HEADROOM = (
     ("rabbitmq_disk_space_available_bytes", "rabbitmq_disk_space_available_limit_bytes"),
     ("rabbitmq_process_max_fds", "rabbitmq_process_open_fds"),
 )
-"""What is left of something: the second subtracted from the first."""
+"""Limits and what counts against them: the second is subtracted from the first."""
 
 SIZE_BOUNDS = ("100.0", "1000.0", "10000.0", "100000.0", "1e+06", "1e+07", "5e+07", "1e+08", "+Inf")
 
@@ -80,7 +80,7 @@ def _bucket(bound: str) -> str:
 
 
 def _shares() -> list[str]:
-    """How many of all messages are of each size."""
+    """Return the shares of all messages that have each size."""
     whole = _bucket("+Inf")
     between = pairwise(SIZE_BOUNDS)
     return [
@@ -118,4 +118,4 @@ VARIABLES = (
         'rabbitmq_endpoint!="memory-breakdown"}, rabbitmq_endpoint)'
     ),
 )
-"""What fills the lists to choose from."""
+"""Queries that fill the lists to choose from."""

@@ -53,7 +53,7 @@ class Scraped:
         )
 
     def changed(self, earlier: "Scraped") -> Mapping[str, float]:
-        """How much which sum of series has changed since an earlier answer."""
+        """Return the change of each sum of series since an earlier answer."""
         before, after = Counter(), Counter()
         for (name, _), value in earlier.samples.items():
             before[name] += value

@@ -41,7 +41,7 @@ class Selector(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What an expression asks for: metrics, labels to join on, to take over and to sum by."""
+    """Parts of an expression: metrics, labels to join on, to take over and to sum by."""
 
     selectors: list[Selector]
     joined: set[str]
@@ -63,7 +63,7 @@ def tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parse(text: str) -> Parsed:
-    """What an expression asks for."""
+    """Return the metrics and labels of an expression."""
     found = Parsed([], set(), set(), set())
     words = list(tokens(text))
     lists = {"on": found.joined, "group_left": found.taken, "by": found.by}

@@ -47,7 +47,7 @@ class Times(NamedTuple):
 
 
 class Song(NamedTuple):
-    """What a canary has found.
+    """Measurements of a canary.
 
     Attributes:
         seconds: how long it published.
@@ -180,11 +180,11 @@ class _Singer:
         """Messages that were due since `_begin`, all of which were sent."""
         self._tag = 0
         self._unconfirmed: dict[int, tuple[float, float]] = {}
-        """When a message was due and when it was sent, by its delivery tag."""
+        """Times when a message was due and when it was sent, by its delivery tag."""
         self._delivered = self._acked = 0
         self.nacked = 0
         self.found: list[tuple[float, float, float]] = []
-        """When each confirmed message was due, sent and confirmed."""
+        """Times when each confirmed message was due, sent and confirmed."""
 
     def sing(self, count: float = math.inf) -> float:
         """Publish so many messages, or until there is a line on the standard input; returns the seconds that took."""

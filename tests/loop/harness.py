@@ -32,14 +32,14 @@ BAR_P99_MS, BAR_P99_RATIO = 100.0, 3.0
 RUNS = int(os.environ.get("LEVERET_LOOP_RUNS", "3"))
 RESULT = os.environ.get("LEVERET_LOOP_RESULT")
 NICE = 10
-"""How much less than the broker and the canary the clients of a case want the processors."""
+"""Niceness of a case's clients beside the broker and the canary."""
 IS_FULL = os.environ.get("LEVERET_LOOP_SIZES") == "full"
 WAIT_SECONDS = 300.0 if IS_FULL else 50.0
 _LONGEST = re.compile(r"longest step of the event loop: ([0-9.]+) ms, (.*)")
 
 
 def size(full: int, short: int) -> int:
-    """How many of something a case makes."""
+    """Return the number of objects that a case makes."""
     return full if IS_FULL else short
 
 
@@ -86,7 +86,7 @@ class Run(NamedTuple):
 
     @property
     def is_prompt(self) -> bool:
-        """Whether confirms came in time, as far as there were any."""
+        """Return whether confirms came in time, as far as there were any."""
         if self.beside is None or self.alone is None:
             return True
         return self.beside.since_sent.p99 <= max(BAR_P99_MS, BAR_P99_RATIO * self.alone.since_sent.p99)

@@ -46,5 +46,5 @@ class Inside:
         return Step(self.slices.longest / 1e6, self.slices.longest_step)
 
     def job(self, steps: Iterable[object]) -> Step:
-        """The same of something that is done piece by piece."""
+        """Run a job that is done piece by piece, and return its longest step."""
         return self.step(lambda: self.slices.add((None for _ in steps), "test"))

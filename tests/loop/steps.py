@@ -106,7 +106,7 @@ def best(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Machine:
-    """How much of the processors others have used since, who had nothing to do with a case."""
+    """Share of the processors used by processes that have nothing to do with a case, since its beginning."""
 
     def __init__(self) -> None:
         self._began, self._busy, self._own = time.monotonic(), self._all(), self._children()
@@ -147,7 +147,7 @@ HEAD = (
 
 
 def is_good(kept: dict[str, Any]) -> bool:
-    """Whether a case ended as it should, below the bars."""
+    """Return whether a case ended as it should, below the bars."""
     return kept["exit"] == 0 and kept.get("milliseconds", 0.0) <= BAR_MS and kept.get("is_prompt", True)
 
 
@@ -208,7 +208,7 @@ def write(page: Path, text: str) -> None:
 
 
 def kept_of(chosen: Sequence[Case]) -> Iterator[dict[str, Any]]:
-    """What is kept of cases, in their order; not of tests that are none."""
+    """Yield the recorded results of cases, in their order; tests that are no cases have none."""
     for case in chosen:
         if case.result.exists():
             yield json.loads(case.result.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What comes back from disk holds the event loop no longer than what is in memory."""
+"""Messages read back from disk hold the event loop no longer than those in memory."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is told of the steps of the loop, and of confirms beside them."""
+"""Reports of the loop's steps, and of confirms beside them."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def song(p99: float) -> Song:
 
 
 def kept(**changes: Any) -> dict[str, Any]:
-    """What is kept of a case without fault."""
+    """Return the record of a case without fault."""
     found = {
         "case": "rejection",
         "exit": 0,
@@ -92,7 +92,7 @@ def test_the_best_of_runs_counts():
 
 
 def test_the_table_is_written_between_its_marks(tmp_path: Path):
-    """What stands around the marks stays, and a second table replaces the first."""
+    """The page around the marks stays, and a second table replaces the first."""
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
 
