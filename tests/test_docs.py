@@ -147,7 +147,7 @@ def exists(name: str) -> bool:
     """Whether a dotted name is a module, something in a module, or an attribute of a class in one."""
     known = modules()
     classes = {
-        thing.__name__: thing
+        thing
         for found in known.values()
         for module in found
         for thing in vars(module).values()
@@ -159,8 +159,7 @@ def exists(name: str) -> bool:
     starts = [
         (module, parts[at:]) for at in range(1, len(parts)) for module in known.get(".".join(parts[:at]), ())
     ]
-    if parts[0] in classes:
-        starts.append((classes[parts[0]], parts[1:]))
+    starts += [(each, parts[1:]) for each in classes if each.__name__ == parts[0] and parts[1:]]
     for thing, rest in starts:
         for step in rest[:-1]:
             thing = getattr(thing, step, None)  # noqa: PLW2901 - one step further down
