@@ -387,7 +387,7 @@ def test_problems_show_no_passwords(tmp_path, text):
 
 
 def test_where_metrics_are_told():
-    """The address and whether objects are told apart; where it is not the usual place it has to be there."""
+    """The Prometheus listener has an address and a per-object mode; another address than the default is required."""
     assert [False, True, True] == [
         each.required for each in (PrometheusConfig(), PrometheusConfig(port=0), PrometheusConfig(host="::1"))
     ]

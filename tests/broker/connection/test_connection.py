@@ -32,7 +32,7 @@ def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> byte
 
 
 def test_a_soft_error_closes_the_channel(client):
-    """The client hears why; the channel's frames are ignored until close-ok, then the number can be used again."""
+    """A soft error closes the channel with its reason; frames are ignored until close-ok, then the id can be reused."""
     close = client.ask(make(Queue.Delete, 0, "amq.missing", False, False, False))
     assert ["1 queue.delete-ok"] == close
     sent = client.ask(make(Basic.Get, 0, "missing", False))
@@ -59,7 +59,7 @@ def test_closes_may_cross(client):
 
 
 def test_a_hard_error_closes_the_connection(client):
-    """Everything is released at once, nothing is executed any more, and the socket goes at close-ok."""
+    """A hard error releases everything at once, executes nothing further, and closes the socket at close-ok."""
     client.consume("q")
     client.publish("q", b"unacked")
     client.sent()
@@ -83,7 +83,7 @@ def test_a_hard_error_closes_the_connection(client):
 
 @pytest.mark.parametrize("fatal", [False, True])
 def test_nothing_is_delivered_behind_our_close(client, fatal):
-    """Our close follows the last delivery, and is followed by the wait for close-ok, however many channels there are."""
+    """Our close follows the last delivery, and awaits close-ok, however many channels there are."""
     for number in range(2, 50):
         client.send(Channel.Open(), number)
         client.consume("q", f"c{number}", number)
@@ -104,7 +104,7 @@ def test_nothing_is_delivered_behind_our_close(client, fatal):
 
 
 def test_nothing_is_read_before_close_ok_is_sent(client):
-    """While a client's channels are closed it is not read: its end would be the end of the socket, without close-ok."""
+    """A client is not read while its channels are closed: its EOF would close the socket without close-ok."""
     for number in range(2, 200):
         client.send(Channel.Open(), number)
     client.sent()
@@ -118,7 +118,7 @@ def test_nothing_is_read_before_close_ok_is_sent(client):
 
 
 def test_a_client_that_is_lost_while_it_is_closed_leaves_nothing(client):
-    """A socket that goes while channels are being closed ends the connection, once all of them are."""
+    """A socket that is lost while channels are being closed ends the connection, once all of them are closed."""
     for number in range(2, 200):
         client.send(Channel.Open(), number)
     hurry(client.node, looks=10)
@@ -143,7 +143,7 @@ def test_a_close_is_answered_while_closing(client):
     "octets", [frame(1, 0, b"", b"x"), b"\x01\x00\x00\xff\xff\xff\xff", frame(8, 0, b"")[:-1] + b"x"]
 )
 def test_garbage_while_closing_ends_it(client, octets):
-    """Broken framing after our close ends the connection without a further word."""
+    """Broken framing after our close ends the connection without another frame."""
     client.ask(Channel.Open())
     client.receive(HEARTBEAT + octets)
 
@@ -169,7 +169,7 @@ def test_close_ok_does_not_come(client):
     ],
 )
 def test_broken_frames_are_fatal(client, octets, text):
-    """The client is told, nothing more is read, and the socket goes after a delay without waiting for close-ok."""
+    """A broken frame is answered with its error, nothing more is read, and the socket closes without close-ok."""
     client.sent()
     client.receive(octets + encode_method(2, Channel.Open()))
     (sent,) = client.sent()
@@ -210,7 +210,7 @@ def test_broken_frames_are_fatal(client, octets, text):
     ],
 )  # fmt: skip
 def test_hard_errors_in_rabbitmqs_words(client, octets, code, text):
-    """What a client gets wrong is answered with the code and text RabbitMQ answers."""
+    """A client error is answered with RabbitMQ's code and text."""
     client.sent()
     client.receive(octets)
     (sent,) = client.sent()
@@ -243,7 +243,7 @@ def test_channel_max_is_a_number_of_channels(client):
 
 
 def test_users_and_nodes_may_limit_channels():
-    """The limits of a user and of the node count over connections; a closed channel makes room."""
+    """Channel limits of a user and of the node count all connections; a closed channel makes room."""
     node = Node(user_limits={"guest": UserLimits(max_channels=2)})
     first = Client(node)
     second = Client(node, port=50001)
@@ -256,7 +256,7 @@ def test_users_and_nodes_may_limit_channels():
 
 
 def test_transient_queues_can_be_denied():
-    """With RabbitMQ 4's rule a queue that is neither durable nor exclusive is 541."""
+    """A queue that is neither durable nor exclusive is 541 under RabbitMQ 4's rule."""
     client = Client(Node(compatibility=Compatibility(transient_nonexcl_queues="denied")))
 
     assert ["1 queue.declare-ok queue=a"] == client.declare("a", durable=True)
@@ -293,7 +293,7 @@ def holding(node: Node) -> Client:
 
 
 def assert_released(node: Node, connection: Connection) -> None:
-    """Nothing is left of a `holding` client but its shared queue with its message."""
+    """A `holding` client leaves nothing but its shared queue with its message."""
     queues = node.vhosts["/"].queues
     assert ["q"] == list(queues)
     assert (1, 0, 0) == (queues["q"].ready_count, queues["q"].unacked_count, queues["q"].consumer_count)
@@ -301,7 +301,7 @@ def assert_released(node: Node, connection: Connection) -> None:
 
 
 def test_a_client_says_goodbye():
-    """`connection.close` releases everything and is answered; the client closes the socket, or we do after a while."""
+    """`connection.close` releases everything and is answered; the client closes the socket, or we do after a delay."""
     node = Node()
     client = holding(node)
 
@@ -325,7 +325,7 @@ def test_a_shutdown_does_not_wait_for_those_who_said_goodbye():
 
 
 def test_a_lost_connection_releases_everything_once():
-    """Exclusive queues go, unacked messages come back, counters are taken back; a second call does nothing."""
+    """A lost connection deletes its exclusive queues, requeues, and lowers counters; a second call does nothing."""
     node = Node()
     client = holding(node)
     other = Client(node, port=50001)
@@ -348,7 +348,7 @@ def test_a_lost_connection_releases_everything_once():
 
 
 def test_totals_outlive_their_channels():
-    """What closed channels have published, delivered and acked is counted by the server."""
+    """Publishes, deliveries and acks of closed channels stay in the server's counters."""
     node = Node()
     client = holding(node)
     client.send(make(Basic.Ack, 1, False))
@@ -359,7 +359,7 @@ def test_totals_outlive_their_channels():
 
 
 def test_exclusive_queues_that_went_before_are_forgotten(client):
-    """A long connection that uses auto-delete queues of its own one after the other keeps none of them."""
+    """A long connection that uses one auto-delete queue after the other keeps none of them."""
     for number in range(3):
         client.declare(f"mine-{number}", exclusive=True, auto_delete=True)
         client.consume(f"mine-{number}", "c")
@@ -373,7 +373,7 @@ def test_exclusive_queues_that_went_before_are_forgotten(client):
 
 
 def test_a_shutdown_is_told():
-    """`force_close` releases everything and sends 320; before the handshake's end there is only silence."""
+    """`force_close` releases everything and sends 320, or nothing before the end of the handshake."""
     node = Node()
     client = holding(node)
     newcomer = Client(node, connect=False)
@@ -407,7 +407,7 @@ def test_others_get_what_a_lost_consumer_had():
 
 
 def test_heartbeats_keep_a_silent_connection_open():
-    """We send one in each half interval without other frames, and end after two intervals without any of theirs."""
+    """A heartbeat is sent in each idle half interval, and two intervals without a frame end the connection."""
     client = Client(heartbeat=10)
     connection, now = client.connection, 5000.0
     client.declare("mine", exclusive=True)
@@ -431,7 +431,7 @@ def test_heartbeats_keep_a_silent_connection_open():
 
 @pytest.mark.parametrize(("is_heard", "ticks"), [(False, 8), (True, None)])
 def test_silence_is_longer_while_nothing_is_read(is_heard, ticks):
-    """A connection that is not read ends after four intervals in which the system has got nothing of its client."""
+    """A connection that is not read ends after four intervals in which the kernel got nothing from its client."""
     client = Client(heartbeat=10)
     client.driver.heard = is_heard
     connection, now = client.connection, 5000.0
@@ -450,7 +450,7 @@ def test_silence_is_longer_while_nothing_is_read(is_heard, ticks):
 @settings(max_examples=50)
 @given(lateness=st.lists(st.floats(0, 0.2), min_size=12, max_size=12), share=st.floats(0.01, 1))
 def test_silence_ends_between_two_and_three_intervals(lateness, share):
-    """However late each tick is, a client is cut between two and three intervals after its last octet."""
+    """A silent client is cut between two and three intervals after its last octet, however late each tick is."""
     client = Client(heartbeat=1)
     now = 1000.5 + lateness[0]
     due = client.connection.tick(now)
@@ -467,7 +467,7 @@ def test_silence_ends_between_two_and_three_intervals(lateness, share):
 
 
 def test_frames_make_heartbeats_unnecessary():
-    """Where something was sent since the last tick, no heartbeat is."""
+    """No heartbeat is sent if a frame was sent since the last tick."""
     client = Client(heartbeat=10)
     for number in range(5):
         client.declare("q")
@@ -482,7 +482,7 @@ def test_frames_make_heartbeats_unnecessary():
 
 
 def test_without_heartbeats_nothing_is_due():
-    """A connection that negotiated none is never ended for silence."""
+    """A connection that negotiated no heartbeat is never ended for silence."""
     client = Client(heartbeat=0)
 
     assert client.connection.tick(1e9) is None
@@ -493,7 +493,7 @@ def test_without_heartbeats_nothing_is_due():
 
 
 def wait(client: Client, seconds: int) -> list[str]:
-    """Time passes, and the server looks at its connections; what the client is sent."""
+    """Let time pass and the server check its connections, then return what the client is sent."""
     node = client.node
     for _ in range(seconds):
         node.clock.now += 1
@@ -512,7 +512,7 @@ def overdue(timeout: int) -> str:
 
 
 def test_a_channel_is_closed_when_acks_do_not_come():
-    """The client is told after the timeout, the message is ready again, and an ack that comes then is ignored."""
+    """The channel is closed after the timeout, the message is ready again, and a later ack is ignored."""
     client = Client(Node(consumer_timeout=30.0))
     client.declare("q")
     client.consume("q")
@@ -531,7 +531,7 @@ def test_a_channel_is_closed_when_acks_do_not_come():
     [(None, None, 60_000), (9000, None, 9000), (9000, 5000, 5000), (5000, 9000, 9000), (0, 7000, 7000)],
 )
 def test_the_nearest_timeout_counts(queue, consumer, timeout):
-    """A consumer's own timeout comes before its queue's, and that before the broker's."""
+    """A consumer's own timeout takes precedence over its queue's, and that over the broker's."""
 
     def arguments(value):
         return {} if value is None else {"x-consumer-timeout": ("signedint", value)}
@@ -548,7 +548,7 @@ def test_the_nearest_timeout_counts(queue, consumer, timeout):
 
 @pytest.mark.parametrize(("queue", "consumer"), [(None, 0), (0, None), (5000, 0)])
 def test_there_may_be_no_timeout(queue, consumer):
-    """0 is for ever, said by the queue or the consumer."""
+    """A timeout of 0 disables it, as an argument of the queue or of the consumer."""
     client = Client(Node(consumer_timeout=10.0))
     client.declare("q", arguments={} if queue is None else {"x-consumer-timeout": ("signedint", queue)})
     client.consume("q", arguments={} if consumer is None else {"x-consumer-timeout": ("signedint", consumer)})
@@ -559,7 +559,7 @@ def test_there_may_be_no_timeout(queue, consumer):
 
 
 def test_a_policy_holds_for_what_was_delivered_before(client):
-    """A timeout that a policy sets counts for deliveries that wait already, from their delivery on."""
+    """A timeout set by a policy applies to deliveries that wait already, counted from their delivery."""
     client.consume("q")
     client.publish("q")
     client.sent()
@@ -571,7 +571,7 @@ def test_a_policy_holds_for_what_was_delivered_before(client):
 
 
 def test_what_was_got_must_be_acked_in_time_too():
-    """The timeout holds for basic.get, by the queue's argument as well."""
+    """The timeout applies to basic.get, also when set by the queue's argument."""
     client = Client()
     client.declare("q", arguments={"x-consumer-timeout": ("signedint", 5000)})
     client.publish("q")
@@ -581,7 +581,7 @@ def test_what_was_got_must_be_acked_in_time_too():
 
 
 def test_a_channel_that_waits_for_the_disk_is_not_closed_meanwhile(client):
-    """While a reply of the connection is on its way, nothing times out."""
+    """Nothing times out while a reply of the connection is on its way."""
     client.consume("q", arguments={"x-consumer-timeout": ("signedint", 5000)})
     client.publish("q")
     client.sent()
@@ -604,7 +604,7 @@ def test_confirms_of_a_read_are_put_together(client):
 
 
 def test_publishers_wait_while_memory_is_short(client):
-    """A connection that publishes during an alarm is told and not read; others go on; the end is told as well."""
+    """A connection that publishes during an alarm is blocked and not read until it is unblocked; others go on."""
     node = client.node
     other = Client(node, port=50001)
     other.sent()
@@ -626,7 +626,7 @@ def test_publishers_wait_while_memory_is_short(client):
 
 @pytest.mark.parametrize(("body", "at_once"), [(b"four", 0), (b"", 1)])
 def test_nothing_behind_a_content_header_is_carried_out_during_an_alarm(body, at_once, client):
-    """The first content header of a read blocks, and what the same read has behind it is done after the alarm."""
+    """The first content header of a read blocks, and the rest of the same read is carried out after the alarm."""
     node = client.node
     queue = node.vhosts["/"].queues["q"]
     node.set_alarm("low on memory")
@@ -643,7 +643,7 @@ def test_nothing_behind_a_content_header_is_carried_out_during_an_alarm(body, at
 
 
 def test_an_alarm_that_comes_again_blocks_again(client):
-    """What was kept at the first alarm is blocked by the next if that comes before it was carried out."""
+    """Publishes kept at the first alarm are blocked by a second one that is raised before they are carried out."""
     node = client.node
     node.set_alarm("low on memory")
     client.receive(publish_frames("q", b"x") * 2)
@@ -658,7 +658,7 @@ def test_an_alarm_that_comes_again_blocks_again(client):
 
 
 def test_a_publish_without_the_right_keeps_no_body():
-    """The octets of a publish that will be refused are not kept, and the refusal comes when it is complete."""
+    """The body of a publish that will be refused is not kept, and the refusal comes when it is complete."""
     user = UserConfig("me", "me", (), {"/": ("", "", "")})
     client = Client(Node(users=(user,)), user="me")
     frames = publish_frames("q", bytes(40_000), exchange="amq.direct", frame_max=4096)
@@ -673,7 +673,7 @@ def test_a_publish_without_the_right_keeps_no_body():
 
 
 def test_what_is_not_complete_is_counted(client):
-    """Octets of a body that is arriving and those of an open transaction are counted until they are carried out."""
+    """Bytes of an incomplete body and of an open transaction are counted until they are carried out."""
     frames = publish_frames("q", bytes(40_000), frame_max=4096)
     client.receive(frames[:-5000])
     assert 32_704 == client.connection.unfinished
@@ -687,7 +687,7 @@ def test_what_is_not_complete_is_counted(client):
 
 
 def test_who_holds_much_is_closed_while_memory_is_short(client):
-    """The largest holders above a megabyte are closed with 506, until what they held is enough; the others go on."""
+    """The largest holders above a megabyte are closed with 506 until enough is released; the others go on."""
     node = client.node
     others = [Client(node, port=50001 + number) for number in range(3)]
     for megabytes, each in enumerate((client, *others)):
@@ -731,7 +731,7 @@ def test_who_consumes_is_known(client):
 
 
 def test_users_are_looked_at_again(client):
-    """A permission given or taken later holds for the next method."""
+    """A permission granted or revoked later applies to the next method."""
     user = UserConfig("me", "me", (), {"/": ("", "", "")})
     node = Node(users=(user,))
     mine = Client(node, user="me")
@@ -766,7 +766,7 @@ class Worker(Client):
 @settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 120))
 def test_no_message_is_lost_or_doubled(seed, steps):
-    """Whatever clients do and however they end, a message is acked once or waits in its place."""
+    """A message is acked once or waits in its place, whatever clients do and however they end."""
     chosen = random.Random(seed)
     node = Node()
     publisher = Client(node)

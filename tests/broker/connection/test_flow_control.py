@@ -1,4 +1,4 @@
-"""When a publisher is made to wait for a queue, and for how long."""
+"""Flow control: when a publisher waits for a queue, and for how long."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +52,7 @@ def fill(queue: Queue, count: int) -> None:
 
 
 def test_a_backlog_that_is_worked_off_is_worth_a_pause(queue):
-    """A queue is congested from more than so many ready messages on, if it has consumers and is not left alone."""
+    """A queue is congested above so many ready messages, if it has consumers and pauses were not futile."""
     fill(queue, HIGH)
     assert congested([queue], NOW) is None
 
@@ -67,7 +67,7 @@ def test_a_backlog_that_is_worked_off_is_worth_a_pause(queue):
 
 
 def test_a_pause_ends_when_the_backlog_has_gone(queue):
-    """Reading goes on, in small bites, once the queue has run down, and what comes later does not end it twice."""
+    """A pause ends, in small reads, once the queue has run down, and does not end a second time."""
     reader = Reader()
     fill(queue, HIGH + 1)
     pause = Pause(queue, reader, 100)
@@ -84,7 +84,7 @@ def test_a_pause_ends_when_the_backlog_has_gone(queue):
 
 
 def test_a_pause_ends_with_the_last_consumer(queue):
-    """Nobody works the backlog off any more: nothing to wait for."""
+    """A pause ends when the last consumer leaves, as nobody reduces the backlog any more."""
     reader = Reader()
     fill(queue, HIGH + 1)
     Pause(queue, reader, 100)
@@ -95,7 +95,7 @@ def test_a_pause_ends_with_the_last_consumer(queue):
 
 
 def test_a_pause_ends_with_the_queue(queue):
-    """A deleted queue holds nobody up."""
+    """A deleted queue ends the pauses of its publishers."""
     reader = Reader()
     queue.consumers = []
     fill(queue, HIGH + 1)
@@ -126,7 +126,7 @@ def test_pauses_without_use_become_rare(queue):
     ("size", "delivered", "useful"), [(100, 250, True), (100, 200, False), (100_000, 5, True)]
 )
 def test_what_makes_a_pause_useful(queue, size, delivered, useful):
-    """A pause was of use if consumers took a fair part of what a publisher can send of messages that large."""
+    """A pause was useful if consumers took a fair part of what a publisher can send of messages that large."""
     fill(queue, HIGH + 1)
     queue.futile_pauses = 3
     pause = Pause(queue, Reader(), size)
@@ -139,7 +139,7 @@ def test_what_makes_a_pause_useful(queue, size, delivered, useful):
 
 @pytest.mark.parametrize(("delivered", "useful"), [(20_000, True), (2_000, False)])
 def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, delivered, useful):
-    """A socket takes nothing while it is full and much once it is not, so a pause of nothing says nothing yet."""
+    """A single pause without deliveries is not futile if the consumer's socket is full: it drains in bursts."""
     fill(queue, HIGH + 1)
     queue.consumers = [SimpleNamespace(outbox=SimpleNamespace(full=True))]
     now = NOW
@@ -157,7 +157,7 @@ def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, d
 
 
 def test_publishers_wait_for_a_queue_that_is_behind(queue, monkeypatch):
-    """Whoever publishes to a queue that has to discard messages first waits for it, and is not taken to wait in vain."""
+    """A publisher waits for a queue that has to discard messages first, and its pause does not count as futile."""
     monkeypatch.setattr(Queue, "is_behind", True)
     queue.consumers = {}
     reader = Reader()

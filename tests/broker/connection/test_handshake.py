@@ -1,4 +1,4 @@
-"""From the protocol header to open-ok, and all the ways not to get there."""
+"""The handshake from the protocol header to open-ok, and all its failures."""
 
 from itertools import pairwise
 from typing import Any
@@ -31,7 +31,7 @@ def open_(vhost: str = "/") -> Any:
 
 
 def talk(node: Node | None, *methods: Any) -> tuple[Client, list[str]]:
-    """A client that sends the header and these methods; and what it was answered after the start."""
+    """Send the header and these methods; returns the client and the replies after the start."""
     client = Client(node, connect=False)
     client.receive(PROTOCOL_HEADER)
     client.sent()
@@ -41,7 +41,7 @@ def talk(node: Node | None, *methods: Any) -> tuple[Client, list[str]]:
 
 
 def assert_silent(client: Client, sent: list[str]) -> None:
-    """The client is told nothing and its socket goes after a delay."""
+    """The client is sent nothing and its socket closes after a delay."""
     assert ([], "closed", DELAY) == (sent, client.connection.state, client.driver.closed)
 
 
@@ -49,7 +49,7 @@ HANDSHAKE = PROTOCOL_HEADER + b"".join(encode_method(0, each) for each in (start
 
 
 def test_the_way_in():
-    """Header, start-ok, tune-ok, open: each is answered, and what was negotiated holds."""
+    """Header, start-ok, tune-ok and open are each answered, and the negotiated values apply."""
     client, sent = talk(
         Node(), start_ok(properties={"capabilities": ("table", CAPABILITIES)}), tune_ok(7, 8192, 5), open_()
     )
@@ -96,7 +96,7 @@ def test_other_protocols_are_shown_ours(octets):
 
 @pytest.mark.parametrize("octets", [b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01"])
 def test_older_headers_are_welcome(octets):
-    """The headers of 0-8 and 0-9 clients are taken for ours, as by RabbitMQ."""
+    """The headers of 0-8 and 0-9 clients are accepted, as by RabbitMQ."""
     client = Client(connect=False)
     client.receive(octets)
 
@@ -107,13 +107,13 @@ def test_older_headers_are_welcome(octets):
 
 
 def test_a_refused_login_is_silent():
-    """A client that did not ask to be told hears nothing, after a delay that makes guessing slow."""
+    """A failed login without the capability is closed in silence, after a delay that makes guessing slow."""
     assert_silent(*talk(None, start_ok(password="wrong")))
     assert_silent(*talk(None, start_ok(user="nobody")))
 
 
 def test_a_refused_login_is_told_to_who_asked():
-    """With the capability `authentication_failure_close` the client is told 403 before the delay."""
+    """With the capability `authentication_failure_close` a failed login is answered with 403 before the delay."""
     client, sent = talk(None, start_ok(password="wrong", properties=POLITE))
 
     assert "0 connection.close reply_code=403" in sent[0]
@@ -122,7 +122,7 @@ def test_a_refused_login_is_told_to_who_asked():
 
 
 def test_guest_comes_from_here_only():
-    """A loopback user is refused from elsewhere."""
+    """A loopback user is refused from other addresses."""
     client = Client(connect=False)
     client.connection.peer = ("192.0.2.1", 50000)
     client.receive(PROTOCOL_HEADER)
@@ -146,7 +146,7 @@ def test_guest_comes_from_here_only():
     ],
 )
 def test_mistakes_before_the_login_are_silent(method):
-    """Whoever is not logged in is told nothing about what was wrong."""
+    """A mistake before the login is answered with silence."""
     assert_silent(*talk(None, method))
 
 
@@ -164,7 +164,7 @@ def test_frames_before_open_are_small():
 
 
 def test_octets_before_open_are_few():
-    """However small the frames, nobody may go on sending before the login."""
+    """The octets before the login are limited in total, however small the frames."""
     client, sent = talk(None, HEARTBEAT * 8000)
     assert "handshake" == client.connection.state
     client.receive(HEARTBEAT * 1000)
@@ -173,7 +173,7 @@ def test_octets_before_open_are_few():
 
 
 def test_a_handshake_has_a_deadline():
-    """Who is not through in time is cut off; who is, is not."""
+    """A handshake that is not complete in time is cut off; a complete one is not."""
     slow, quick = Client(connect=False), Client()
     now = slow.node.clock.now
 
@@ -192,14 +192,14 @@ def test_a_handshake_has_a_deadline():
     [tune_ok(frame_max=4095), tune_ok(frame_max=131073), tune_ok(frame_max=0), tune_ok(2048), tune_ok(0)],
 )
 def test_what_was_not_offered_cannot_be_negotiated(method):
-    """More than was offered, no limit where there is one, and tiny frames end the handshake in silence."""
+    """A tune-ok above the offer, without a limit that was offered, or with tiny frames ends the handshake silently."""
     client, sent = talk(None, start_ok(), method)
 
     assert_silent(client, sent[1:])
 
 
 def test_without_limits_everything_is_allowed():
-    """A node without limits takes 0, no limit, for an answer."""
+    """A node without limits accepts 0, no limit."""
     node = Node(frame_max=0, channel_max=0, heartbeat=0, compatibility=Compatibility(frame_min=4096))
     client, sent = talk(node, start_ok(), tune_ok(0, 0, 0), open_())
 
@@ -211,7 +211,7 @@ def test_without_limits_everything_is_allowed():
 
 
 def refused(node: Node | None, user: str = "guest", vhost: str = "/") -> str:
-    """What opening the vhost is answered."""
+    """Open the vhost and return the answer, which must be a refusal."""
     client, sent = talk(node, start_ok(user, user), tune_ok(), open_(vhost))
 
     assert "closing" == client.connection.state
@@ -249,7 +249,7 @@ def test_a_vhost_must_be_open_to_the_user():
     ],
 )
 def test_connections_can_be_limited(settings_of, text):
-    """The node's, a vhost's and a user's limit refuse one connection more, and admit it when another has gone."""
+    """The limits of the node, a vhost and a user refuse one more connection, and admit it once another has closed."""
     node = Node(**settings_of)
     first = Client(node)
 
@@ -266,7 +266,7 @@ def test_connections_can_be_limited(settings_of, text):
     ],
 )
 def test_mistakes_after_the_login_are_told(octets, text):
-    """Who is logged in hears what was wrong."""
+    """A mistake after the login is answered with its error."""
     client, sent = talk(None, start_ok(), tune_ok(), octets)
 
     assert text in sent[-1]
@@ -274,14 +274,14 @@ def test_mistakes_after_the_login_are_told(octets, text):
 
 
 def test_heartbeats_may_come_early():
-    """A heartbeat during the handshake is no mistake."""
+    """A heartbeat during the handshake is allowed."""
     client, _ = talk(None, HEARTBEAT, start_ok(), HEARTBEAT, tune_ok(), HEARTBEAT, open_())
 
     assert "open" == client.connection.state
 
 
 def test_a_half_open_connection_leaves_nothing():
-    """A socket lost during the handshake counts nowhere."""
+    """A socket lost during the handshake is counted nowhere."""
     client, _ = talk(None, start_ok())
     client.connection.lost()
     client.connection.lost()

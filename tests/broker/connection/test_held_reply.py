@@ -1,4 +1,4 @@
-"""Replies that wait for the disk, and methods that wait for what they need."""
+"""Replies that wait for a commit, and methods that wait for data they need."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def get(queue: str) -> Any:
 
 
 def durable(client: Client, *names: str) -> None:
-    """Durable queues, and a commit that makes them safe."""
+    """Declare durable queues and commit them."""
     for name in names:
         client.send(queue_declare(name, durable=True))
         client.node.commit()
@@ -61,7 +61,7 @@ def durable(client: Client, *names: str) -> None:
 
 
 def test_a_durable_declaration_is_answered_after_its_commit(client, node):
-    """Nothing is sent before; a commit sends it."""
+    """The reply to a durable declaration is sent after its commit."""
     assert [] == client.declare("q", durable=True)
     node.commit()
 
@@ -69,7 +69,7 @@ def test_a_durable_declaration_is_answered_after_its_commit(client, node):
 
 
 def test_with_nothing_to_write_nothing_waits(client, node):
-    """A redeclaration of what is on disk is answered at once, and the connection is never stopped."""
+    """A redeclaration of a stored object is answered at once, and reading never stops."""
     durable(client, "q")
 
     assert ["1 queue.declare-ok queue=q"] == client.declare("q", durable=True)
@@ -78,7 +78,7 @@ def test_with_nothing_to_write_nothing_waits(client, node):
 
 
 def test_what_is_not_durable_does_not_wait(client, other, node):
-    """Transient and exclusive things are answered while others wait for the disk."""
+    """Methods on transient and exclusive objects are answered while others wait for the disk."""
     other.declare("q", durable=True)
 
     assert ["1 queue.declare-ok queue=t"] == client.declare("t")
@@ -108,7 +108,7 @@ def test_what_is_not_durable_does_not_wait(client, other, node):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_whoever_speaks_of_durable_things_waits_for_what_is_pending(client, node, method, reply):
-    """No reply about them overtakes a commit, whoever's change that writes."""
+    """A reply about durable objects never overtakes a commit, whoever made the change in it."""
     durable(client, "q")
     client.send(exchange_declare("x"))
     node.commit()
@@ -133,7 +133,7 @@ def test_whoever_speaks_of_durable_things_waits_for_what_is_pending(client, node
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_promises_nothing_durable_waits_for_nothing(client, node, method, reply):
-    """A question is answered at once, and so is what takes away something that is not durable."""
+    """Passive declarations, and methods that remove an object that is not durable, are answered at once."""
     durable(client, "q")
     client.send(exchange_declare("x"))
     node.commit()
@@ -146,7 +146,7 @@ def test_what_promises_nothing_durable_waits_for_nothing(client, node, method, r
 
 
 def test_commit_ok_waits(client, node):
-    """A transaction is answered after the commit that has all of it."""
+    """`tx.commit` is answered after the commit that contains the whole transaction."""
     durable(client, "q")
     client.send(Tx.Select())
     client.publish("q", b"m")
@@ -160,7 +160,7 @@ def test_commit_ok_waits(client, node):
 
 
 def test_what_comes_behind_is_executed_behind(client, node):
-    """Frames of the same read wait for the reply before them, those of other channels too, and their order stays."""
+    """Frames of the same read wait for the reply before them, on other channels too, and keep their order."""
     client.ask(Channel.Open(), 2)
     client.receive(
         publish_frames("q", b"lost")
@@ -188,7 +188,7 @@ def test_without_a_reply_nothing_waits(client, node):
 
 
 def test_nothing_is_read_while_a_reply_waits(client, node):
-    """The driver is told to stop and to go on; what was read before it heard is kept in order."""
+    """The driver is stopped and resumed; data read before it stopped are kept in order."""
     client.send(queue_declare("q", durable=True))
     late = frames(queue_declare("t"), queue_declare("u"))
 
@@ -202,7 +202,7 @@ def test_nothing_is_read_while_a_reply_waits(client, node):
 
 
 def test_a_frame_cut_in_two_survives_the_wait(client, node):
-    """Half a frame behind the method is kept, and the other half comes after the reply."""
+    """Half a frame behind the method is kept and completed after the reply."""
     octets = frames(queue_declare("q", durable=True), queue_declare("t"))
     client.receive(octets[:-5])
     node.commit()
@@ -213,7 +213,7 @@ def test_a_frame_cut_in_two_survives_the_wait(client, node):
 
 
 def test_others_go_on_and_so_do_deliveries(client, other, node):
-    """While one connection waits it still gets messages, and other connections publish and settle."""
+    """A waiting connection still receives messages, and other connections publish and settle."""
     client.declare("t")
     client.send(basic_consume("t", "c", no_ack=True))
     client.sent()
@@ -227,7 +227,7 @@ def test_others_go_on_and_so_do_deliveries(client, other, node):
 
 
 def test_many_wait_for_one_commit(node):
-    """Connections that declare meanwhile are all answered by the same commit."""
+    """Connections that declare meanwhile are all answered after the same commit."""
     clients = [Client(node, port=50100 + number) for number in range(16)]
     for number, client in enumerate(clients):
         assert [] == client.declare(f"q{number}", durable=True)
@@ -239,7 +239,7 @@ def test_many_wait_for_one_commit(node):
 
 
 def test_waiting_is_no_silence(node):
-    """Heartbeats are not missed while nothing is read, and are sent all the same."""
+    """No heartbeat is missed while nothing is read, and heartbeats are sent."""
     client = Client(node, heartbeat=10)
     client.declare("q", durable=True)
     for _ in range(20):
@@ -255,7 +255,7 @@ def test_waiting_is_no_silence(node):
 
 
 def test_who_is_gone_is_not_answered(client, node):
-    """A connection lost while it waits is left alone; what it declared stays."""
+    """A connection lost while it waits gets no reply; its declarations stay."""
     client.send(queue_declare("q", durable=True))
     client.connection.lost()
     node.commit()
@@ -265,7 +265,7 @@ def test_who_is_gone_is_not_answered(client, node):
 
 
 def test_a_waiting_connection_can_be_closed(client, node):
-    """The end does not wait: the kept frames are not executed any more, and close-ok is read."""
+    """Closing does not wait: the kept frames are not executed any more, and close-ok is read."""
     client.receive(frames(queue_declare("q", durable=True), queue_declare("t")))
     client.connection.force_close("enough")
     node.finish_turn()
@@ -280,7 +280,7 @@ def test_a_waiting_connection_can_be_closed(client, node):
 
 
 def test_a_full_disk_closes_the_channel(client, node):
-    """The channel is told; what came behind on it is ignored, other channels of the connection go on."""
+    """A full disk closes the channel with an error; its later frames are ignored, other channels go on."""
     client.ask(Channel.Open(), 2)
     client.receive(
         frames(queue_declare("q", durable=True), queue_declare("t")) + frames(queue_declare("u"), channel=2)
@@ -297,7 +297,7 @@ def test_a_full_disk_closes_the_channel(client, node):
 
 
 def test_what_found_the_disk_full_is_written_later(client, other, node):
-    """The declaration took effect and is stored with the next commit, for which a redeclaration waits."""
+    """A declaration that met a full disk is in effect and in the next commit, for which a redeclaration waits."""
     client.send(queue_declare("q", durable=True))
     node.fail()
 
@@ -312,7 +312,7 @@ def test_what_found_the_disk_full_is_written_later(client, other, node):
 
 
 class Loading:
-    """A handler whose method finds what it needs when the test says so."""
+    """A handler whose method has what it needs when the test says so."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -342,7 +342,7 @@ def loading(monkeypatch) -> Loading:
 
 
 def test_a_method_is_executed_again_when_it_is_worth_it(client, node, loading):
-    """It is answered once, before what came behind it, and nothing is read meanwhile."""
+    """A method that waits is answered once, before later frames, and nothing is read meanwhile."""
     client.receive(frames(get("q"), queue_declare("t")))
 
     assert (1, [], False) == (loading.calls, client.sent(), client.driver.reading)
@@ -352,7 +352,7 @@ def test_a_method_is_executed_again_when_it_is_worth_it(client, node, loading):
 
 
 def test_a_method_may_have_to_wait_again(client, node, loading):
-    """It is tried as often as it takes."""
+    """A method that still lacks its data is tried again."""
     client.receive(frames(get("q"), queue_declare("t")))
     loading.loaded(node, there=False)
 
@@ -372,7 +372,7 @@ def test_who_is_gone_does_not_try_again(client, node, loading):
 
 
 def test_a_method_that_waits_and_then_fails_is_told_as_its_own(client, node, monkeypatch):
-    """An error of the second try names the method and closes its channel."""
+    """An error of the second attempt names the method and closes its channel."""
     loading = Loading()
     monkeypatch.setitem(HANDLERS, Queue.Purge, loading)
     client.send(make(Queue.Purge, 0, "nothing", False))
@@ -409,7 +409,7 @@ def distant(client, node) -> Distant:
 
 
 def test_get_waits_for_a_message_that_is_read_from_disk(client, other, node, distant):
-    """It is answered with the message when that is there, and others need not wait meanwhile."""
+    """A get is answered with the message once it is read from disk; other connections do not wait."""
     client.receive(frames(get("q"), queue_declare("t")))
 
     assert [] == client.sent()
@@ -422,7 +422,7 @@ def test_get_waits_for_a_message_that_is_read_from_disk(client, other, node, dis
 
 
 def test_get_of_a_queue_that_goes_meanwhile(client, other, node, distant):
-    """A get that waits for a message of a queue that is then deleted fails as it would have later."""
+    """A get that waits for a message of a queue that is then deleted fails as it would have after the deletion."""
     client.send(get("q"))
     other.ask(make(Queue.Delete, 0, "q", False, False, False))
     node.clock.run()
@@ -435,7 +435,7 @@ def test_get_of_a_queue_that_goes_meanwhile(client, other, node, distant):
 
 
 def test_a_pipeline_over_a_socket_survives_a_kill(tmp_path):
-    """Durable declarations sent in one go are answered in order, and all of them are there after SIGKILL."""
+    """Durable declarations sent in one write are answered in order, and all of them are there after SIGKILL."""
     names = [f"q{number}" for number in range(40)]
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")

@@ -1,4 +1,4 @@
-"""Work that is done in pieces, and what comes between the pieces."""
+"""Work done in slices, and events between the slices."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ MANY = 4000
 
 
 def test_an_ack_counts_although_the_connection_is_closed_meanwhile():
-    """Deliveries that a client has acknowledged do not come back when its connection is closed before all are settled."""
+    """Acknowledged deliveries are not requeued when their connection is closed before all are settled."""
     client = Client()
     client.declare("q")
     client.receive(publish_frames("q", b"x") * MANY)
@@ -35,7 +35,7 @@ def test_an_ack_counts_although_the_connection_is_closed_meanwhile():
 
 
 def test_auto_delete_queues_are_gone_before_close_ok():
-    """Nobody finds an auto-delete queue whose last consumer left with a channel that is closed."""
+    """An auto-delete queue whose last consumer leaves with a closed channel cannot be found any more."""
     client = Client()
     client.send(Channel.Open(), 2)
     for number in range(200):
@@ -80,7 +80,7 @@ def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
 
 
 def recovering(monkeypatch, pieces: int, error: Exception) -> Client:
-    """A client with unacked deliveries, whose next `basic.recover` fails behind so many pieces."""
+    """A client with unacked deliveries, whose next `basic.recover` fails after so many slices."""
 
     def failing(self):
         for _ in range(pieces):
@@ -120,7 +120,7 @@ def test_a_bug_in_a_method_ends_its_connection(monkeypatch, caplog, pieces):
 
 @pytest.mark.parametrize("pieces", [0, 10], ids=["in its first step", "in a later step"])
 def test_what_a_method_refuses_late_closes_its_channel(monkeypatch, pieces):
-    """An error for the client closes the channel with its code in whichever step of the method it comes up."""
+    """An error for the client closes the channel with its code, in whichever step of the method it is raised."""
     client = recovering(monkeypatch, pieces, AMQPError(ReplyCode.PRECONDITION_FAILED, "no"))
     client.connection.receive(encode_method(1, make(Basic.Recover, True)))
     client.node.clock.run()
@@ -135,14 +135,14 @@ def test_what_a_method_refuses_late_closes_its_channel(monkeypatch, pieces):
 
 
 def counted(client: Client) -> tuple[int, int]:
-    """What is ready and unacked in the queue `q`."""
+    """Return the ready and unacked counts of the queue `q`."""
     queue = client.node.vhosts["/"].queues["q"]
     return queue.ready_count, queue.backing.unacked_count
 
 
 @pytest.mark.parametrize("looks", [2, 1000], ids=["in many steps", "in one step"])
 def test_a_bug_in_the_end_of_a_channel_keeps_nothing_else(monkeypatch, caplog, looks):
-    """A connection is closed, and gives back what its other channels and queues have, though one channel fails."""
+    """A connection closes and requeues what its other channels and queues hold, though one channel fails."""
     closing = OpenChannel.closing
 
     def failing(self):
@@ -175,7 +175,7 @@ def test_a_bug_in_the_end_of_a_channel_keeps_nothing_else(monkeypatch, caplog, l
 
 
 def test_a_bug_in_the_end_of_a_refused_channel_spares_the_connection(monkeypatch, caplog):
-    """A channel that the broker closes is closed for the client though not all of it can be given back."""
+    """A channel closed by the broker is closed for the client though not all of it can be requeued."""
 
     def failing(self):
         raise ValueError("a bug")

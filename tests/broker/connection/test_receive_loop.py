@@ -53,7 +53,7 @@ QUEUES = ("q1", "q2", "q3")
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
-    """Errors are what half of these streams are for; their log lines hold octets that no report can show."""
+    """Turn off log lines of errors: half of these streams cause them, with octets that no report can show."""
     logging.disable()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channel_module, "PIECE", 2)  # so that few deliveries are many
@@ -62,7 +62,7 @@ def _quiet() -> Iterator[None]:
 
 
 class PlainConnection(Connection):
-    """The reference: one frame at a time, every method decoded, every route worked out afresh."""
+    """The reference: one frame at a time, every method decoded, every route computed again."""
 
     begun: dict[int, Any]
     """The publishes whose contents are arriving, by channel."""
@@ -293,7 +293,7 @@ def queue_seen(queue: Any) -> tuple[object, ...]:
 
 
 def topology() -> Iterator[Any]:
-    """What there is before the stream begins."""
+    """Yield the declarations that precede the stream."""
     for queue in QUEUES:
         yield declare(queue)
     for kind in ("direct", "fanout", "topic", "headers"):
@@ -332,7 +332,7 @@ WRONG: tuple[dict[str, Any], ...] = ({"expiration": "never"}, {"user_id": "other
 
 
 class Script:
-    """Writes what a client sends next, knowing what it has been sent."""
+    """A generator of what a client sends next, knowing what it has been sent."""
 
     def __init__(self, seed: int, reader: Session) -> None:
         self.chosen = random.Random(seed)
@@ -484,26 +484,26 @@ def cut(octets: bytes) -> list[bytes]:
 
 
 def with_empty_frames(octets: bytes, number: int) -> bytes:
-    """The same stream with an empty body frame, which is legal, before each body frame."""
+    """Insert an empty body frame, which is legal, before each body frame of the stream."""
     empty = bytes((TYPE_BODY, *number.to_bytes(2, "big"), 0, 0, 0, 0, FRAME_END))
     return b"".join(empty + frame if frame[0] == TYPE_BODY else frame for frame in cut(octets))
 
 
 def sessions(seed: int) -> list[Session]:
-    """The same broker several times, each fed in a way of its own."""
+    """Return brokers that are fed the same stream, each with reads cut in its own way."""
     splits = (whole, by_frame, by_octet, at_random(seed, 40), at_random(seed + 1, 700))
     return [Session(split) for split in splits]
 
 
 def hurried_sessions() -> list[Session]:
-    """The same with steps that are over after a few looks at the time."""
+    """Return brokers whose steps end after a few looks at the clock."""
     return [Session(whole, looks=looks) for looks in (1, 2, 5)]
 
 
 @settings(max_examples=80)
 @given(seed=st.integers(0, 1 << 32), phases=st.integers(1, 4), size=st.integers(1, 24))
 def test_the_split_of_a_stream_does_not_matter(seed, phases, size):
-    """A valid stream has the same effects whatever reads it arrives in, however short steps are: the reference's."""
+    """A valid stream has the effects of the reference, whatever reads it arrives in and however short steps are."""
     reference = Session(by_frame, PlainClient)
     others = [*sessions(seed), *hurried_sessions()]
     script = Script(seed, reference)
@@ -523,7 +523,7 @@ def test_the_split_of_a_stream_does_not_matter(seed, phases, size):
 @settings(max_examples=80)
 @given(seed=st.integers(0, 1 << 32), size=st.integers(1, 12), faults=st.integers(1, 3))
 def test_an_invalid_stream_fails_the_same_way(seed, size, faults):
-    """Frames lost, doubled, swapped or garbled end a connection alike whatever reads they arrive in."""
+    """Frames lost, doubled, swapped or garbled end a connection in the same way, whatever reads they arrive in."""
     script = Script(seed, Session(by_frame))
     frames = script.phase(size, settling=False)
     for _ in range(faults if frames else 0):
@@ -582,7 +582,7 @@ def test_a_remembered_route_ends_with_the_binding():
 
 
 def test_a_message_is_routed_when_it_is_complete():
-    """What others change while a content is arriving counts: a queue that goes gets nothing, one that comes does."""
+    """Changes while a content arrives count: a deleted queue gets nothing, a newly bound one gets the message."""
     session = Session(whole)
     *begun, body = cut(publish_frames("k", b"body", exchange="direct"))
     session.feed(begun)
@@ -595,7 +595,7 @@ def test_a_message_is_routed_when_it_is_complete():
 
 
 def test_a_body_in_many_small_frames_takes_no_more_memory_than_in_one():
-    """However small its frames and however many are empty, a message is kept in frames worth their size."""
+    """A message is kept in frames worth their overhead, however small its frames and however many are empty."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -634,7 +634,7 @@ def test_large_messages_are_counted_large_when_repeated():
 
 
 def test_more_addresses_than_are_remembered():
-    """Publishes to more keys than the connection remembers routes for all arrive."""
+    """Publishes to more keys than the connection's route cache holds all arrive."""
     session = Session(whole)
     session.feed([publish_frames(f"a.{number}", exchange="topic") for number in range(5000)])
 
@@ -655,7 +655,7 @@ def test_a_large_frame_arrives_in_pieces():
 
 
 def test_messages_may_be_too_large_for_the_configuration():
-    """A body above the limit is 406 as soon as its header tells, with no octet of it kept."""
+    """A body above the limit is 406 as soon as its header arrives, with no octet of it kept."""
     session = Session(whole)
     octets = publish_frames("q1", bytes(LIMIT + 1))
     session.feed([octets[: -(LIMIT + 9)]])
@@ -665,7 +665,7 @@ def test_messages_may_be_too_large_for_the_configuration():
 
 
 def test_more_kinds_of_properties_than_are_remembered():
-    """Publishes with ever new property lists all arrive, and a bounded number of the lists is remembered."""
+    """Publishes with ever new property lists all arrive, and a bounded number of lists is cached."""
     session = Session(whole)
     session.feed([publish_frames("q1", correlation_id=str(number)) for number in range(3000)])
 
@@ -674,7 +674,7 @@ def test_more_kinds_of_properties_than_are_remembered():
 
 
 def test_the_size_of_the_last_message_is_known():
-    """Flow control is told the octets of what was last published, where it could be repeated."""
+    """Flow control gets the size of the last publish, also where it could be repeated."""
     session = Session(whole)
     publish = publish_frames("q1", b"body")
     assert 0 == session.client.connection.message_size

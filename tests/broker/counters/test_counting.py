@@ -1,4 +1,4 @@
-"""What is counted where messages take the less travelled ways."""
+"""Counters of messages on the less travelled ways."""
 
 import pytest
 from fakes import Client, DiskNode, Node, publish_frames
@@ -28,7 +28,7 @@ def awaiting(node: Node, name: str = "q") -> ConsumerAckQueue:
 
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_run_of_equal_messages_counts_each(bound):
-    """Messages that come in one read and are alike are counted one by one: by exchange, by queue or as dropped."""
+    """Equal messages of one read are counted one by one: by exchange, by queue or as dropped."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -59,7 +59,7 @@ def test_only_what_found_no_queue_is_returned():
 
 
 def test_a_headers_exchange_looks_each_message_up():
-    """Routes by headers are not remembered, and count each time."""
+    """Routes by headers are not cached, and count each time."""
     node = Node()
     client = Client(node)
     before = exchange(node, "amq.headers").lookups
@@ -72,7 +72,7 @@ def test_a_headers_exchange_looks_each_message_up():
 @pytest.mark.parametrize("arguments", [{}, {"x-message-ttl": ("signedint", 60_000)}])
 @pytest.mark.parametrize("mode", ["standard", "consumer-ack", "consumer-ack-light"])
 def test_what_is_rejected_is_no_ack(arguments, mode):
-    """Rejected messages are settled, and not acked, in each mode and with rules or without."""
+    """Rejected messages are settled, not acked, in each mode, with queue limits or without."""
     node = Node()
     client = Client(node)
     client.declare("q", arguments=arguments | {"x-confirm-mode": ("longstr", mode)})
@@ -89,7 +89,7 @@ def test_what_is_rejected_is_no_ack(arguments, mode):
 
 
 def test_a_large_dead_letter_is_no_ack(tmp_path):
-    """The original of one whose body goes to a file of its own leaves its queue when that is written, as discarded."""
+    """A dead letter with a body file is discarded from its queue when the file is written."""
     node = DiskNode(tmp_path, storage=StorageConfig(sync=False, check_invariants=True, file_from=5000))
     client = Client(node)
     client.declare("dead", durable=True)
@@ -109,7 +109,7 @@ def test_a_large_dead_letter_is_no_ack(tmp_path):
 
 
 def test_a_dead_letter_without_a_queue_is_unroutable():
-    """It was published to the exchange, and reached nothing."""
+    """A dead letter without a queue counts as published to its exchange and as unroutable."""
     node = Node()
     client = Client(node)
     client.declare("q", arguments=DEAD)  # nobody has declared `dead`
@@ -121,7 +121,7 @@ def test_a_dead_letter_without_a_queue_is_unroutable():
 
 
 def test_what_is_too_much_is_dropped():
-    """Also where nobody wants it as a dead letter."""
+    """A message above the length limit is dropped, also without a dead-letter exchange."""
     node = Node()
     client = Client(node)
     client.declare("q", arguments={"x-max-length": ("signedint", 1)})
@@ -133,7 +133,7 @@ def test_what_is_too_much_is_dropped():
 
 @pytest.mark.parametrize("mode", ["consumer-ack", "consumer-ack-light"])
 def test_promises_add_up(mode):
-    """Each promise is kept, refused or open, whatever becomes of its message."""
+    """Each promise is accepted, refused or open, whatever happens to its message."""
     node = Node()
     client = Client(node)
     arguments = {"x-confirm-mode": ("longstr", mode), "x-max-length": ("signedint", 2)}
@@ -153,7 +153,7 @@ def test_promises_add_up(mode):
 
 
 def test_nacks_of_one_turn_are_counted_one_by_one():
-    """A purge refuses all that waits for consumers, and each number counts."""
+    """A purge refuses all messages that wait for consumers, and each publish is counted."""
     node = Node()
     client = Client(node)
     client.declare("q", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})

@@ -1,4 +1,4 @@
-"""Histograms beside a sorted list of what was recorded."""
+"""Histograms compared with a sorted list of the recorded values."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -27,7 +27,7 @@ def state(histogram: Histogram) -> tuple[object, ...]:
 
 @given(st.integers(0, 2**62))
 def test_a_bucket_holds_its_values_and_is_narrow(value):
-    """Every value lies between the ends of its bucket, which is at most a 32nd of it wide."""
+    """Every value lies between the bounds of its bucket, which is at most a 32nd of it wide."""
     bucket = index(value)
 
     assert lowest(bucket) <= value <= highest(bucket)
@@ -35,7 +35,7 @@ def test_a_bucket_holds_its_values_and_is_narrow(value):
 
 
 def test_buckets_follow_each_other():
-    """Each value is in the bucket of the one before it or in the next that is used: none is skipped, none comes back."""
+    """Growing values are in the same or the next bucket in use: none is skipped, none returns."""
     used = list(dict.fromkeys(index(value) for value in range(5000)))
 
     assert sorted(used) == used
@@ -46,7 +46,7 @@ def test_buckets_follow_each_other():
     ("value", "bucket"), [(0, 0), (31, 31), (32, 64), (63, 95), (64, 96), (65, 96), (1000, 222)]
 )
 def test_buckets_have_the_numbers_that_readers_know(value, bucket):
-    """The scheme is a contract with whoever reads the files."""
+    """The numbers of buckets are a contract with readers of the files."""
     assert bucket == index(value)
 
 
@@ -68,13 +68,13 @@ def test_a_histogram_knows_what_it_was_given(values):
 
 @given(VALUES, VALUES)
 def test_merging_is_recording_both(one, other):
-    """It does not matter which histogram counted what."""
+    """Merging two histograms equals recording both in one."""
     assert state(recorded(one + other)) == state(merged((recorded(one), recorded(other))))
 
 
 @given(VALUES.filter(bool), st.floats(0, 1))
 def test_a_percentile_is_right_but_for_a_bucket(values, share):
-    """It lies in the bucket of the value that a sorted list has there."""
+    """A percentile lies in the bucket of the value at that place of a sorted list."""
     place = max(0, -(-share * len(values) // 1) - 1)
     exact = sorted(values)[int(place)]
 
@@ -83,7 +83,7 @@ def test_a_percentile_is_right_but_for_a_bucket(values, share):
 
 @given(VALUES, st.integers(0, 2**41))
 def test_no_more_are_at_most_a_value_than_there_are(values, bound):
-    """What `at_most` counts is never too much, and misses at most the bucket that the bound lies in."""
+    """`at_most` never counts too many, and misses at most the bucket that contains the bound."""
     histogram = recorded(values)
     exact = sum(value <= bound for value in values)
 
@@ -91,17 +91,17 @@ def test_no_more_are_at_most_a_value_than_there_are(values, bound):
 
 
 def test_less_than_nothing_is_nothing():
-    """A duration that seems negative counts as none."""
+    """A negative duration is recorded as 0."""
     assert ({0: 1}, 1, 0, 0, 0) == state(recorded([-5]))
 
 
 def test_nothing_recorded_has_no_percentile():
-    """An empty histogram answers 0."""
+    """An empty histogram returns 0."""
     assert 0 == Histogram().percentile(0.99)
 
 
 def test_what_is_taken_stays_in_the_whole():
-    """`take` gives what came since the last one, and `whole` everything."""
+    """`take` returns what was recorded since the last call, and `whole` everything."""
     latency = Latency()
     latency.record(5)
     first = latency.take()

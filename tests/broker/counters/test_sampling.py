@@ -1,4 +1,4 @@
-"""What is measured of a queue, beside what its messages went through."""
+"""Sampled latencies of a queue, compared with a model of what its messages went through."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -31,7 +31,7 @@ class Backing:
 
 
 class Line:
-    """A queue whose messages leave in order: numbers of those that are ready, and of those that are unacked."""
+    """A queue whose messages leave in order: numbers of the ready ones and of the unacked ones."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -47,7 +47,7 @@ class Line:
         self.meter = QueueMeter(0, 0)
 
     def turn(self, publish: int, deliver: int, ack: int, milliseconds: int, busy: int = 0) -> None:
-        """What a turn does, how long it takes, and the time until the next one."""
+        """Publish, deliver and ack in one turn that takes `busy`, then wait until the next one."""
         for _ in range(publish):
             self.published += 1
             self.ready.append(self.published)
@@ -71,7 +71,7 @@ class Line:
 
 
 def test_what_comes_back_is_ready_from_the_turn_s_beginning():
-    """An area is never taken from, so that those of the states add up to it."""
+    """An area is never decreased, so that those of the states add up to it."""
     line = Line()
     line.turn(10, 10, 0, 5)
     before = line.meter.ready
@@ -92,7 +92,7 @@ TURNS = st.lists(
 
 @given(TURNS)
 def test_areas_are_messages_times_time(turns):
-    """At any look the areas are what a clock beside every message has added up."""
+    """The areas always equal the sum of the times that every message has spent."""
     line = Line()
     for turn in turns:
         line.turn(*turn)
@@ -103,7 +103,7 @@ def test_areas_are_messages_times_time(turns):
 
 @given(TURNS)
 def test_watched_messages_are_timed_exactly(turns):
-    """Where messages leave in order, each measured time is that of some message, and of the right kind."""
+    """Each measured time is that of some message, and of the right kind, if messages leave in order."""
     line = Line()
     for turn in turns:
         line.turn(*turn)
@@ -120,7 +120,7 @@ def test_watched_messages_are_timed_exactly(turns):
 
 
 def test_one_message_in_a_few_is_watched():
-    """Of a steady stream one in a few is measured, and of a turn one."""
+    """One in a few messages of a steady stream is measured, and one of a turn."""
     line = Line()
     for _ in range(10 * SAMPLE_EVERY):
         line.turn(1, 1, 1, 1)
@@ -131,7 +131,7 @@ def test_one_message_in_a_few_is_watched():
 
 
 def test_a_long_queue_is_watched_more_thinly():
-    """No more than a bounded number is watched at once, and these are spread over all of it."""
+    """A bounded number of messages is watched at once, spread over the whole queue."""
     line = Line()
     for _ in range(10_000):
         line.turn(SAMPLE_EVERY, 0, 0, 1)
@@ -153,7 +153,7 @@ def test_a_long_queue_is_watched_more_thinly():
 
 @pytest.mark.parametrize(("rate", "burst"), [(1, 1), (3, 100), (30, 5), (0, 400)])
 def test_mean_times_agree_with_areas(rate, burst):
-    """Little's law: however messages come, what was ready on average is their number times how long each waited."""
+    """Little's law holds for all arrivals: the mean number of ready messages is their rate times their mean wait."""
     line, chance = Line(), Random(rate)
     for _ in range(20_000):
         come = chance.choice((0, 2 * rate)) + (burst if chance.random() < 0.01 else 0)
@@ -168,7 +168,7 @@ def test_mean_times_agree_with_areas(rate, burst):
 
 
 def test_an_ack_is_timed_from_its_own_delivery():
-    """What counts is when that message was acked, whatever was acked before it."""
+    """An ack is timed from the delivery of its own message, whatever was acked before it."""
     meter, latencies = QueueMeter(0, 0), Latencies()
     meter.delivered(7, 1 * MS)
     meter.delivered(8, 2 * MS)
@@ -181,7 +181,7 @@ def test_an_ack_is_timed_from_its_own_delivery():
 
 
 def test_a_delivery_that_came_back_is_not_timed():
-    """A requeue is no ack; the next delivery is watched instead."""
+    """A requeue is not an ack; the next delivery is watched instead."""
     meter, latencies = QueueMeter(0, 0), Latencies()
     meter.delivered(7, 1 * MS)
     meter.came_back({7: None})
@@ -193,7 +193,7 @@ def test_a_delivery_that_came_back_is_not_timed():
 
 
 def test_what_ends_is_settled_once():
-    """`settle` records what ended, and nothing twice."""
+    """`settle` records each ended message once."""
     latencies, histogram = Latencies(), Histogram()
     latencies.ended(histogram, 1 * MS)
 
@@ -204,7 +204,7 @@ def test_what_ends_is_settled_once():
 
 
 def test_too_many_events_are_counted_only():
-    """What nobody fetches does not grow without a bound."""
+    """Events that nobody fetches are counted only, above a bound."""
     events = Events()
     for number in range(MOST_EVENTS + 5):
         events.add(Happening(number, 0, "k", "", "", {}))
@@ -214,7 +214,7 @@ def test_too_many_events_are_counted_only():
 
 @pytest.fixture
 def node(tmp_path) -> Node:
-    """A broker that measures."""
+    """A broker with sampling enabled."""
     return Node(export=ExportConfig(dir=tmp_path))
 
 
@@ -230,7 +230,7 @@ def test_queues_measure_only_where_somebody_wants_to_know(node):
 
 
 def test_a_queue_of_the_broker_is_measured(node):
-    """Messages that wait and then are delivered and acked leave their times and areas behind."""
+    """Messages that wait, are delivered and acked are recorded in the latencies and areas."""
     client = Client(node)
     client.declare("q")
     client.publish("q")
@@ -259,7 +259,7 @@ def test_a_queue_of_the_broker_is_measured(node):
     ],
 )
 def test_a_rejected_delivery_counts_once(node, arguments):
-    """However a queue forgets what was rejected, an ack that is timed stands for as many as were settled."""
+    """A timed ack stands for all that were settled, however a queue removes what was rejected."""
     client = Client(node)
     client.send(make(Confirm.Select, False))
     client.declare("q", arguments=arguments)
@@ -274,7 +274,7 @@ def test_a_rejected_delivery_counts_once(node, arguments):
 
 
 def test_what_is_let_go_counts_once(tmp_path):
-    """A dead letter that is safe elsewhere was settled when it was rejected, or never; its original counts no more."""
+    """A dead letter stored elsewhere was settled when it was rejected, or never; its original is not counted."""
     storage = StorageConfig(
         sync=False, file_from=50
     )  # of such a body the original stays until its copy is safe
@@ -301,7 +301,7 @@ def test_what_is_let_go_counts_once(tmp_path):
 
 
 def confirmed_after(node: Node, arguments: dict, between: Callable[[Client], object]) -> dict[str, list[int]]:
-    """What was measured of confirms: publish to a queue, do something, and see."""
+    """Return the measured confirm times of a publish to a queue, followed by `between`."""
     client = Client(node)
     client.declare("q", arguments=arguments)
     client.send(make(Confirm.Select, False))
@@ -312,7 +312,7 @@ def confirmed_after(node: Node, arguments: dict, between: Callable[[Client], obj
 
 
 def test_a_confirm_is_timed_by_mode():
-    """A standard confirm of a transient message takes no time; one on consumer ack as long as the consumer."""
+    """A standard confirm of a transient message takes no time, one on consumer ack as long as the consumer."""
 
     def consume(client: Client) -> None:
         client.node.pass_time(40)
@@ -328,7 +328,7 @@ def test_a_confirm_is_timed_by_mode():
 
 
 def test_many_numbers_that_wait_are_watched_more_thinly():
-    """However many wait for a confirm a few are watched, and these count for all; one that comes later for itself."""
+    """A few of the waiting confirms are watched and stand for all; one that comes later stands for itself."""
     node = Node()
     client = Client(node)
     client.declare("q", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})
@@ -353,7 +353,7 @@ def test_many_numbers_that_wait_are_watched_more_thinly():
 
 
 def test_numbers_of_one_read_are_timed_at_all_their_places():
-    """Where fifty publishes come together and are told one by one, the mean time is that of all of them."""
+    """The mean of fifty publishes of one read, confirmed one by one, is the mean of all of them."""
     node = Node()
     client = Client(node)
     client.declare("q", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})
@@ -374,7 +374,7 @@ def test_numbers_of_one_read_are_timed_at_all_their_places():
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 40), max_size=20))
 def test_confirms_are_watched_one_in_a_few(runs):
-    """One of 16 numbers is watched at most, one of a turn at most, and never more than a few at once."""
+    """At most one of 16 numbers is watched, at most one of a turn, and never more than a few at once."""
     node = Node()
     client = Client(node)
     client.declare("q", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})

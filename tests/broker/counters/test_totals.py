@@ -1,4 +1,4 @@
-"""What is left of connections, channels and queues that are gone, and how large messages are."""
+"""Counters of closed connections, channels and queues, and message sizes."""
 
 from bisect import bisect_left
 from operator import add
@@ -13,13 +13,13 @@ SIZES = st.one_of(st.integers(0, 300), st.sampled_from(SIZE_BOUNDS), st.integers
 
 
 def channels(node: Node) -> ChannelCounts:
-    """What all channels have counted, gone or not."""
+    """Return the counters of all channels, open or closed."""
     live = [channel.counts() for each in node.clients.connections for channel in each.channels.values()]
     return ChannelCounts(*map(sum, zip(node.turn.totals.channels, *live, strict=True)))
 
 
 def queues(node: Node) -> QueueCounts:
-    """The same of classic queues."""
+    """Return the counters of all classic queues, existing or deleted."""
     live = [queue.counts() for vhost in node.vhosts.values() for queue in vhost.queues.values()]
     return QueueCounts(
         *map(sum, zip(node.turn.totals.queues.get("classic", QueueCounts()), *live, strict=True))
@@ -28,7 +28,7 @@ def queues(node: Node) -> QueueCounts:
 
 @given(st.lists(st.tuples(SIZES, st.integers(1, 3))), st.lists(SIZES))
 def test_sizes_are_counted_alike_one_by_one_and_in_runs(runs, singles):
-    """Each message is in the first bucket whose bound it does not exceed, and the octets are those of all."""
+    """Each message is in the first bucket whose bound it does not exceed, and the bytes are the sum of all sizes."""
     sizes = Sizes()
     every = [size for size, count in runs for _ in range(count)] + singles
     expected = [0] * (len(SIZE_BOUNDS) + 1)
@@ -43,7 +43,7 @@ def test_sizes_are_counted_alike_one_by_one_and_in_runs(runs, singles):
 
 
 def test_different_sizes_do_not_pile_up():
-    """However many sizes there are, of commits and of messages, few are kept one by one."""
+    """Few sizes of commits and messages are kept one by one, however many there are."""
     sizes, node = Sizes(), Node()
     client = Client(node)
     for size in range(3 * MOST_SIZES):
@@ -63,7 +63,7 @@ def test_different_sizes_do_not_pile_up():
     )
 )
 def test_what_is_gone_is_added_up_by_type(gone):
-    """The counts of deleted queues are the sums by type, number by number."""
+    """The counters of deleted queues are the sums by type."""
     totals = Totals()
     expected: dict[str, list[int]] = {}
     for kind, numbers in gone:
@@ -120,7 +120,7 @@ QUEUE_WORK = QueueCounts(
 
 
 def test_a_channel_counts_what_comes_and_goes():
-    """Publishes, confirms, returns, gets, deliveries and acks are counted, each under its own name."""
+    """Publishes, confirms, returns, gets, deliveries and acks are counted, each in its own counter."""
     node = Node()
     work(node)
 
@@ -145,7 +145,7 @@ def test_counts_outlive_what_counted():
 
 
 def test_consumers_that_need_not_ack_are_told_apart():
-    """What they get counts as delivered without acks, also when they have left."""
+    """Messages to consumers without acks count as delivered without acks, also after they have left."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -162,7 +162,7 @@ def test_consumers_that_need_not_ack_are_told_apart():
 
 
 def test_a_reply_queue_counts_as_well():
-    """Replies that go straight to a requester are deliveries like any others."""
+    """Direct replies to a requester are deliveries like any others."""
     node = Node()
     client = Client(node)
     client.consume("amq.rabbitmq.reply-to", no_ack=True)
@@ -176,7 +176,7 @@ def test_a_reply_queue_counts_as_well():
 
 
 def test_acks_after_the_end_of_a_queue_change_nothing():
-    """The counts of a deleted queue stay as they were added to the totals."""
+    """The counters of a deleted queue stay as they were added to the totals."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -193,7 +193,7 @@ def test_acks_after_the_end_of_a_queue_change_nothing():
 
 
 def test_a_transaction_counts_acks_when_it_is_committed():
-    """What is acked in a transaction that is rolled back has not been acked."""
+    """Acks in a transaction that is rolled back are not counted."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -212,7 +212,7 @@ def test_a_transaction_counts_acks_when_it_is_committed():
 
 
 def test_nacks_are_no_confirms():
-    """A publish that a full queue refuses is nacked, and counts as that."""
+    """A publish that a full queue refuses is nacked and counted as nacked."""
     node = Node()
     client = Client(node)
     client.ask(Confirm.Select())
@@ -229,7 +229,7 @@ def test_nacks_are_no_confirms():
 
 
 def test_dead_letters_are_told_apart_from_publishes():
-    """A dead letter comes to its queue, but no publisher has sent it there; its reason is counted."""
+    """A dead letter counts in its queue but not as published by a client; its reason is counted."""
     node = Node()
     client = Client(node)
     client.declare("dead")
@@ -251,7 +251,7 @@ def test_dead_letters_are_told_apart_from_publishes():
 
 
 def test_light_deliveries_that_come_back_are_counted():
-    """In light mode a message that would have to be delivered again is lost, also when its queue is gone by then."""
+    """In light mode a message that would have to be redelivered is lost, also when its queue is deleted by then."""
     node = Node()
     publisher, consumer = Client(node), Client(node, port=50001)
     publisher.ask(Confirm.Select())
@@ -282,7 +282,7 @@ def test_sizes_of_messages_are_those_of_their_bodies():
 
 
 def test_logins_are_counted():
-    """Those that are refused as well."""
+    """Refused logins are counted as well as successful ones."""
     node = Node(auth_failure_delay=0.0)
     Client(node)
     stranger = Client(node, connect=False, port=50001)
