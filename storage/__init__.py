@@ -1,1 +1,1 @@
-"""One queue's messages: what a message is, and the backing queues that keep them."""
+"""Message storage: messages, backing queues, the journal and the LMDB store."""

@@ -1,7 +1,7 @@
-"""What cannot be read of the data: counted by kind, and gathered by queue for whoever writes a log.
+"""Damaged data found while reading: counted by kind, and collected by queue for the log.
 
-Damage is met where messages are read, in the loop and in the threads that read; it may be met a million times. So it
-is noted here, and `take` is called now and then.
+Damage is found where messages are read, in the event loop and in reader threads, possibly a million times. So it is
+only noted here, and `take` is called periodically.
 """
 
 from collections import Counter, deque
@@ -11,45 +11,45 @@ BLOCK = "block"
 """The header of a block has a wrong checksum: none of its messages can be read."""
 RECORD = "record"
 BITMAP = "bitmap"
-"""What says which messages of a block are settled: they come back."""
+"""The bitmap of a block's settled messages is damaged: they are delivered again."""
 BODY = "body"
 MISSING_BODY = "missing_body"
 FILE = "file"
-"""The file of a body."""
+"""The file of a body is damaged."""
 MISSING_FILE = "missing_file"
 DELAYED = "delayed"
 MISSING = "missing"
-"""Messages that were counted and are nowhere."""
+"""Messages that were counted but cannot be found."""
 KINDS = (BLOCK, RECORD, BITMAP, BODY, MISSING_BODY, FILE, MISSING_FILE, DELAYED, MISSING)
 
 
 class Damage(NamedTuple):
-    """What was met in one queue since the last time."""
+    """Damage found in one queue since the previous report."""
 
     qid: int
-    """Of a level, where the queue has priorities; the line of a delayed message."""
+    """Id of the queue (of one priority level of a priority queue), or the line of a delayed message."""
     position: int
-    """The seq_id of the first message, or where it should be."""
+    """The seq_id of the first damaged message, or where it should be."""
     kind: str
     others: int
-    """How often something was met after it."""
+    """Number of further damages found after it."""
 
 
 class Damages:
-    """All damage that one broker has met."""
+    """Collects the damage that one broker has found."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """By kind, since the start, as of the last `take`."""
+        """Counts by kind since the start, as of the last `take`."""
         self._noted: deque[tuple[int, int, str, int]] = deque()
-        """A deque, to which several threads may add."""
+        """A deque, because several threads append to it."""
 
     def note(self, place: tuple[int, int], kind: str, count: int = 1) -> None:
-        """Something cannot be read, `count` times; `place` is the queue's id and the position."""
+        """Note `count` unreadable items of a kind; `place` is the queue's id and the position."""
         self._noted.append((*place, kind, count))
 
     def take(self) -> list[Damage]:
-        """What was met since this was called last, in one entry for each queue. One thread calls it, now and then."""
+        """Return the damage noted since the last call, one entry per queue. Called periodically, by one thread only."""
         met: dict[int, Damage] = {}
         noted = self._noted
         while noted:

@@ -1,16 +1,16 @@
-"""Delayed messages of one exchange: how they lie on disk, and which of them are in memory.
+"""Delayed messages of one exchange: their rows on disk, and the window of them that is kept in memory.
 
 Theory. Every delayed message is a row whose key begins with the exchange's *line* and goes on with the time it is due,
 so the table is the schedule and memory needs only its beginning, the *window*: everything due before the `horizon`,
-in a heap. What is due later lies on disk alone and is read when the window runs low. So a million pending messages cost
-what the window costs, whatever their order; one that comes in with an earlier time than the horizon is put into the
-heap as well, and a heap that has grown too large gives up its end, which moves the horizon nearer.
+in a heap. Messages due later are on disk only and are read when the window runs low. So a million pending messages take
+no more memory than the window, whatever their order. A new message that is due before the horizon is added to the heap
+as well; a heap that has grown too large drops its end, which moves the horizon nearer.
 
-A read happens in another thread and sees some commit, which may lack what was put lately and still have what was taken
-lately. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not. What is committed
-while a read is under way is remembered until that has come back, because it may have begun before.
+A read runs in another thread and sees some earlier commit, which may lack recently added messages and still have
+recently removed ones. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not.
+Changes committed during a read are remembered until it has returned, because it may have begun before them.
 
-Pure: whoever owns a window writes the rows and has them read.
+Pure: the owner of a window writes the rows and has them read.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from leveret.storage.errors import DamagedError
 
 TABLE = "delayed"
 WINDOW = 2048
-"""Messages that are read at once, and kept in memory about."""
+"""Messages per read; about as many are kept in memory."""
 WINDOW_OCTETS = 1024 * 1024
-"""Octets from which fewer of them are."""
+"""Bytes of rows after which a read stops before it has `WINDOW` messages."""
 
 LINE_SIZE = 8
 KEY_SIZE = 24
@@ -33,53 +33,52 @@ _LINE = Struct(">Q")
 _KEY = Struct(">QQQ")
 _CRC = Struct(">I")
 _OVERHEAD = 200
-"""Octets that one message in the heap takes besides its row, about."""
+"""Approximate bytes of memory per message in the heap, besides its row."""
 
 Due = tuple[int, int]
-"""When a message is due (epoch ms), and its number, which orders those that are due together."""
+"""Due time of a message (epoch ms) and its number, which orders messages that are due together."""
 
 
 def pack_line(line: int) -> bytes:
-    """The key of the row that counts a line's messages; all their rows begin with it."""
+    """Return the key of the row that holds a line's message count; it is the prefix of all keys of the line."""
     return _LINE.pack(line)
 
 
 def pack_key(line: int, due: Due) -> bytes:
-    """The key of a message."""
+    """Return the key of a message's row."""
     return _KEY.pack(line, *due)
 
 
 def unpack_key(key: bytes) -> tuple[int, int, int]:
-    """Line, time and number of a message's key."""
+    """Return line, due time (epoch ms) and number from a message's key."""
     line, due, number = _KEY.unpack(key)
     return line, due, number
 
 
 def pack_count(line: int, count: int) -> bytes:
-    """The value of the row that counts a line's messages."""
+    """Return the value of the row that holds a line's message count."""
     octets = _LINE.pack(count)
     return _CRC.pack(crc32(octets, crc32(_LINE.pack(line)))) + octets
 
 
 def unpack_count(line: int, value: bytes) -> int:
-    """Read what `pack_count` wrote. Raises DamagedError."""
+    """Parse a value made by `pack_count`. Raises DamagedError."""
     if len(value) != _CRC.size + _LINE.size or value != pack_count(line, _LINE.unpack(value[_CRC.size :])[0]):
         raise DamagedError(f"the count of delayed messages of line {line} is damaged")
     return int(_LINE.unpack_from(value, _CRC.size)[0])
 
 
 def pack_row(key: bytes, address: bytes, content: bytes) -> bytes:
-    """The value of a row: a checksum over its key and all that follows, and the message (`storage.message.Message`)."""
+    """Return the value of a message's row: a checksum over its key and the rest, then the message."""
     rest = address + content
     return _CRC.pack(crc32(rest, crc32(key))) + rest
 
 
 def unpack_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Address and content from what `pack_row` wrote.
+    """Return address and content from a value made by `pack_row`.
 
     Raises:
-        DamagedError: the octets are not those that were written under that key.
-
+        DamagedError: the bytes are not those that were written under that key.
     """
     if len(value) <= _CRC.size or _CRC.unpack_from(value)[0] != crc32(value[_CRC.size :], crc32(key)):
         raise DamagedError(f"delayed message {key.hex()} is damaged: wrong checksum")
@@ -89,25 +88,24 @@ def unpack_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 class DelayedRows(NamedTuple):
-    """What a read has found: the messages of a line from some time on, in order."""
+    """Result of a read: the messages of a line from a given due time on, in order."""
 
     rows: Sequence[tuple[Due, bytes]]
     more: bool
-    """Whether there may be others behind the last."""
+    """True if there may be others after the last."""
 
 
 class Window:
-    """The messages of one line that are due soonest, and what is known of the others.
+    """The messages of one line that are due soonest, and the counts of the others.
 
     Args:
-        stored: whether the rows are on disk. Without, everything stays in memory.
-        size: messages that are read at once; memory holds twice as many at most, and what no read would see yet.
-        octets: octets of rows that are read at once; the same holds.
+        stored: whether the rows are on disk. If not, all messages stay in memory.
+        size: messages per read; memory holds at most twice as many, plus those that no read would see yet.
+        octets: bytes of rows per read; the same limit applies.
 
     Attributes:
         count: all pending messages.
-        loading: whether a read is under way.
-
+        loading: whether a read is in progress.
     """
 
     __slots__ = (
@@ -131,34 +129,34 @@ class Window:
         self._octets = octets
         self._heap: list[tuple[Due, bytes]] = []
         self.octets = 0
-        """Octets that the heap takes."""
+        """Bytes that the heap takes."""
         self._horizon: Due | None = None
-        """Everything due before it is in the heap; None if everything is."""
+        """All messages due before it are in the heap; None if all messages are."""
         self._fresh: dict[Due, bytes] = {}
         self._gone: set[Due] = set()
         self._unseen: list[tuple[Sequence[Due], Sequence[Due]]] = []
-        """What was committed while a read is under way: put, and taken."""
+        """Rows added and removed by commits during the current read."""
         self._start: Due = (0, 0)
-        """Where the read under way begins."""
+        """Start of the current read."""
         self.loading = False
         self.count = 0
 
     def recovered(self, count: int) -> None:
-        """So many messages are on disk. Call it on a new window; it wants to be read afterwards."""
+        """Set the number of messages on disk. Call it on a new window only, which then needs a read (`wanted`)."""
         self.count = count
         self._horizon = (0, 0) if count else None
 
     def __len__(self) -> int:
-        """How many messages are in the heap."""
+        """Return the number of messages in the heap."""
         return len(self._heap)
 
     @property
     def remembered(self) -> int:
-        """What is kept because of reads: fresh ones, and those that are gone."""
+        """Return the number of rows remembered for reads: recently added ones and removed ones."""
         return len(self._fresh) + len(self._gone)
 
     def put(self, due: Due, value: bytes) -> None:
-        """Add a message; no other had that time and number. The caller has its row written (`pack_row`)."""
+        """Add a message whose due time and number are unique. The caller has its row written (`pack_row`)."""
         self.count += 1
         if self._stored:
             self._fresh[due] = value
@@ -169,7 +167,7 @@ class Window:
                 self._trim()
 
     def _trim(self) -> None:
-        """Leave the end of a heap that has grown too large to the disk."""
+        """Drop the end of a heap that has grown too large; those messages remain on disk."""
         heap = self._heap
         heap.sort()
         octets = kept = 0
@@ -178,22 +176,22 @@ class Window:
                 break
             octets += len(value) + _OVERHEAD
         else:
-            return  # one enormous message, and no other
+            return  # a single, very large message
         self._horizon = heap[kept][0]
         del heap[kept:]
         self.octets = octets
 
     @property
     def next_due(self) -> int | None:
-        """When the first message is due (epoch ms) that is in memory; None if there is none."""
+        """Return when the first message in memory is due (epoch ms); None if there is none."""
         return self._heap[0][0][0] if self._heap else None
 
     def is_due(self, now: int) -> bool:
-        """Whether the first message in memory is due at `now` (epoch ms)."""
+        """Return whether the first message in memory is due at `now` (epoch ms)."""
         return bool(self._heap) and self._heap[0][0][0] <= now
 
     def take(self, now: int) -> tuple[Due, bytes] | None:
-        """Remove the first message that is due at `now` (epoch ms); the caller has its row deleted."""
+        """Remove and return the first message that is due at `now` (epoch ms); the caller has its row deleted."""
         heap = self._heap
         if not self.is_due(now):
             return None
@@ -207,7 +205,7 @@ class Window:
         return first
 
     def committed(self, put: Sequence[Due], taken: Sequence[Due]) -> None:
-        """These rows are on disk, and those are not any more."""
+        """Note that the rows `put` are now on disk and the rows `taken` are deleted."""
         if self.loading:
             self._unseen.append((put, taken))
         else:
@@ -219,7 +217,7 @@ class Window:
         self._gone.difference_update(taken)
 
     def wanted(self) -> Due | None:
-        """From where on rows should be read now, if any; the caller owes `loaded`."""
+        """Return the start of the read that is needed now, or None; the caller must call `loaded` with its result."""
         start = self._horizon
         low = len(self._heap) <= self._size // 2 and self.octets <= self._octets // 2
         if start is None or self.loading or not low:
@@ -229,13 +227,13 @@ class Window:
         return start
 
     def loaded(self, read: DelayedRows) -> int:
-        """Take what was read from where `wanted` said.
+        """Add the rows read from the start that `wanted` returned.
 
-        Returns how many messages were counted and are nowhere, which damage alone can explain.
+        Returns the number of messages that were counted but cannot be found, which only damage can explain.
         """
         self.loading = False
         start, missing = self._start, 0
-        if self._horizon == start:  # else the window's end came nearer meanwhile, and there is a gap
+        if self._horizon == start:  # otherwise the window was trimmed meanwhile, and there would be a gap
             found: dict[Due, bytes] = dict(read.rows)
             horizon = None
             if read.more and found:

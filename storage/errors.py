@@ -1,36 +1,36 @@
-"""What storage raises."""
+"""Exceptions raised by the storage layer."""
 
 from collections.abc import Sequence
 from enum import Enum
 
 
 class StorageError(Exception):
-    """Something is wrong with the data on disk, or with what is asked of it; the text is for an administrator."""
+    """Base class of storage errors: bad data on disk, or an invalid request. The text is for an administrator."""
 
 
 class DamagedError(StorageError):
-    """Raised when octets read from disk are not those that were written."""
+    """Raised when bytes read from disk are not those that were written."""
 
 
 class UnknownFormatError(StorageError):
-    """Raised when the data directory was written by a version whose format this one does not know."""
+    """Raised when the data directory has a format that this version does not know."""
 
 
 class Done(Enum):
-    """How much of its part of a batch an environment has taken."""
+    """The part of its share of a batch that an environment has committed."""
 
     NOTHING = "nothing"
     DELETIONS = "deletions"
-    """What frees room."""
+    """Only the deletions, which free space."""
     ALL = "all"
 
 
 class DiskFullError(StorageError):
-    """Raised when a commit found no room in one environment, or in both; they can still be used.
+    """Raised when a commit found no space in one or both environments; they remain usable.
 
-    `durable` and `paged` say how much of the batch each of them has taken. A durable part that is done is on disk as
-    after any other commit: that transient messages could not be paged is no concern of persistent ones. `unlink` are
-    the files nobody refers to any more, as `storage.store.environment.Environment.commit` returns them.
+    `durable` and `paged` are the parts of the batch that each environment has committed. A durable part that is done
+    is on disk as after any other commit, even if transient messages could not be paged. `unlink` lists the files that
+    are no longer referenced, as `storage.store.environment.Environment.commit` returns them.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""A table by number that never grows all at once.
+"""A mapping with integer keys that never resizes all at once.
 
-Theory. A dict that is full is copied into a larger one: with 700,000 entries that holds everybody for 40 ms, and it is
-not copied into a smaller one when entries go. A `LargeTable` keeps entries whose numbers are neighbours in a dict of
-their own, which is small, and goes with its last entry. That costs a third of a microsecond more for each entry, so
-tables are dicts as long as they are small: whoever adds to one, or takes from it, asks for the `fitting` one then.
+Theory. A full dict is copied into a larger one, which blocks the event loop for 40 ms at 700,000 entries, and it does
+not shrink when entries are removed. A `LargeTable` keeps entries with neighbouring keys in a small dict of their own,
+which is released with its last entry. That costs a third of a microsecond more per entry, so small tables are plain
+dicts: code that adds to a table or removes from it calls `fitting` afterwards.
 """
 # ruff: noqa: SLF001 - friends in one layer
 
@@ -14,44 +14,42 @@ from typing import Any, TypeVar, cast
 V = TypeVar("V")
 
 MANY = 65_536
-"""Entries that a dict may have."""
+"""Maximum number of entries in a plain dict."""
 FEW = 16_384
-"""Entries for which a dict will do again."""
+"""Number of entries at which a large table becomes a plain dict again."""
 _BITS = 12
-"""Numbers that have all but so many bits in common are neighbours."""
+"""Low bits in which neighbouring keys may differ."""
 _SPARSE = frozenset({0, 64, 512})
-"""How many entries are left when a dict, which has room for all neighbours still, is replaced by a smaller one."""
+"""Entries left at which a part's dict, still sized for all neighbours, is replaced by a smaller copy."""
 _MISSING = object()
 
 
 def fitting(table: MutableMapping[int, V]) -> MutableMapping[int, V]:
-    """What is to be used from now on instead of a table that has grown or shrunk; mostly itself."""
+    """Return the table to use after entries were added or removed; usually the same one."""
     if type(table) is dict:
         return LargeTable(table) if len(table) > MANY else table
     return dict(table.items()) if len(table) < FEW else table
 
 
 def large(table: MutableMapping[int, V]) -> "LargeTable[V]":
-    """The same entries in a large table: itself, if it is one."""
+    """Return a large table with the same entries; the table itself if it is one."""
     return table if isinstance(table, LargeTable) else LargeTable(table)
 
 
 class LargeTable(MutableMapping[int, V]):
-    """A dict by number in many parts.
+    """A dict with integer keys, split into many parts.
 
-    It is walked along in ascending order of numbers, as far as they were added in ascending order or `sort` was
-    called behind.
+    It is iterated in ascending order of keys if they were added in ascending order, or after `sort` was called.
 
     Args:
-        entries: what is in it at first.
-
+        entries: its initial entries.
     """
 
     __slots__ = ("_count", "_parts")
 
     def __init__(self, entries: Mapping[int, V] | None = None) -> None:
         self._parts: dict[int, dict[int, V]] = {}
-        """By what their numbers have in common, ascending."""
+        """The parts, keyed by the high bits of their entries' keys, ascending."""
         self._count = 0
         if entries:
             self.update(entries.items())
@@ -75,15 +73,15 @@ class LargeTable(MutableMapping[int, V]):
         self.pop(number)
 
     def items(self) -> ItemsView[int, V]:
-        """The entries; not as slow to walk along as they are by default."""
+        """Return a view of the entries, which iterates faster than the default one."""
         return _Items(self)
 
     def values(self) -> ValuesView[V]:
-        """The values, likewise."""
+        """Return a view of the values, which iterates faster than the default one."""
         return _Values(self)
 
     def pop(self, number: int, default: Any = _MISSING) -> Any:
-        """Take out one entry; `KeyError` if there is none and no default."""
+        """Remove and return one value; `KeyError` if it is missing and there is no default."""
         place = number >> _BITS
         part = self._parts.get(place)
         if part is None or number not in part:
@@ -97,7 +95,7 @@ class LargeTable(MutableMapping[int, V]):
         return value
 
     def popitem(self) -> tuple[int, V]:
-        """Take out the entry that was added last of those with the highest numbers; `KeyError` if there is none."""
+        """Remove and return the last entry of the part with the highest keys; `KeyError` if there is none."""
         if not self._parts:
             raise KeyError("popitem of an empty table")
         place = next(reversed(self._parts))
@@ -109,12 +107,12 @@ class LargeTable(MutableMapping[int, V]):
         return entry
 
     def clear(self) -> None:
-        """Take out all entries."""
+        """Remove all entries."""
         self._parts.clear()
         self._count = 0
 
     def update(self, entries: Iterable[tuple[int, V]]) -> None:  # type: ignore[override] # nobody has others
-        """Put in entries."""
+        """Add entries."""
         part: dict[int, V] = {}
         place, before = -1, 0
         for number, value in entries:
@@ -143,7 +141,7 @@ class LargeTable(MutableMapping[int, V]):
             del self._parts[place]
 
     def sort(self) -> Iterator[None]:
-        """Bring entries into ascending order, some thousands between two yields."""
+        """Sort the entries by key, a few thousand between two yields."""
         for place in list(self._parts):
             part = self._parts[place]
             self._parts[place] = {number: part[number] for number in sorted(part)}

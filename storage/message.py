@@ -1,4 +1,4 @@
-"""A message as the broker carries it: octets that came in and go out again.
+"""A message as the broker carries it: the bytes of its frames, passed on unchanged.
 
 Hot path: see docs/performance.md.
 """
@@ -13,13 +13,13 @@ _LENGTH = Struct(">I").unpack_from
 _pack_length = Struct(">I").pack
 _FRAME_OVERHEAD = 8  # type, channel, size, end octet
 unpack_body = Struct(">11xQ").unpack_from
-"""Octets of the body of a content of `HEAD_OCTETS` or more, in a tuple (see `body_octets`)."""
+"""Body size of a content of at least `HEAD_OCTETS` bytes, in a tuple (see `body_octets`)."""
 HEAD_OCTETS = 19
-"""Octets of a content from which the size of its body can be told."""
+"""Bytes of a content that are needed to read its body size."""
 
 
 def body_octets(content: bytes) -> int:
-    """Octets of the body of a content (or its beginning) by its header; 0 for what is too short to have one."""
+    """Return the body size in bytes from a content (or its beginning); 0 if it is too short to have a header."""
     return int(unpack_body(content)[0]) if len(content) >= HEAD_OCTETS else 0
 
 
@@ -27,22 +27,21 @@ class Message:
     """One published message, shared by every queue it was routed to.
 
     Args:
-        address: exchange and routing key as two short strings, the octets of the publish, which are the octets
-            of every deliver.
+        address: exchange and routing key as two short strings, encoded as in the publish and in every deliver.
         content: the content header frame and the body frames exactly as they arrived, frame by frame.
-        channel_id: the channel number that stands in those frames.
+        channel_id: the channel number in those frames.
 
-    A message is immutable once published: queues and consumers only ever pass it on.
+    A message is immutable once published: queues and consumers only pass it on.
     """
 
     __slots__ = ("address", "channel_id", "content")
 
     persistent = False
-    """Whether durable queues have to keep it."""
+    """True if durable queues have to keep it."""
     expires = 0
-    """When a queue has to discard it (epoch ms); 0 for never. Of a copy of its own: see `Dated`."""
+    """Time at which a queue has to discard it (epoch ms); 0 for never. Set on a copy per queue: see `Dated`."""
     promise: "Awaited | None" = None
-    """What its publisher waits for, if that is more than that the broker has it: see `Promised`."""
+    """Tracks consumer acks for the publisher's confirm, if that waits for them: see `Promised`."""
 
     def __init__(self, address: bytes, content: bytes, channel_id: int) -> None:
         self.address = address
@@ -51,7 +50,7 @@ class Message:
 
     @property
     def body_size(self) -> int:
-        """Octets of the body, as the content header declares them."""
+        """Body size in bytes, as declared in the content header."""
         return int(_BODY_SIZE(self.content, _BODY_SIZE_AT)[0])
 
     @property
@@ -74,7 +73,7 @@ class Message:
         return b"".join(parts)
 
     def with_header(self, header: bytes) -> "Message":
-        """A copy with another content header (payload); its publisher, if it has one, knows nothing of it."""
+        """Return a copy with another content header (payload) and without the publisher."""
         content = self.content
         (length,) = _LENGTH(content, 3)
         parts = (content[:3], _pack_length(len(header)), header, content[7 + length :])
@@ -82,24 +81,23 @@ class Message:
 
 
 class Awaited(Protocol):
-    """A publisher's wish to know what consumers say of a message (`confirm.promise`)."""
+    """A publish whose confirm waits for consumer acks (`confirm.promise`)."""
 
     def accepted(self) -> None:
-        """One copy has its consumer's verdict."""
+        """One copy was acked or rejected by its consumer."""
 
     def refused(self) -> None:
-        """One copy will not have one."""
+        """One copy was given up: the publish is nacked."""
 
 
 class Promised(Message):
-    """A message whose publisher waits for consumers; queues keep it as they keep a transient one.
+    """A message whose confirm waits for consumer acks; queues keep it like a transient one.
 
     Args:
         address: as for a `Message`.
         content: the same.
         channel_id: the same.
-        promise: is told, by each queue once, what has become of its copy.
-
+        promise: called once by each queue with the outcome of its copy.
     """
 
     __slots__ = ("promise",)
@@ -112,12 +110,11 @@ class Promised(Message):
 
 
 class Dated(Message):
-    """One queue's copy of a message that expires there and has no place on disk.
+    """One queue's in-memory copy of a message with a TTL.
 
     Args:
         message: the message.
-        expires: when (epoch ms).
-
+        expires: time at which it expires (epoch ms).
     """
 
     __slots__ = ("expires",)
@@ -130,20 +127,20 @@ class Dated(Message):
 
 
 def dated(messages: Iterable[Message], expires: int) -> list[Message]:
-    """Copies of messages that expire, for a queue that keeps them in memory."""
+    """Return copies with an expiry time (epoch ms), for a queue that keeps messages in memory."""
     return [Dated(message, expires) for message in messages]
 
 
 class Expiring(Protocol):
-    """A message in a queue."""
+    """A queued message with an expiry time."""
 
     @property
     def expires(self) -> int:
-        """When it has to be discarded (epoch ms); 0 for never."""
+        """Time at which it has to be discarded (epoch ms); 0 for never."""
 
 
 def leading(messages: Iterable[Expiring], now: int) -> tuple[int, bool]:
-    """How many of the first messages have all expired by `now`, or all not; and which."""
+    """Return the length of the leading run that is all expired or all live at `now`, and whether it is expired."""
     count = 0
     expired = False
     for message in messages:
@@ -156,26 +153,25 @@ def leading(messages: Iterable[Expiring], now: int) -> tuple[int, bool]:
 
 
 class Publisher(Protocol):
-    """The channel a message came by, if it wants to be told."""
+    """The channel a message was published on, if it uses publisher confirms."""
 
     def accepted(self, seq_no: int) -> None:
-        """Every queue has taken responsibility for the message of that number."""
+        """Every queue has accepted the message with this sequence number."""
 
     def refused(self, seq_no: int) -> None:
-        """Some queue could not: the number is to be nacked. May be called several times."""
+        """A queue could not accept the message: nack this sequence number. May be called several times."""
 
 
 class Persistent(Message):
-    """A persistent message on its way into durable queues.
+    """A persistent message on its way to durable queues.
 
     Args:
         address: as for a `Message`.
         content: the same.
         channel_id: the same.
-        publisher: who wants to know when all copies are safe, or None.
-        seq_no: the publisher's number of it.
+        publisher: notified when all copies are on disk or settled; None without confirms.
+        seq_no: its sequence number on the publisher's channel.
         copies: how many durable queues have to take it, at least 1.
-
     """
 
     __slots__ = ("copies", "in_file", "in_table", "msg_id", "open_copies", "publisher", "seq_no")
@@ -198,40 +194,39 @@ class Persistent(Message):
         self.seq_no = seq_no
         self.copies = copies
         self.open_copies = copies
-        """Those that are neither on disk nor settled yet."""
+        """Copies that are neither on disk nor settled yet."""
         self.msg_id = 0
-        """Where the body lies on disk, if it is written apart from its records."""
+        """Id of the body on disk, if it is stored apart from its records."""
         self.in_file = False
         self.in_table = False
-        """Its row in the table of bodies is written, or about to be."""
+        """True once its row in the table of bodies is written or in the current batch."""
 
     def accepted(self) -> None:
-        """One copy is on disk, or needs not be any more."""
+        """One copy is on disk, or was settled before."""
         self.open_copies = left = self.open_copies - 1
         if not left and self.publisher is not None:
             self.publisher.accepted(self.seq_no)
             self.publisher = None
 
     def refused(self) -> None:
-        """One copy cannot be kept on disk now. It stays in its queue, but the publisher is told no."""
+        """One copy cannot be written now. It stays in its queue, but the publish is nacked."""
         if self.publisher is not None:
             self.publisher.refused(self.seq_no)
             self.publisher = None
 
 
 class Moved(Persistent):
-    """A copy of a message that has to stay where it was until all copies of this one are on disk, or settled.
+    """A copy whose original has to stay in its queue until all copies are on disk or settled.
 
-    Its body goes to a file of its own, which is not there when the rest is committed. If there is no room for it the
-    queues try again.
+    Its body goes to a file of its own, which does not exist yet when the rest is committed. If there is no space for it
+    the queues try again.
 
     Args:
         message: the new copy.
         publisher: as for a `Persistent`.
         seq_no: the same.
         copies: the same.
-        on_safe: called once, then.
-
+        on_safe: called once, when they are.
     """
 
     __slots__ = ("_on_safe",)
@@ -248,7 +243,7 @@ class Moved(Persistent):
         self._on_safe = on_safe
 
     def accepted(self) -> None:
-        """One copy is on disk, or needs not be any more."""
+        """One copy is on disk, or was settled before."""
         super().accepted()
         if not self.open_copies:
             self._on_safe()
@@ -263,17 +258,16 @@ def moving(
     publisher: Publisher | None = None,
     seq_no: int = 0,
 ) -> Persistent:
-    """A message on its way from one place on disk to others, where the commit of this turn takes it from the first.
+    """Return a message that moves to other queues, where this turn's commit removes the original.
 
     Args:
         message: the new copy.
         copies: how many queues have to take it, at least 1.
-        file_from: octets from which a content is written to a file of its own. Such a copy is `Moved`: its original
+        file_from: bytes from which a content is written to a file of its own. Such a copy is `Moved`: its original
             has to stay until `on_safe` is called.
-        on_safe: None if there is no original that could stay.
+        on_safe: None if there is no original to keep.
         publisher: as for a `Persistent`.
         seq_no: the same.
-
     """
     if on_safe is not None and len(message.content) >= file_from:
         return Moved(message, publisher, seq_no, copies, on_safe)

@@ -1,7 +1,7 @@
-"""Who may read the data: the owner of the process alone.
+"""File permissions of the data directory: accessible to the owner of the process only.
 
-Messages, definitions and hashes of passwords lie in a data directory as they are, so its directories have the mode
-0700 and its files 0600. What an earlier version made is set right when the data are opened.
+Messages, definitions and password hashes are stored unencrypted, so the directories have mode 0700 and the files 0600.
+Modes set by an earlier version are corrected when the data is opened.
 """
 
 import logging
@@ -17,9 +17,9 @@ _OTHERS = 0o077
 
 
 def tighten(data_dir: Path) -> None:
-    """Take from the group and from others what they may do with the data, and log it.
+    """Remove group and other permissions from the data, and log it.
 
-    What belongs to another user than that of the process is left as it is, which is logged, too.
+    Files of another user than that of the process are left unchanged, which is logged, too.
     """
     changed = refused = 0
     for path, mode in _entries(data_dir):
@@ -40,7 +40,7 @@ def tighten(data_dir: Path) -> None:
 
 
 def _entries(data_dir: Path) -> Iterator[tuple[Path, int]]:
-    """What the store has made in a data directory, with the modes it should have; symbolic links in it are left out."""
+    """Yield the store's directories and files with their intended modes; symbolic links are left out."""
     data_dir = data_dir.resolve()
     yield data_dir, DIRECTORY
     yield data_dir / "leveret.lock", FILE

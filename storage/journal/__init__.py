@@ -1,1 +1,1 @@
-"""Pending writes: entries and blocks, the batch of a commit, bodies that queues share."""
+"""Pending writes: entries and blocks, the batch of a commit, bodies shared by queues."""

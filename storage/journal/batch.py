@@ -1,4 +1,4 @@
-"""What one commit writes: the journal cuts it, the environment carries it out, the journal settles it."""
+"""The changes of one commit: the journal cuts the batch, the environment applies it, the journal settles it."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
@@ -9,25 +9,25 @@ from leveret.storage.journal.reads import Range
 
 
 class Journaled(Protocol):
-    """A queue whose messages go to disk."""
+    """A queue whose messages are written to disk."""
 
     qid: int
     journal_fresh: list[Entry]
     journal_paged: list[Entry]
     journal_returns: dict[int, int]
-    """How often messages came back that are not on disk yet, by seq_id, if the queue counts that."""
+    """Delivery counts of requeued messages that are not on disk yet, by seq_id, if the queue counts them."""
     journaled: bool
     segment: int
 
     def stored(self, entries: list[Entry]) -> None:
-        """Entries that shall be evicted are on disk now."""
+        """Entries whose bodies are to be evicted from memory are on disk now."""
 
     def unstored(self, entries: Iterable[Entry]) -> None:
-        """Entries have found no room: those that are still needed are NEW again, and their publishers know."""
+        """Entries found no space on disk: those still needed are NEW again and their publishes are nacked."""
 
 
 class Changes:
-    """What one commit does to one environment."""
+    """The changes of one commit to one environment."""
 
     __slots__ = (
         "blocks",
@@ -46,26 +46,26 @@ class Changes:
 
     def __init__(self) -> None:
         self.bodies: list[tuple[int, bytes]] = []
-        """Contents by msg_id; an empty one says that it is in a file."""
+        """Contents by msg_id; an empty one is in a file."""
         self.refs: list[tuple[bytes, bytes]] = []
-        """How many records refer to a msg_id, where more than one."""
+        """Reference counts of msg_ids with more than one record."""
         self.shared: dict[int, tuple[bytes, int]] = {}
-        """Contents of paged messages that several queues have, by msg_id, and how many records more refer to each;
-        it may be on disk already, for records that were written before."""
+        """Contents of paged messages that several queues share, by msg_id, with the number of new references to each; a
+        content may be on disk already, for records written earlier."""
         self.blocks: list[Plan] = []
         self.marks: list[tuple[bytes, bytes]] = []
         """Bitmaps of blocks."""
         self.merges: list[tuple[bytes, bytes]] = []
-        """Bits to be set in bitmaps that may have others on disk."""
+        """Bits to set in bitmaps that may have other bits set on disk."""
         self.deletes: list[bytes] = []
-        """Keys of blocks that are dead."""
+        """Keys of blocks to delete."""
         self.unmarks: list[bytes] = []
-        """Those of them that have bitmaps."""
+        """Keys of those of them that have bitmaps."""
         self.unrefs: list[int] = []
-        """msg_ids that one record less refers to."""
+        """msg_ids that lose one reference."""
         self.sweeps: list[Range] = []
         self.moves: Changes | None = None
-        """Deletions of what this commit writes elsewhere: they are never carried out without it."""
+        """Deletions of records that this commit writes elsewhere; never applied without those writes."""
         self.octets = 0
 
     def __bool__(self) -> bool:
@@ -82,29 +82,29 @@ class Changes:
 
 
 class Batch(NamedTuple):
-    """One commit: what it writes, and who is told."""
+    """One commit: its changes, and the callbacks to notify."""
 
     durable: Changes
     paged: Changes
     rows: list[tuple[str, bytes, bytes | None]]
-    """Rows of other tables, in order: table, key, value or None to delete it."""
+    """Rows of other tables, in order: table, key, and value (None deletes the row)."""
     entries: list[tuple[Journaled, list[Entry]]]
     acked: list[tuple[Block, list[int]]]
-    """The dead records that this batch writes down, by block."""
+    """Dead records that this batch writes to bitmaps, by block."""
     moved: list[tuple[Block, list[int]]]
-    """Those of blocks of which some live on elsewhere."""
+    """Dead records, by block, of which some live on in other queues."""
     waiters: list[Callable[[bool], object]]
     octets: int
     pages: bool
-    """Whether it touches the environment of paged messages, if there is something to be done."""
+    """True if it may touch the environment of paged messages."""
 
     @property
     def needs_sync(self) -> bool:
-        """Whether anything of it must survive the process."""
+        """True if any of its changes must survive the process."""
         return bool(self.durable or self.rows)
 
     def written(self, error: DiskFullError | None) -> int:
-        """Octets of it that a commit has put on disk."""
+        """Return the bytes of the batch that a commit has written."""
         if error is None:
             return self.octets
         paged = self.paged.octets

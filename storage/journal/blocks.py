@@ -1,14 +1,14 @@
-"""Blocks: runs of one queue's messages as they lie on disk.
+"""Blocks: runs of one queue's messages as they are stored on disk.
 
-Theory. What one commit writes for one queue goes into one row (or a few, of about `BLOCK_OCTETS`), not a row for each
-message: a block. Its key is the queue's id and the first seq_id, so a queue's blocks lie side by side in order, and a
-range of seq_ids, which is what a delta is, is read by walking along them. A block never crosses a segment boundary, so
-loads, which go by segments, seldom meet a part of one.
+Theory. The messages that one commit writes for one queue share one row (or a few, of about `BLOCK_OCTETS`): a block.
+Its key is the queue's id and the first seq_id, so a queue's blocks are stored in order, and a range of seq_ids (delta)
+is read by iterating over them. A block never crosses a segment boundary, so loads, which go by segments, seldom read
+only a part of one.
 
-A message that is acked leaves its block a dead record. A block with dead records has a second row, a bitmap of them;
-one whose last record died is deleted, both rows. So a queue that is consumed in order costs a bitmap for each commit
-and a deletion for each block, whatever the number of messages. The same row has delivery counts, of queues that count
-deliveries (`x-delivery-limit`, quorum queues): how often each message that was given back was given back.
+The record of an acked message is dead. A block with dead records has a second row, a bitmap of them; when its last
+record is dead both rows are deleted. So a queue that is consumed in order costs a bitmap per commit and a deletion per
+block, whatever the number of messages. In queues that count deliveries (`x-delivery-limit`, quorum queues) the bitmap's
+row also has the delivery count of each message that was requeued.
 
 Layout (big-endian)::
 
@@ -23,11 +23,10 @@ Layout (big-endian)::
     bitmap   crc32 of the rest, started with the crc32 of the block's key (4), bit n of octet n/8 for record n,
              delivery counts: place of the record (2), count (4)
 
-So a page that is whole but belongs elsewhere, in another block or in the same one, is not believed.
+So an intact page that belongs elsewhere, in another block or in the same one, is detected.
 
-Blocks of format 1 (`storage.store.formats`) have no octets of bodies: `bodies_of` counts them from the records.
-Checksums of their records are started with the crc32 of the qid alone, those of their bitmaps with nothing, until
-they are written anew.
+Blocks of format 1 (`storage.store.formats`) have no body sizes: `bodies_of` computes them from the records. Checksums
+of their records start with the crc32 of the qid alone, those of their bitmaps with nothing, until they are rewritten.
 
 Hot path: see docs/performance.md.
 """
@@ -43,50 +42,51 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.message import HEAD_OCTETS, Message, Persistent, body_octets, unpack_body
 
 BLOCK_OCTETS = 64 * 1024
-"""About the size of a block; chosen by measurement (docs/storage.md). A larger message has a block of its own."""
+"""Approximate size of a block in bytes, chosen by measurement (docs/storage.md). A larger message has a block of its
+own."""
 BLOCK_RECORDS = 1024
 LAST_SEQ_ID = (1 << 64) - 1
 BLOCK_CONTENT = 16
-"""How many times its own size the contents of a block may have together, those that lie elsewhere included: who reads a
-block may have to read them all."""
+"""Maximum size of a block's contents, including those stored elsewhere, as a multiple of its own size: reading a block
+may require reading them all."""
 
 EMBEDDED, STORED_APART, IN_FILE = 0, 1, 2
-"""Kinds of records: content in the record, in the table of bodies, in a file of its own."""
+"""Kinds of records: content in the record, in the table of bodies, or in a file of its own."""
 
 _HEADER = Struct(">IQQQIQB")
 _HEADER_REST = Struct(">QQQIQB").pack
 _HEADER_OCTETS = _HEADER.size
 _LAST = Struct(">Q").unpack_from
-_LAST_AT = 20  # behind checksum, qid and first seq_id
+_LAST_AT = 20  # after checksum, qid and first seq_id
 _REFERENCES, _EXPIRIES, _BODIES, _PLACES = 1, 2, 4, 8
 _RECORD_HEAD = Struct(">II").pack
 _RECORD_START = Struct(">II").unpack_from
 _RECORD_REST = Struct(">QQBBH")
 _pack_rest = _RECORD_REST.pack
 RECORD = Struct(">IIQQBBH")
-"""What is in front of a record's address."""
+"""Fixed part of a record, before its address."""
 _RECORD_OCTETS = RECORD.size
 REFERENCE = Struct(">QQ")
-"""What stands for a content that lies elsewhere."""
+"""Reference to a content that is stored elsewhere."""
 _CRC = Struct(">I").pack
 _KEY = Struct(">QQ")
 _RETURN = Struct(">HI")
 RETURN_OCTETS = _RETURN.size
-"""What a delivery count takes behind a bitmap."""
+"""Bytes of a delivery count after a bitmap."""
 _MOST_RETURNS = (1 << 32) - 1
 NO_RETURNS: dict[int, int] = {}
-"""Shared by all blocks without delivery counts, never changed."""
+"""Shared by all blocks without delivery counts; never modified."""
 
 pack_key = _KEY.pack
 unpack_key = _KEY.unpack
 
 
 class Block:
-    """One block in memory: what is left of it.
+    """In-memory state of one block.
 
-    `live` counts the records that are not dead, `away` those of them that no entry in memory stands for because they
-    belong to the delta, `acked` are the indexes that died since the block's bitmap was last written, `returns` the
-    delivery counts by index: those on disk, and those that the next commit writes.
+    `live` counts the records that are not dead, `away` those of them without an entry in memory because they belong to
+    the delta. `acked` lists the indexes that died since the block's bitmap was last written, `returns` the delivery
+    counts by index: those on disk, and those that the next commit writes.
     """
 
     __slots__ = (
@@ -114,21 +114,23 @@ class Block:
         self.away = 0
         self.acked: list[int] = []
         self.bits = 0
-        """The bitmap on disk, or on its way there."""
+        """The bitmap on disk, or in the current batch."""
         self.returns = NO_RETURNS
         self.marked = False
-        """It has a bitmap on disk, or one on the way; or may have one, since its part of the delta was swept."""
+        """True if it has a bitmap on disk or in the current batch, or may have one since its part of the delta was
+        swept."""
         self.swept = False
-        """Its part of the delta was swept: its bitmap on disk gets bits that memory does not know. These records are
-        never subtracted from `live`, so it is not deleted as a whole while the sweep may still need to read it."""
+        """True if its part of the delta was swept: its bitmap on disk gets bits that memory does not know. These
+        records are never subtracted from `live`, so the block is not deleted as a whole while the sweep may still need
+        to read it."""
         self.home: dict[int, Block] | None = None
-        """The queue's table of blocks that the delta has a share in, if it stands there."""
+        """The queue's table of blocks with records in the delta, if this block is in it."""
         self.dirty = False
-        """It is on the journal's list."""
+        """True if it is on the journal's list."""
         self.moving = False
-        """Some of those that died since live on in other queues: the disk learns of both in one commit."""
+        """True if some records that died since live on in other queues: both changes go to disk in one commit."""
         self.paged = paged
-        """It lies in the environment of paged transient messages."""
+        """True if it is in the environment of paged transient messages."""
 
     @property
     def slot(self) -> int:
@@ -147,10 +149,10 @@ NEW, WRITING, STORED, GONE = 0, 1, 2, 3
 class Entry:
     """One queue's copy of a message that is on disk, or on its way there.
 
-    States: NEW (no commit has it yet), WRITING (one that is under way does), STORED, GONE (settled: acked or dropped;
-    an entry that goes while NEW is never written). `message` is None once the body is not kept in memory any more;
-    `evict` says that it shall not be kept once it is STORED. `durable` is true of a persistent message in a durable
-    queue, false of a transient one that memory has no room for.
+    States: NEW (in no commit yet), WRITING (in the current commit), STORED, GONE (settled: acked or dropped; an entry
+    settled while NEW is never written). `message` is None once the body is no longer kept in memory; `evict` is set if
+    the body is to be released once it is STORED. `durable` is true for a persistent message in a durable queue, false
+    for a transient one that is paged out.
     """
 
     __slots__ = (
@@ -170,23 +172,23 @@ class Entry:
     block: Block
     index: int
     body: int
-    """Octets of the body."""
+    """Body size in bytes."""
 
     def __init__(
         self, seq_id: int, message: Message | None, size: int, *, durable: bool, expires: int = 0
     ) -> None:
         self.seq_id = seq_id
         self.expires = expires
-        """When the queue has to discard it (epoch ms); 0 for never."""
+        """Time at which the queue has to discard it (epoch ms); 0 for never."""
         self.durable = durable
         self.message = message
         self.size = size
-        """Octets of the content, frames included: what the body costs in memory."""
+        """Bytes of the content, frames included: the memory that the body takes."""
         self.state = NEW
         self.evict = False
         self.msg_id = 0
-        """Where the content is, if not in the record."""
-        # what the record says, once the entry is in a batch: block, index, body
+        """Id of the content, if it is not in the record."""
+        # set once the entry is in a batch: block, index, body
 
 
 class Header(NamedTuple):
@@ -200,13 +202,13 @@ class Header(NamedTuple):
     has_references: bool
     has_expiries: bool
     has_bodies: bool
-    """The directory has the octets of each body: not in blocks of format 1."""
+    """True if the directory has body sizes; false for blocks of format 1."""
     has_places: bool
-    """The checksum of a record covers the block it is in, and where: not in blocks of format 1."""
+    """True if a record's checksum covers its block and place; false for blocks of format 1."""
 
 
 class Record(NamedTuple):
-    """One record, at a place in its block: `content` is None and `msg_id` set where the content lies elsewhere."""
+    """One record and its place in its block; if the content is stored elsewhere, `content` is None and `msg_id` set."""
 
     place: int
     seq_id: int
@@ -220,20 +222,20 @@ class Record(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A block that is to be written, and the entries its records are of."""
+    """A block to be written, and the entries of its records."""
 
     block: Block
     entries: Sequence[Entry]
     octets: int
-    """About the size of it."""
+    """Its approximate size in bytes."""
 
 
 def plan_blocks(
     qid: int, entries: Sequence[Entry], segment: int, *, paged: bool, limit: int = BLOCK_OCTETS
 ) -> list[Plan]:
-    """Divide entries (ascending by seq_id, state NEW) into blocks, and tell each where it will lie.
+    """Divide entries (ascending by seq_id, state NEW) into blocks, and set the place of each.
 
-    Entries whose `msg_id` is set will be written as references. The caller owes the bodies they refer to.
+    Entries whose `msg_id` is set are written as references. The caller must write the bodies they refer to.
     """
     plans: list[Plan] = []
     at, total = 0, len(entries)
@@ -270,7 +272,7 @@ def plan_blocks(
 
 
 def encode_block(plan: Plan) -> bytes:
-    """The octets of a block; may be called in another thread, since what is being written does not change."""
+    """Return the bytes of a block. May run in another thread, because entries being written do not change."""
     block, entries, _ = plan
     qid = block.qid
     seed = crc32(block.key)
@@ -326,9 +328,9 @@ def join_block(
     references: bool,
     expiries: bool,
 ) -> bytes:
-    """A block of records of these lengths, whose octets are `parts`: header and directory in front of them.
+    """Return a block of records with these lengths and the bytes `parts`, with header and directory in front.
 
-    `bodies` are the octets of each record's body, `octets` those of all contents together.
+    `bodies` are the body sizes of the records, `octets` the size of all contents together, in bytes.
     """
     count = len(lengths)
     offsets = accumulate(lengths[:-1], initial=_HEADER_OCTETS + 12 * count)
@@ -339,10 +341,10 @@ def join_block(
 
 
 def read_header(key: bytes | memoryview, value: bytes | memoryview) -> Header:
-    """The header of the block under a key; raises DamagedError if header and directory are not what was written there.
+    """Return the header of the block under a key; DamagedError if header or directory are not what was written there.
 
-    A large block has pages of its own, apart from its key: where one such page stands in place of another, all of it
-    is whole, and belongs to another queue.
+    A large block has pages of its own, apart from its key: if such a page stands in place of another, its content is
+    intact but belongs to another queue.
     """
     try:
         crc, qid, first, last, count, octets, flags = _HEADER.unpack_from(value)
@@ -367,14 +369,14 @@ def read_header(key: bytes | memoryview, value: bytes | memoryview) -> Header:
 
 
 def _seed_of(header: Header) -> tuple[int, int]:
-    """What the checksums of a block's records start with, and a mask of the record's number that is in it as well."""
+    """Return the start value of the checksums of a block's records, and the mask of the record number in it."""
     if header.has_places:
         return crc32(pack_key(header.qid, header.first)), -1
     return crc32(header.qid.to_bytes(8, "big")), 0
 
 
 def moved_record(record: bytes, header: Header, place: int, new_key: bytes, new_place: int) -> bytes:
-    """A record of a block as it is at another place, or in another block; one that is damaged stays so."""
+    """Return a record with the checksum for another place or block; a damaged record stays damaged."""
     seed, mask = _seed_of(header)
     crc, length = _RECORD_START(record)
     rest = record[8:]
@@ -383,26 +385,25 @@ def moved_record(record: bytes, header: Header, place: int, new_key: bytes, new_
 
 
 def last_of(value: bytes | memoryview) -> int:
-    """The last seq_id of a block, whether it is damaged or not; the highest there is if it is too short to tell."""
+    """Return the last seq_id of a block, even a damaged one; the highest possible if it is too short."""
     return int(_LAST(value, _LAST_AT)[0]) if len(value) >= _LAST_AT + 8 else LAST_SEQ_ID
 
 
 def offsets_of(value: bytes, header: Header) -> tuple[int, ...]:
-    """Where each record of a block begins."""
+    """Return the offset of each record of a block."""
     return Struct(f">{header.records}I").unpack_from(value, _HEADER_OCTETS)
 
 
 def bodies_of(value: bytes | memoryview, header: Header, body_of: Callable[[int], int]) -> Sequence[int]:
-    """Octets of the body of each record of a block.
+    """Return the body size in bytes of each record of a block.
 
-    A block of format 1 does not say them: they are counted from its records then, and are 0 for a damaged one.
+    A block of format 1 does not store them: they are computed from its records, and are 0 for a damaged one.
 
     Args:
         value: the block.
-        header: of it.
-        body_of: octets of the body of a content that lies apart, by msg_id; 0 for one that is missing. Asked of blocks
-            of format 1 only.
-
+        header: its header.
+        body_of: returns the body size in bytes of a content stored apart, by msg_id; 0 for one that is missing. Called
+            for blocks of format 1 only.
     """
     if header.has_bodies:
         return Struct(f">{header.records}Q").unpack_from(value, _HEADER_OCTETS + 4 * header.records)
@@ -417,7 +418,7 @@ def bodies_of(value: bytes | memoryview, header: Header, body_of: Callable[[int]
 
 
 def live_octets(value: bytes | memoryview, header: Header, dead: int, body_of: Callable[[int], int]) -> int:
-    """Octets of the bodies of those records of a block whose bit is not set in `dead`; `body_of` as for `bodies_of`."""
+    """Return the body bytes of a block's records whose bit is not set in `dead`; `body_of` as for `bodies_of`."""
     bodies = bodies_of(value, header, body_of)
     if not dead:
         return sum(bodies)
@@ -425,7 +426,7 @@ def live_octets(value: bytes | memoryview, header: Header, dead: int, body_of: C
 
 
 def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record | int]:
-    """The records of a block but those whose bit is set in `dead`; the index alone of one that is damaged."""
+    """Yield the records of a block whose bit is not set in `dead`; only the index of a damaged one."""
     seed, mask = _seed_of(header)
     unpack = RECORD.unpack_from
     for index, offset in enumerate(offsets_of(value, header)):
@@ -453,10 +454,10 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
 def plain_entries(
     value: bytes, header: Header, dead: int, block: Block, wanted: range, *, durable: bool
 ) -> list[Entry] | None:
-    """Stored entries with their bodies, of those records of a block that are not dead and whose seq_id is in `wanted`.
+    """Return stored entries, with bodies, of a block's live records whose seq_id is in `wanted`.
 
-    The short way of `read_records` for long runs of small messages: None for a block with references or with damage,
-    which take the other.
+    A fast path of `read_records` for long runs of small messages. Returns None for a block with references or damage,
+    which needs `read_records`.
     """
     if header.has_references:
         return None
@@ -497,12 +498,12 @@ def plain_entries(
 
 
 def _nothing_apart(_msg_id: int) -> int:
-    """No content lies apart from its record."""
+    """Return 0, for blocks without contents stored apart."""
     return 0
 
 
 def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO_RETURNS) -> bytes:
-    """The bitmap of a block of `count` records, behind its checksum, and the delivery counts of live records."""
+    """Return the bitmap of a block of `count` records after its checksum, and the delivery counts of live records."""
     octets = bits.to_bytes((count + 7) // 8, "little")
     if returns:
         left = [(index, most) for index, most in sorted(returns.items()) if not bits >> index & 1]
@@ -511,9 +512,9 @@ def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO
 
 
 def bits_of(bitmap: bytes | None, header: Header) -> int:
-    """The bitmap of the block with this header as a number, bit by index; 0 for none.
+    """Return the bitmap of the block with this header as an integer, one bit per index; 0 without a bitmap.
 
-    Also 0 for a damaged one: what it said was settled comes back, marked redelivered, and nothing vanishes.
+    Also 0 for a damaged one: its settled messages are delivered again, marked redelivered, and none is lost.
     """
     if not bitmap or is_damaged(bitmap, header):
         return 0
@@ -521,7 +522,7 @@ def bits_of(bitmap: bytes | None, header: Header) -> int:
 
 
 def returns_of(bitmap: bytes | None, header: Header) -> dict[int, int]:
-    """The delivery counts behind a bitmap, by index; none for a damaged one."""
+    """Return the delivery counts after a bitmap, by index; none for a damaged one."""
     start = 4 + (header.records + 7) // 8
     if not bitmap or len(bitmap) <= start or is_damaged(bitmap, header):
         return {}
@@ -530,9 +531,9 @@ def returns_of(bitmap: bytes | None, header: Header) -> dict[int, int]:
 
 
 def is_damaged(bitmap: bytes, header: Header) -> bool:
-    """Whether a bitmap is not what was written for the block with this header.
+    """Return whether a bitmap differs from what was written for the block with this header.
 
-    A large one has pages of its own, apart from its key, as a large block has: it has to be that of this block.
+    A large bitmap has pages of its own, apart from its key, like a large block: it has to be the one of this block.
     """
     if is_bound(pack_key(header.qid, header.first), bitmap):
         return False
@@ -540,10 +541,10 @@ def is_damaged(bitmap: bytes, header: Header) -> bool:
 
 
 def is_bound(key: bytes, bitmap: bytes) -> bool:
-    """Whether a bitmap was written for the block with this key, by format 2."""
+    """Return whether a bitmap was written for the block with this key, by format 2."""
     return bitmap[:4] == _CRC(crc32(bitmap[4:], crc32(key)))
 
 
 def is_no_old_bitmap(bitmap: bytes) -> bool:
-    """Whether a bitmap is none that format 1 wrote, for whatever block."""
+    """Return whether a bitmap cannot have been written by format 1, for any block."""
     return bitmap[:4] != _CRC(crc32(bitmap[4:]))

@@ -1,4 +1,4 @@
-"""How large the bodies of messages are, in memory and on disk, without reading them."""
+"""Body sizes of messages in memory and on disk, computed without reading the bodies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,13 +16,13 @@ _PIECE = 1024
 
 
 def octets_in_pieces(items: Sequence[Message | Entry]) -> Iterator[int]:
-    """Octets of the bodies of so many messages at a time; the sequence must not change meanwhile."""
+    """Yield the body bytes of several messages at a time; the sequence must not change meanwhile."""
     for at in range(0, len(items), _PIECE):
         yield octets_of(items[at : at + _PIECE])
 
 
 def octets_of(items: Iterable[Message | Entry]) -> int:
-    """Octets of the bodies of messages of a queue; entries without their message are on disk, and know it."""
+    """Return the total body bytes of queued messages; entries whose message is on disk store their size."""
     return sum([_octets_of(item) for item in items])
 
 
@@ -35,16 +35,15 @@ def _octets_of(item: Message | Entry) -> int:
 
 
 def stored_octets(txn: Any, bodies: Any, blobs: Path, msg_id: int) -> int:
-    """Octets of the body of a content that lies apart; 0 if it is missing.
+    """Return the body size in bytes of a content stored apart; 0 if it is missing.
 
-    Only its beginning is read: whether it is damaged is found out when it is served.
+    Only its beginning is read: damage is detected when it is delivered.
 
     Args:
         txn: a transaction.
         bodies: the table of bodies.
-        blobs: where bodies have files of their own.
-        msg_id: the number of the content.
-
+        blobs: the directory of body files.
+        msg_id: the id of the content.
     """
     octets = txn.get(_MSG_ID(msg_id), db=bodies)
     if octets is None:

@@ -1,13 +1,13 @@
-"""What has to go to disk: collected turn by turn, cut into batches, settled when a commit is done.
+"""The journal: collects changes for disk turn by turn, cuts them into batches, settles them after the commit.
 
-Theory. Whatever changes on disk is noted here and nothing waits for it. `cut` takes everything that was noted, so a
-turn is never split over two commits: a transaction, a declaration with its bindings, a message with all its copies
-are on disk as a whole or not at all. While a batch is being committed the next one gathers; that is all the group
-commit there is. A message that is settled before the cut is never written: its entry is GONE by then.
+Theory. Every change for disk is noted here, without waiting. `cut` takes everything noted so far, so a turn is never
+split over two commits: a transaction, a declaration with its bindings, a message with all its copies are on disk as a
+whole or not at all. While a batch is being committed the next one gathers, which is the group commit. A message that is
+settled before the cut is never written: its entry is GONE by then.
 
-Nothing is confirmed before `settled`, and what dies while its own batch is under way is written down in the next
-one, which is strictly later. Pure: the driver (`broker.persistence.committer`) says when to cut, which is never while
-queues of a turn are put off, and runs the commit.
+Nothing is confirmed before `settled`. The end of a record whose own batch is being committed is written by the next
+batch, which is strictly later. Pure: the driver (`broker.persistence.committer`) decides when to cut, never while
+queues of a turn are postponed, and runs the commit.
 
 Hot path: see docs/performance.md.
 """
@@ -41,7 +41,7 @@ from leveret.storage.message import Persistent
 
 EMBED_BELOW = 4096
 ROW_OCTETS = 2048
-"""What a row costs in memory besides its octets, about: the commit copies the page it goes to, or shares a copy."""
+"""Approximate bytes of memory per row besides its own: the commit copies the page it goes to, or shares a copy."""
 _MSG_ID = Struct(">Q").pack
 _COUNT = Struct(">I").pack
 _seq_id = attrgetter("seq_id")
@@ -51,10 +51,9 @@ class Journal:
     """The changes that are not on disk yet.
 
     Args:
-        first_msg_id: no body on disk has this number or a higher one.
-        embed_below: octets of content, times copies, from which a body is written apart from its records
+        first_msg_id: no body on disk has this id or a higher one.
+        embed_below: bytes of content, times copies, from which a body is written apart from its records
             (`queue_index_embed_msgs_below`).
-
     """
 
     __slots__ = (
@@ -96,41 +95,41 @@ class Journal:
         self.shared = SharedBodies(self.next_msg_id)
         """Bodies that are paged once for several queues."""
         self.files: dict[int, tuple[Persistent, list[tuple[Journaled, Entry]]]] = {}
-        """Bodies that are to be written to files, by msg_id."""
+        """Bodies to be written to files, by msg_id."""
         self._file_waiters: list[tuple[set[int], Callable[[bool], object]]] = []
-        """Who waits for which of them."""
+        """Callbacks that wait for some of those files."""
         self._next_msg_id = first_msg_id
         self._queues: list[Journaled] = []
         self._dirty: list[Block] = []
         self._paging: dict[Journaled, None] = {}
-        """Queues with entries to be paged by a cut that pages."""
+        """Queues with entries to be written by the next cut that pages."""
         self._paged_dirty: list[Block] = []
         """Dirty blocks for such a cut."""
         self._unrefs: list[int] = []
         self._paged_unrefs: list[int] = []
-        """Bodies that one record less refers to, in each environment."""
+        """msg_ids that lose one reference, in each environment."""
         self._moved_refs: list[int] = []
         self._sweeps: list[Range] = []
         self._paged_sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []
-        """Who waits for ends that could only be noted when the last commit was done."""
+        """Callbacks that wait for ends that could be noted only when the last commit was done."""
         self._buried = False
-        """There are such ends, or there will be when the batch under way is settled."""
+        """True if there are such ends, or will be when the current batch is settled."""
         self.in_flight: Batch | None = None
         self.octets = 0
-        """Octets of memory that wait for a cut, about; some of them may be settled already."""
+        """Approximate bytes of memory that wait for a cut; some entries may be settled already."""
         self.octets_in_flight = 0
         self.records = 0
-        """Copies of persistent messages that wait for a cut; some of them may be settled already."""
+        """Copies of persistent messages that wait for a cut; some may be settled already."""
         self.records_in_flight = 0
         self.octets_to_page = 0
-        """How many of those that wait, or waited for an earlier cut, are of transient messages."""
+        """Bytes of transient messages among those that wait, or waited for an earlier cut."""
         self.octets_in_files = 0
-        """Octets of bodies whose files are not written yet."""
+        """Bytes of bodies whose files are not written yet."""
         self.urgent = False
-        """Somebody waits for what was noted."""
+        """True if a caller waits for a noted change."""
         # counters
         self.commits = 0
         self.written = 0
@@ -155,9 +154,9 @@ class Journal:
         self.urgent = True
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
-        """Call back once all that was noted so far is on disk (True), or failed to get there (False).
+        """Call back once everything noted so far is on disk (True), or failed to get there (False).
 
-        At once if there is nothing to wait for.
+        Called immediately if there is nothing to wait for.
         """
         if self.has_work:
             self._waiters.append(callback)
@@ -168,22 +167,22 @@ class Journal:
             callback(True)
 
     def when_all_safe(self, callback: Callable[[bool], object]) -> None:
-        """The same, bodies included that are being written to files of their own."""
+        """Call back as `when_safe` does, after bodies that are being written to files are on disk, too."""
         if self.files:
             self._file_waiters.append((set(self.files), callback))
         else:
             self.when_safe(callback)
 
     def touch(self, queue: Journaled) -> None:
-        """Have a queue's fresh and paged entries cut."""
+        """Include a queue's new and paged entries in the next cut."""
         if not queue.journaled:
             queue.journaled = True
             self._queues.append(queue)
 
     def dead(self, entry: Entry, *, moved: bool = False) -> None:
-        """A record that is written, or about to be, is not needed any more.
+        """Note that a record, written or about to be, is no longer needed.
 
-        `moved`: it lives on as others noted in this turn, and the disk must not have one without the other.
+        `moved`: the message lives on in copies noted in this turn; both changes must be in one commit.
         """
         block = entry.block
         entry.state = GONE
@@ -202,7 +201,7 @@ class Journal:
                 (self._paged_unrefs if block.paged else self._unrefs).append(entry.msg_id)
 
     def returned(self, entry: Entry, count: int) -> None:
-        """A message whose record is written came back; `count` is how often by now. The next commit writes it down."""
+        """Note the delivery count of a requeued message whose record is written. The next commit writes it."""
         block = entry.block
         if not block.returns:
             block.returns = {}
@@ -212,21 +211,21 @@ class Journal:
             self._dirty.append(block)
 
     def bury(self, entry: Entry) -> None:
-        """The same of a record that was not needed any more before it was written, and is written by now.
+        """Note that a record is no longer needed which was settled before its commit and is written by now.
 
-        Only while a batch is settled. Whoever has waited for that batch waits for this end, too.
+        Called only while a batch is settled. Callbacks that wait for that batch wait for this deletion, too.
         """
         self._buried = True
         self.dead(entry)
 
     def outlast(self) -> None:
-        """Records of the batch under way are settled and end with a sweep: who waits for it waits for that, too."""
+        """Make callbacks that wait for the current batch wait also for the sweep of its settled records."""
         self._buried = True
 
     def sweep(self, qid: int, first: int, stop: int, *, paged: bool = True) -> None:
-        """Everything of a queue from seq_id `first` to before `stop` is gone.
+        """Delete all records of a queue from seq_id `first` to before `stop`.
 
-        `paged` is whether any of it may have been paged.
+        `paged` is true if any of them may have been paged.
         """
         gone = Range(qid, first, stop)
         self._sweeps.append(gone)
@@ -235,29 +234,29 @@ class Journal:
         self.urgent = True
 
     def probe(self) -> None:
-        """Have the next commit write something durable, whatever else it does: it shows whether there is room."""
+        """Make the next commit write something durable in any case, to find out whether the disk has space."""
         if not self._rows:
             self.put("meta", b"room", b"")
 
     @property
     def has_work(self) -> bool:
-        """Whether a cut would have anything to do, but for what waits for one that pages."""
+        """Return whether a cut would have any work, apart from work for a cut that pages."""
         return bool(
             self._queues or self._dirty or self._rows or self._sweeps or self._unrefs or self._waiters
         )
 
     @property
     def has_unpaged(self) -> bool:
-        """Whether something waits for a cut that pages."""
+        """Return whether there is work for a cut that pages."""
         return bool(self._paging or self._paged_dirty or self._paged_unrefs or self._paged_sweeps)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
     def cut(self, page: float = inf) -> Batch:
-        """Take everything noted so far as one batch. The caller owes `settled` before the next cut.
+        """Take everything noted so far as one batch. The caller must call `settled` before the next cut.
 
-        `page` is how many octets of transient messages go to disk at most, `OVERHEAD` each included. With 0 nothing of
-        what is or shall be paged is touched; whatever is left waits for another cut (`has_unpaged`).
+        `page` is the maximum number of bytes of transient messages to write, including `OVERHEAD` for each. With 0 the
+        environment of paged messages is not touched; the rest waits for another cut (`has_unpaged`).
         """
         assert self.in_flight is None
         durable, paged = Changes(), Changes()
@@ -298,7 +297,7 @@ class Journal:
                     bits |= 1 << index
                 block.bits = bits
                 block.marked = True
-                # what moves may come again after a sweep that was carried out without it
+                # moves may be noted again after a sweep that was applied without them
                 marks = changes.merges if block.swept or changes is moves else changes.marks
                 marks.append((key, pack_bits(key, block.count, bits, block.returns)))
             noted.append((block, block.acked))
@@ -321,7 +320,7 @@ class Journal:
         return batch
 
     def _cut_paged(self, page: float, paged: Changes, entries: list[tuple[Journaled, list[Entry]]]) -> None:
-        """Take what has ended of paged messages, and so many octets of what is to be paged: one message at least."""
+        """Take the ends of paged messages, and up to `page` bytes of messages to be paged: at least one."""
         waiting, self._paging = self._paging, {}
         self.octets_to_page = 0
         paged.unrefs, self._paged_unrefs = self._paged_unrefs, []
@@ -356,7 +355,7 @@ class Journal:
         *,
         is_paged: bool,
     ) -> None:
-        """Pack what is still to be written of one queue."""
+        """Pack the entries of one queue that are still to be written."""
         left = [entry for entry in fresh if entry.state == NEW]
         if len(left) < len(fresh) and not is_paged:
             returns = queue.journal_returns
@@ -387,7 +386,7 @@ class Journal:
         entries.append((queue, left))
 
     def _write_apart(self, entry: Entry, message: Persistent, changes: Changes) -> None:
-        """Have a body written once, however many records refer to it.
+        """Add a body to be written once, for any number of records that refer to it.
 
         All copies of a message are noted in one turn, so those that are not settled by now are in this batch.
         """
@@ -400,7 +399,7 @@ class Journal:
 
     @staticmethod
     def _write_shared(entry: Entry, changes: Changes) -> None:
-        """Have a paged body written that several queues have, unless it is there already."""
+        """Add a paged body that several queues share, unless it is on disk already."""
         content = entry.message.content  # type: ignore[union-attr]
         _, count = changes.shared.get(entry.msg_id, (b"", 0))
         changes.shared[entry.msg_id] = content, count + 1
@@ -416,11 +415,11 @@ class Journal:
             changes.refs.append((key, _COUNT(message.open_copies)))
 
     def settled(self, error: DiskFullError | None = None) -> Batch:
-        """The batch under way is committed or, with an error, has found no room. Returns it.
+        """Settle the current batch after its commit or, with an error, after it found no space. Returns it.
 
-        Without room the publishers that wait are refused, and what could not be written is noted again: it is still
-        in its queues, and goes to disk when there is room. Transient messages that found none stay in memory until
-        another cut pages them; nobody waits for that.
+        Without space, waiting publishes are nacked and the changes that were not written are noted again: the messages
+        are still in their queues, and go to disk when there is space. Transient messages that were not written stay in
+        memory until another cut pages them; no caller waits for that.
         """
         batch = self.in_flight
         assert batch is not None
@@ -446,7 +445,7 @@ class Journal:
         return batch
 
     def _settle_entries(self, queue: Journaled, entries: list[Entry]) -> None:
-        """Entries of one queue are on disk."""
+        """Mark entries of one queue as stored."""
         if entries[0].block.paged:
             self.paged_out += len(entries)
         else:
@@ -465,7 +464,7 @@ class Journal:
             queue.stored(evicted)
 
     def _settle_returns(self, returns: dict[int, int], entries: list[Entry]) -> None:
-        """Have the delivery counts of messages written down that came back before their commit was done."""
+        """Note the delivery counts of messages that were requeued before their commit was done."""
         for entry in entries:
             count = returns.pop(entry.seq_id, 0)
             if count and entry.state == STORED:
@@ -474,7 +473,7 @@ class Journal:
     def _note_again(self, batch: Batch, error: DiskFullError) -> None:
         not_written: set[int] = set()
         not_paged: Counter[int] = Counter()
-        """Records that were to refer to a body and do not, and that are dead."""
+        """Dead records that were to refer to a body and do not, by msg_id."""
         for queue, entries in batch.entries:
             is_paged = entries[0].block.paged
             if (error.paged if is_paged else error.durable) is Done.ALL:
@@ -484,7 +483,7 @@ class Journal:
             for entry in entries:
                 if block is not entry.block:
                     block, ended = entry.block, frozenset(entry.block.acked)
-                    block.live = -1  # it never existed, whatever died in it meanwhile
+                    block.live = -1  # it was never written, whatever was settled in it meanwhile
                 message = entry.message
                 if entry.state == WRITING:
                     entry.state = NEW
@@ -500,7 +499,7 @@ class Journal:
                         message.in_table = False
                         message.refused()
                 elif is_paged:
-                    # One that ended with its queue has noted no reference that would have to be taken off.
+                    # Entries that ended with their queue have noted no reference that would have to be removed.
                     if entry.index in ended:
                         not_paged[entry.msg_id] += 1
                 else:
@@ -508,10 +507,10 @@ class Journal:
                     if entry.msg_id and isinstance(message, Persistent):
                         if message.open_copies:
                             not_written.add(entry.msg_id)
-                        elif message.in_file:  # nobody needs the file any more
+                        elif message.in_file:  # the file is no longer needed
                             self._unrefs.append(entry.msg_id)
             queue.unstored(entries)
-            if is_paged:  # behind the others: there may be room for less
+            if is_paged:  # after the others: there may be space for fewer bytes
                 self._paging.pop(queue, None)
                 self._paging[queue] = None
             else:
@@ -525,7 +524,7 @@ class Journal:
             self._paged_sweeps[:0] = batch.paged.sweeps
         if error.durable is Done.ALL:
             return
-        if not_written:  # other copies will be written under that number, and nobody may take theirs away
+        if not_written:  # other copies will be written under that id, and must keep their references
             self._unrefs = [msg_id for msg_id in self._unrefs if msg_id not in not_written]
             self._moved_refs = [msg_id for msg_id in self._moved_refs if msg_id not in not_written]
         self._rows[:0] = batch.rows
@@ -549,7 +548,7 @@ class Journal:
             (self._paged_dirty if block.paged else self._dirty).append(block)
 
     def unwritten_of(self, queue: Journaled) -> Iterator[Entry]:
-        """One queue's entries that are not known to be on disk; some may be settled."""
+        """Yield one queue's entries that are not known to be on disk; some may be settled."""
         yield from queue.journal_fresh
         yield from queue.journal_paged
         if self.in_flight is not None:
@@ -560,7 +559,7 @@ class Journal:
             yield from [entry for whose, entry in copies if whose is queue]
 
     def unwritten(self) -> tuple[int, int]:
-        """How many copies of persistent messages, and how many definitions, wait to be written."""
+        """Return the numbers of copies of persistent messages and of definitions that wait to be written."""
         entries = [entry for queue in self._queues for entry in queue.journal_fresh]
         entries += [entry for _, copies in self.files.values() for _, entry in copies]
         rows = {key for table, key, _ in self._rows if table == "defs"}
@@ -573,13 +572,13 @@ class Journal:
     # -- bodies in files --------------------------------------------------------------------------------------------
 
     def next_msg_id(self) -> int:
-        """A number for a body, never used before."""
+        """Return a new id for a body, never used before."""
         msg_id = self._next_msg_id
         self._next_msg_id = msg_id + 1
         return msg_id
 
     def write_file(self, queue: Journaled, entry: Entry, message: Persistent) -> None:
-        """Have a very large body written to a file of its own before its record is."""
+        """Queue a very large body for writing to a file of its own, before its record is written."""
         if not message.msg_id:
             message.msg_id = self.next_msg_id()
             message.in_file = True
@@ -588,7 +587,7 @@ class Journal:
         self.files[message.msg_id][1].append((queue, entry))
 
     def file_written(self, msg_id: int) -> bool:
-        """The file is on disk: its records may follow. False if nobody needs it any more."""
+        """Note that a body's file is on disk, so its records may follow. Returns False if it is no longer needed."""
         message, copies = self.files.pop(msg_id)
         self.octets_in_files -= len(message.content)
         needed = False
@@ -609,7 +608,7 @@ class Journal:
         return needed
 
     def file_failed(self, msg_id: int) -> None:
-        """There was no room for the file: the publisher is refused, the message stays in memory."""
+        """Note that there was no space for a body's file: the publish is nacked, the message stays in memory."""
         message, copies = self.files[msg_id]
         message.refused()
         for queue, entry in copies:
@@ -621,7 +620,7 @@ class Journal:
 
 
 def _octets_to_page(entries: list[Entry], paged: Changes) -> Iterator[int]:
-    """What each of some entries counts in a commit, its work included: a body that several queues have counts once."""
+    """Yield the bytes that each entry counts in a commit, overhead included; a shared body counts once."""
     bodies = set(paged.shared)
     for entry in entries:
         if not entry.msg_id:
@@ -634,7 +633,7 @@ def _octets_to_page(entries: list[Entry], paged: Changes) -> Iterator[int]:
 
 
 def _without(msg_ids: list[int], gone: Counter[int]) -> list[int]:
-    """Numbers without those that are gone, each as often as it is."""
+    """Return ids without those in `gone`, each removed as often as it is counted there."""
     if not gone:
         return msg_ids
     left = []

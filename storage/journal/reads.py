@@ -1,4 +1,4 @@
-"""What a queue asks to be read from disk, and what it gets."""
+"""Read requests of queues, and their results."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import body_octets
 
 DELTA, BODIES, RETURNED, UNACKED = "delta", "bodies", "returned", "unacked"
-"""What is read: part of the delta, bodies of entries in q3, of requeued ones, or of unacked ones."""
+"""Kinds of reads: part of the delta, or bodies of entries in q3, of requeued ones, or of unacked ones."""
 
 
 class Range(NamedTuple):
@@ -19,7 +19,7 @@ class Range(NamedTuple):
 
 
 class RawBlock(NamedTuple):
-    """One block as it lies on disk."""
+    """One block as stored on disk."""
 
     paged: bool
     key: bytes
@@ -29,26 +29,26 @@ class RawBlock(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a read found: all blocks that hold a seq_id from the ranges asked for, up to before `stop`."""
+    """Result of a read: all blocks with a seq_id in the requested ranges, up to before `stop`."""
 
     blocks: list[RawBlock]
     stop: int
-    """With one range: everything from its start to before here was read. Less than the range if that was enough, more
-    if the queue has nothing on disk for a while behind it."""
+    """With one range: everything from its start to before here was read. Less than the range if the limit was reached,
+    more if the queue has nothing on disk for some distance after it."""
     bodies: dict[int, bytes | str]
-    """Contents that lie apart from their records, by msg_id; of one that is damaged the kind (`storage.damage`)."""
+    """Contents stored apart from their records, by msg_id; the kind of damage (`storage.damage`) for a damaged one."""
 
     def body_octets(self, msg_id: int) -> int:
-        """Octets of the body of a content that lies apart; 0 if it was not read."""
+        """Return the body size in bytes of a content stored apart; 0 if it was not read."""
         content = self.bodies.get(msg_id)
         return body_octets(content) if isinstance(content, bytes) else 0
 
 
 class Loading(Protocol):
-    """A queue that has asked for something."""
+    """A queue that requests reads."""
 
     def loaded(self, request: "LoadRequest", found: Loaded) -> None:
-        """Take what was read."""
+        """Take the result of a read."""
 
 
 class LoadRequest(NamedTuple):
@@ -57,24 +57,24 @@ class LoadRequest(NamedTuple):
     queue: Loading
     ranges: tuple[Range, ...]
     limit: int
-    """Octets that are enough, where there is one range only."""
+    """Bytes after which the read may stop, if there is only one range."""
     what: str
-    """What for: the queue's business."""
+    """The kind of read; used by the queue only."""
     entries: Sequence[Entry] = ()
-    """Those whose bodies are wanted: all of them were on disk when this was asked for."""
+    """Entries whose bodies are requested: all of them were on disk at the time of the request."""
     horizon: int = 0
-    """Messages of the delta before this seq_id were on disk when this was asked for."""
+    """Messages of the delta before this seq_id were on disk at the time of the request."""
 
 
 class Reads:
-    """What has been read for messages in one state, all queues together."""
+    """Read counters for messages in one state, over all queues."""
 
     __slots__ = ("blocks", "bodies", "messages")
 
     def __init__(self) -> None:
         self.messages = 0
-        """Messages whose bodies were brought into memory."""
+        """Messages whose bodies were read into memory."""
         self.blocks = 0
-        """Blocks that were looked up for them."""
+        """Blocks read for them."""
         self.bodies = 0
-        """Bodies that lay apart from their records and were looked up as well."""
+        """Bodies stored apart from their records that were read as well."""

@@ -1,9 +1,9 @@
-"""How many queues share a message's body: what it costs one of them, and under which number it is paged for all.
+"""Bodies shared by several queues: one queue's share of the memory, and the ids under which they are paged once.
 
-Theory. A message that is routed to many queues is one object in all of them, and a copy that expires has the octets of
-its original. So the interpreter counts already who holds a body; counting it a second time would cost every queue
-something for each message. A count is exact when it is asked for and may be wrong a moment later, when a consumer has
-taken its copy: it decides how memory is judged and how a body is laid out on disk, never what is kept.
+Theory. A message that is routed to many queues is one object in all of them, and a copy with a TTL shares the bytes of
+its original. So the interpreter's reference counts already tell how many queues hold a body; a second count would cost
+every queue time for each message. A count is exact when it is read and may be wrong a moment later, when a consumer has
+taken its copy: it decides how memory is accounted and how a body is laid out on disk, never what is kept.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from sys import getrefcount
 from leveret.storage.message import Message
 
 OVERHEAD = 256
-"""Octets of memory that an alpha costs beside its content, about."""
+"""Approximate bytes of memory of an alpha besides its content."""
 PLACE = 16
-"""Octets of that which each queue has for itself where a message is shared: the message's place in a deque."""
+"""The part of it that each queue has for itself where a message is shared: the message's place in a deque."""
 PRUNE_OCTETS = 4 * 1024 * 1024
-"""Octets of bodies that have got a number since it was last asked which of them memory still has."""
+"""Bytes of newly numbered bodies after which those no longer in memory are pruned."""
 
 _content = attrgetter("content")
 _OURS = 2
@@ -25,11 +25,10 @@ _OURS = 2
 
 
 class SharedBodies:
-    """The numbers of transient bodies that several queues have and that are paged, as long as memory has them.
+    """Ids of transient bodies that several queues share and that are paged, as long as they are in memory.
 
     Args:
-        next_number: gives one that was never given before.
-
+        next_number: returns an id that was never used before.
     """
 
     __slots__ = ("_known", "_next_number", "_octets")
@@ -37,19 +36,19 @@ class SharedBodies:
     def __init__(self, next_number: Callable[[], int]) -> None:
         self._next_number = next_number
         self._known: dict[int, tuple[bytes, int]] = {}
-        """By the identity of the content, which is kept so that it stays one."""
+        """By the identity of the content, which is kept alive so that the identity stays unique."""
         self._octets = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
     def known(self, content: bytes) -> int:
-        """The number of a body; 0 if it has none."""
+        """Return the id of a body; 0 if it has none."""
         found = self._known.get(id(content))
         return 0 if found is None else found[1]
 
     def number(self, content: bytes) -> int:
-        """Give a body a number, which it has not got yet."""
+        """Assign an id to a body that has none yet."""
         if self._octets > PRUNE_OCTETS:
             self.prune()
         self._octets += len(content)
@@ -58,7 +57,7 @@ class SharedBodies:
         return number
 
     def prune(self) -> None:
-        """Forget the bodies that nobody else has in memory any more."""
+        """Forget the bodies that are referenced nowhere else in memory."""
         self._octets = 0
         alone = 3  # the tuple's reference, the loop's and the call's
         left = {}
@@ -68,9 +67,9 @@ class SharedBodies:
         self._known = left
 
     def holders(self, messages: list[Message]) -> list[int]:
-        """How many places have the body of each message, beside this list.
+        """Return the number of places that hold each message's body, besides this list.
 
-        The caller owes: it has no other reference to any of the messages.
+        The caller must have no other reference to any of the messages.
         """
         known = self._known
         return [
@@ -79,12 +78,11 @@ class SharedBodies:
         ]
 
     def own_share(self, messages: list[Message], has_entry: list[bool]) -> float:
-        """What part of the memory that messages take is to be counted for one queue that has them: above 0, at most 1.
+        """Return the fraction of the messages' memory to be counted for one queue: above 0, at most 1.
 
         Args:
             messages: some messages of the queue, as `holders` takes them.
             has_entry: whether the queue has an entry of its own for each, which nobody shares.
-
         """
         whole = own = 0.0
         for message, places, holding, is_entry in zip(
@@ -98,10 +96,10 @@ class SharedBodies:
 
 
 def _places(messages: list[Message]) -> list[int]:
-    """How many places have each message beside this list."""
+    """Return the number of places that hold each message, besides this list."""
     return [count - _OURS for count in map(getrefcount, messages)]
 
 
 def _twins(messages: list[Message]) -> list[int]:
-    """How many other messages have the content of each."""
+    """Return the number of other messages that have the content of each."""
     return [count - _OURS for count in map(getrefcount, map(_content, messages))]
