@@ -1,1 +1,1 @@
-"""Users and their permissions, passwords, patterns of names, and the delay of failed logins."""
+"""Users and permissions, password hashes, name patterns, and throttling of failed logins."""

@@ -1,38 +1,38 @@
-"""What is done about logins that fail: the next refusal is later, and the log has few lines of them.
+"""Throttling of failed logins: growing delays before a refusal, and a limit on log lines.
 
-Pure. Passwords are judged fast, so that without this one address could try thousands in a second and fill the log. A
-refused client keeps its place among those that have not logged in (`broker.network.half_open`) for a delay, even if
-it leaves, and the delay grows for the pair of its address and the name that it tries. A password that is right is
-taken at once, whatever others have done.
+Pure. Checking a password is fast, so without this one address could try thousands per second and fill the log. A
+refused client keeps its place among the unauthenticated connections (`broker.network.half_open`) for a delay, even if
+it disconnects, and the delay grows for each pair of address and user name. A correct password is accepted
+immediately, whatever others have done.
 """
 
 from collections.abc import Iterator
 
 MOST_TIMES = 8
-"""What the delay of a refusal grows to, in times of the first; each failure doubles it."""
+"""Maximum delay of a refusal, as a multiple of the first; each failure doubles it."""
 FORGET_SECONDS = 300.0
-"""Without failures, after which they are forgotten."""
+"""Seconds without a failure after which earlier ones are forgotten."""
 REMEMBERED = 10_000
-"""Pairs, or addresses, that are remembered; of more the oldest are forgotten."""
+"""Maximum number of pairs, or addresses, that are remembered; beyond it the oldest are forgotten."""
 SHOWN = 128
-"""Characters of a name that a log line shows."""
+"""Maximum number of characters of a name in a log line."""
 
 
 class Guard:
-    """Who has failed how often."""
+    """Counters of failed logins by address and user name."""
 
     __slots__ = ("_failed",)
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str], tuple[int, float]] = {}
-        """By address and name: times of the delay at the last failure, and when that was."""
+        """By address and name: the multiple of the delay at the last failure, and its time."""
 
     def failed(self, address: str, name: str, now: float) -> int:
-        """An attempt is refused; returns how many times the delay of a first refusal it is to wait.
+        """Record a refused login; return its delay as a multiple of the delay of a first refusal.
 
         Args:
-            address: of the client.
-            name: of the user.
+            address: address of the client.
+            name: name of the user.
             now: seconds of a monotonic clock.
 
         """
@@ -44,12 +44,12 @@ class Guard:
         return times
 
     def succeeded(self, address: str, name: str) -> None:
-        """The password was right."""
+        """Record a successful login: forget the failures of this address and name."""
         self._failed.pop((address, name), None)
 
 
 class Refusals:
-    """Has one line a second and address in the log about clients that did not get in, with the number of the others."""
+    """Limits the log to one line per second and address about refused clients, and counts those left out."""
 
     __slots__ = ("_left_out", "_since")
 
@@ -58,7 +58,7 @@ class Refusals:
         self._left_out: dict[str, int] = {}
 
     def admit(self, address: str, now: float) -> bool:
-        """Whether there may be a line about another one of that address; if not, it is counted."""
+        """Return whether a refusal of this address may be logged; if not, count it."""
         since = self._since.get(address)
         if since is not None and now - since < 1:
             self._left_out[address] = self._left_out.get(address, 0) + 1
@@ -70,7 +70,7 @@ class Refusals:
         return True
 
     def left_out(self, now: float) -> Iterator[tuple[str, int]]:
-        """Yield addresses for whose others there may be a line again, and how many there were; to be called often."""
+        """Yield each address whose left-out refusals may be logged now, and their number; must be called often."""
         for address, count in list(self._left_out.items()):
             if now - self._since.get(address, 0.0) >= 1:
                 del self._left_out[address]
@@ -80,5 +80,5 @@ class Refusals:
 
 
 def shown(name: str) -> str:
-    """A name as it stands in the log."""
+    """Return a name as it is logged: truncated if it is long."""
     return name if len(name) <= SHOWN else f"{name[:SHOWN]}... ({len(name)} characters)"

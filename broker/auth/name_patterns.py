@@ -1,13 +1,13 @@
-r"""Regular expressions of permissions and policies, matched in a time that grows with the name alone.
+r"""Regular expressions of permissions and policies, matched in time linear in the length of the name.
 
-Theory. Names come from clients, so a pattern must not be able to hold the broker whatever the name is: patterns are
-RE2's, which has no backtracking. RE2 has no lookahead, and the commonest pattern of RabbitMQ's users begins with one
-(`^(?!amq\.).*`). Such a lookahead, alone and at the start of the name, is two matches without any: one that must
-succeed and one that must fail or succeed. Everything else that RE2 refuses is an error, or goes to Python's `re`
-where `compatibility.python_patterns` says so. Patterns are at most `MAX_OCTETS` long, which bounds what one match
-costs (some 20 ms for the worst that were found).
+Theory. Names come from clients, so no pattern may block the broker, whatever the name: patterns are RE2's, which
+does not backtrack. RE2 has no lookahead, but the most common pattern of RabbitMQ's users begins with one
+(`^(?!amq\.).*`). Such a lookahead, a single one at the start of the name, is replaced by two matches without lookahead:
+one that must succeed and one that must fail (or succeed). Anything else that RE2 refuses is an error, or is passed to
+Python's `re` if `compatibility.python_patterns` is set. Patterns are at most `MAX_OCTETS` long, which bounds the cost
+of one match (some 20 ms for the worst found).
 
-Patterns are matched against the octets of a name, as in RabbitMQ, whose `re:run` goes without the option `unicode`.
+Patterns are matched against the octets of a name, as in RabbitMQ, which calls `re:run` without the option `unicode`.
 """
 
 import logging
@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterator
 log = logging.getLogger("leveret.definitions")
 
 Matcher = Callable[[bytes], object]
-"""Searches in the octets of a name; the result is true if the pattern matches."""
+"""Searches the octets of a name; the result is true if the pattern matches."""
 
 MAX_OCTETS = 1024
-"""The longest pattern, in octets of UTF-8, before variables are filled in."""
+"""Maximum length of a pattern, in octets of UTF-8, before variables are substituted."""
 
-_SHOWN = 200  # characters of a pattern in an error
+_SHOWN = 200  # maximum number of characters of a pattern in an error text
 _LOOKAHEAD = re.compile(r"\^\(\?([=!])")
 
 
 class InvalidPatternError(ValueError):
-    """A text is no pattern that can be used; `reason` says why without repeating it."""
+    """A pattern is not a supported regular expression; `reason` says why without repeating the pattern."""
 
     def __init__(self, pattern: str, reason: str) -> None:
         shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
@@ -36,10 +36,10 @@ class InvalidPatternError(ValueError):
 
 
 class Patterns:
-    """Makes matchers of patterns, and remembers them.
+    """Compiles patterns to matchers, and caches them.
 
     Args:
-        python: have Python's `re` take what RE2 refuses, which may then take exponential time for some names.
+        python: use Python's `re` for patterns that RE2 refuses; matching may then take exponential time.
 
     """
 
@@ -50,10 +50,10 @@ class Patterns:
         self._known: dict[str, Matcher] = {}
 
     def compile(self, pattern: str, **variables: str) -> Matcher:
-        """Make the matcher of a pattern, in which `{name}` stands for the literal text of a variable.
+        """Compile a pattern in which `{name}` stands for the literal text of a variable.
 
         Raises:
-            InvalidPatternError: it is too long, or no regular expression of RE2's and no lookahead before one.
+            InvalidPatternError: it is too long, or not an RE2 regular expression, with or without a leading lookahead.
 
         """
         size = len(_octets(pattern))
@@ -71,11 +71,11 @@ class Patterns:
         return matcher
 
     def stored(self, pattern: str, owner: str, **variables: str) -> Matcher:
-        """Make the matcher of a pattern that an earlier version has taken: one that cannot be used matches nothing.
+        """Compile a pattern that an earlier version accepted; one that is not supported is logged and matches nothing.
 
         Args:
             pattern: the pattern.
-            owner: what it belongs to, for the log.
+            owner: the object it belongs to, for the log.
             variables: as for `compile`.
 
         """
@@ -94,7 +94,7 @@ class Patterns:
             return any_name
         if pattern in {"", "^$"}:
             return _empty_name
-        import re2  # noqa: PLC0415 - most brokers have only trivial patterns and shall not load it
+        import re2  # noqa: PLC0415 - most brokers have only trivial patterns and need not load it
 
         try:
             return _linear(pattern)
@@ -111,16 +111,16 @@ class Patterns:
 
 
 _REMEMBERED = 1024
-"""Patterns whose matchers are remembered."""
+"""Maximum number of cached matchers."""
 
 
 def any_name(_name: bytes) -> bool:
-    """The matcher of `.*`."""
+    """Match any name: the matcher of `.*`."""
     return True
 
 
 def no_name(_name: bytes) -> bool:
-    """The matcher of a pattern that cannot be used."""
+    """Match no name: the matcher of an unsupported pattern."""
     return False
 
 
@@ -149,7 +149,7 @@ def _re2(pattern: str) -> Matcher:
 
 
 def _linear(pattern: str) -> Matcher:
-    """Compile with RE2, a lookahead at the start apart; raises re2.error."""
+    """Compile with RE2, a leading lookahead separately; raises re2.error."""
     parts = _split_lookahead(pattern)
     if parts is None:
         return _re2(pattern)
@@ -158,7 +158,7 @@ def _linear(pattern: str) -> Matcher:
 
 
 def _after_lookahead(ahead: Matcher, rest: Matcher, *, positive: bool) -> Matcher:
-    """A matcher of names in which `rest` matches and, as is wanted, `ahead` does too or does not."""
+    """Return a matcher of names that `rest` matches and `ahead` does (if `positive`) or does not match."""
 
     def search(name: bytes) -> bool:
         return (ahead(name) is not None) is positive and rest(name) is not None
@@ -167,9 +167,9 @@ def _after_lookahead(ahead: Matcher, rest: Matcher, *, positive: bool) -> Matche
 
 
 def _split_lookahead(pattern: str) -> tuple[bool, str, str] | None:
-    """Split `^(?=X)Y` or `^(?!X)Y` into whether X has to match, X and Y; None for any other pattern.
+    """Split `^(?=X)Y` or `^(?!X)Y` into true if X must match, X and Y; return None for any other pattern.
 
-    Y must be one alternative: in `^(?!X)Y|Z` the lookahead is not for Z.
+    Y must be a single alternative: in `^(?!X)Y|Z` the lookahead does not apply to Z.
     """
     found = _LOOKAHEAD.match(pattern)
     if found is None or "\\Q" in pattern:
@@ -187,7 +187,7 @@ def _split_lookahead(pattern: str) -> tuple[bool, str, str] | None:
 
 
 def _structure(pattern: str, at: int) -> Iterator[tuple[int, str, int]]:
-    """The parentheses and bars from `at` on that are not escaped nor in a class, each with the depth after it."""
+    """Yield the parentheses and bars from `at` on, each with the depth after it; skip escapes and character classes."""
     depth = 0
     while at < len(pattern):
         sign = pattern[at]
@@ -204,7 +204,7 @@ def _structure(pattern: str, at: int) -> Iterator[tuple[int, str, int]]:
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Where a character class that begins at `at` has ended; the end of the pattern if it has not."""
+    """Return the position after the character class that begins at `at`, or the end of the pattern."""
     at += 2 if pattern[at + 1 : at + 2] == "^" else 1
     first = at
     while at < len(pattern):

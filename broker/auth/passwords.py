@@ -1,7 +1,7 @@
-"""Passwords that do not show themselves, and RabbitMQ's salted hashes of them.
+"""Passwords hidden from logs and tracebacks, and RabbitMQ's salted password hashes.
 
-A hash is base64 of a 4-octet salt and the digest of salt and password (rabbit_password), so that users can be
-taken over from RabbitMQ's definitions and back.
+A hash is base64 of a 4-byte salt and the digest of salt and password (rabbit_password), so that users can be
+imported from RabbitMQ's definitions and exported to them.
 """
 
 import base64
@@ -26,10 +26,10 @@ ALGORITHMS: Final = frozenset(_DIGESTS)
 
 
 class Password:
-    """A password in clear, held no longer than a login takes.
+    """A password in clear text, kept only during a login.
 
     Args:
-        text: the password; `surrogateescape` stands for octets that are not UTF-8.
+        text: the password; octets that are not UTF-8 are escaped by `surrogateescape`.
     """
 
     __slots__ = ("_text",)
@@ -42,7 +42,7 @@ class Password:
 
     @property
     def blank(self) -> bool:
-        """Whether it is empty, which no login may be."""
+        """True if the password is empty; no login with it may succeed."""
         return not self._text
 
     def octets(self) -> bytes:
@@ -51,22 +51,22 @@ class Password:
 
 
 def hash_password(password: Password, algorithm: str = SHA256, salt: bytes | None = None) -> str:
-    """Hash a password with 4 random octets of salt, or with the given ones.
+    """Hash a password with a random salt of 4 bytes, or with the given one.
 
     Raises:
-        ValueError: no such algorithm.
+        ValueError: there is no such algorithm.
     """
     salt = os.urandom(_SALT_SIZE) if salt is None else salt
     return base64.b64encode(salt + _digest(algorithm, salt, password)).decode()
 
 
 def check_password(password: Password, password_hash: str, algorithm: str = SHA256) -> bool:
-    """Whether the hash is the password's, in a time that does not depend on where they differ.
+    """Return whether a password matches a hash; the comparison takes constant time.
 
-    A blank password and a hash that is none (such as '', which locks a user out) never match.
+    A blank password and an invalid hash (such as '', which locks a user out) never match.
 
     Raises:
-        ValueError: no such algorithm.
+        ValueError: there is no such algorithm.
     """
     try:
         stored = base64.b64decode(password_hash, validate=True)

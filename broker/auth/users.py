@@ -1,9 +1,9 @@
-"""Who may log in, and what they may do there: RabbitMQ's internal authentication and authorisation.
+"""Users, permissions and limits: RabbitMQ's internal authentication and authorisation backend.
 
 Permissions are three patterns for each user and vhost (`broker.auth.name_patterns`), matched anywhere in a resource's
 name (rabbit_auth_backend_internal:check_resource_access).
 
-Nothing here does input or output, and nothing counts: who is connected is for the caller to know.
+Nothing here does I/O or counts connections: the caller knows who is connected.
 """
 
 import ipaddress
@@ -19,19 +19,19 @@ Kind = Literal["configure", "write", "read"]
 TopicKind = Literal["write", "read"]
 
 DEFAULT_EXCHANGE = "amq.default"
-"""The name under which the default exchange is checked."""
+"""The name of the default exchange in permission checks."""
 
 _GUEST = "guest"
 
 _CACHED_NAMES = 1024
-"""Names per permission whose result is remembered; clients choose names, so it must end somewhere."""
+"""Maximum number of cached results per permission; it is bounded because clients choose the names."""
 
-# What an unknown user's password is compared with, so that the answer takes as long: of no password.
+# A hash of no password: an unknown user's password is checked against it, so that the reply takes as long.
 _NOBODY_HASH = "AAAA" * 12
 
 
 class LoginRefusedError(Exception):
-    """A login failed. The text is for the log; the client only learns that it was refused."""
+    """A login failed. The text is for the log; the client is only told that it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class User:
     """A user who may log in by password.
 
     Attributes:
-        name: as in the login.
-        password_hash: see `broker.auth.passwords`; '' lets nobody in.
+        name: user name of the login.
+        password_hash: see `broker.auth.passwords`; '' refuses every password.
         tags: administrator, monitoring, policymaker, management, impersonator or any other.
-        hashing_algorithm: RabbitMQ's name for the algorithm of the hash.
+        hashing_algorithm: RabbitMQ's name of the hash algorithm.
     """
 
     name: str
@@ -52,13 +52,13 @@ class User:
 
     @property
     def may_impersonate(self) -> bool:
-        """Whether messages may carry another user's name in `user_id`."""
+        """True if the user may publish messages with another user's name in `user_id`."""
         return "impersonator" in self.tags
 
 
 @dataclass(frozen=True, slots=True)
 class UserLimits:
-    """What one user may have open at once over all vhosts; None is unlimited, 0 is nothing."""
+    """Limits of one user over all vhosts; None is unlimited, 0 allows nothing."""
 
     max_connections: int | None = None
     max_channels: int | None = None
@@ -66,7 +66,7 @@ class UserLimits:
 
 @dataclass(frozen=True, slots=True)
 class VHostLimits:
-    """What one vhost may hold; None is unlimited, 0 is nothing."""
+    """Limits of one vhost; None is unlimited, 0 allows nothing."""
 
     max_connections: int | None = None
     max_queues: int | None = None
@@ -77,18 +77,18 @@ _NO_VHOST_LIMITS = VHostLimits()
 
 
 class Permissions:
-    """What one user may do with the resources of one vhost. Never changes; `Users` hands out a new one.
+    """Permissions of one user in one vhost. Immutable; `Users` creates a new object for each change.
 
     Args:
         configure: pattern of names that the user may declare and delete.
         write: pattern of names that the user may publish to or bind.
         read: pattern of names that the user may consume from or bind to.
-        compiled: makes the matcher of a pattern; by default `Patterns().compile`.
+        compiled: compiles a pattern to a matcher; by default `Patterns().compile`.
 
-    '' means `^$`: nothing.
+    '' means `^$`, which allows nothing.
 
     Raises:
-        InvalidPatternError: one of the three cannot be used.
+        InvalidPatternError: one of the three is not supported.
     """
 
     __slots__ = ("_configure", "_read", "_write", "configure", "read", "write")
@@ -105,7 +105,7 @@ class Permissions:
         self._read = _Names(compiled(read))
 
     def check(self, kind: Kind, name: str) -> bool:
-        """Whether the user may do that with the queue or exchange; '' is the default exchange's name."""
+        """Return whether the user has this permission for a queue or exchange; '' is the default exchange."""
         if kind == "configure":
             return self._configure.match(name or DEFAULT_EXCHANGE)
         if kind == "write":
@@ -118,7 +118,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class _TopicRow:
-    """A topic permission: its patterns as they were set, and with their variables filled in."""
+    """A topic permission: its patterns as they were set, and compiled with their variables substituted."""
 
     write: str
     read: str
@@ -127,13 +127,13 @@ class _TopicRow:
 
 
 class TopicPermissions:
-    """Which routing keys one user may use with the topic exchanges of one vhost.
+    """Topic permissions of one user in one vhost: the routing keys allowed with its topic exchanges.
 
     False if there are none, which allows everything; an exchange without a row allows everything too
-    (rabbit_auth_backend_internal:check_topic_access). Never changes.
+    (rabbit_auth_backend_internal:check_topic_access). Immutable.
 
     Args:
-        rows: for each exchange the patterns for write and read.
+        rows: by exchange, the patterns for write and read.
     """
 
     __slots__ = ("rows",)
@@ -145,7 +145,7 @@ class TopicPermissions:
         return bool(self.rows)
 
     def check(self, exchange: str, kind: TopicKind, routing_key: str) -> bool:
-        """Whether the user may publish with that key ('write') or bind with it ('read')."""
+        """Return whether the user may publish with this key ('write') or bind with it ('read')."""
         row = self.rows.get(exchange)
         return row is None or (row.write_keys if kind == "write" else row.read_keys).match(routing_key)
 
@@ -154,7 +154,7 @@ _NO_TOPICS = TopicPermissions({})
 
 
 class _Names:
-    """A matcher and the names already asked for."""
+    """A matcher with a cache of its results."""
 
     __slots__ = ("_known", "_search")
 
@@ -173,13 +173,13 @@ class _Names:
 
 
 class RightsListener(Protocol):
-    """Whoever has granted something by rights that may change (`broker.connection.connection_tracking`)."""
+    """Listener for changes of permissions that are already in use (`broker.connection.connection_tracking`)."""
 
     def rights_changed(self, user: str, vhost: str) -> None:
-        """A user's permissions in a vhost are others, or none any more."""
+        """Called when a user's permissions in a vhost were changed or removed."""
 
     def user_removed(self, user: str) -> None:
-        """A user is gone, with all permissions."""
+        """Called when a user was removed, with all permissions."""
 
 
 class Users:
@@ -187,10 +187,10 @@ class Users:
 
     Args:
         loopback_users: names that may only log in from this host.
-        patterns: makes the matchers of permissions, and of policies where they are imported.
+        patterns: compiles the patterns of permissions, and of imported policies.
 
-    `generation` is another number after any change; whoever keeps a `Permissions` asks again then. `listener` is told
-    of rights that are taken away; None for nobody.
+    `generation` changes with every modification; whoever caches a `Permissions` must then get it again. `listener` is
+    notified of revoked permissions; None for no listener.
     """
 
     __slots__ = (
@@ -219,7 +219,7 @@ class Users:
     # Users
 
     def add(self, user: User) -> None:
-        """Add a user or replace the one of that name, whose permissions stay."""
+        """Add a user or replace the one of that name; its permissions are kept."""
         self._users[user.name] = user
         self.generation += 1
 
@@ -234,7 +234,7 @@ class Users:
             self.listener.user_removed(name)
 
     def get(self, name: str) -> User | None:
-        """Return the user of that name."""
+        """Return the user of that name, None if there is none."""
         return self._users.get(name)
 
     def all(self) -> list[User]:
@@ -242,12 +242,12 @@ class Users:
         return list(self._users.values())
 
     def authenticate(self, name: str, password: Password, peer_host: str) -> User:
-        """Log a user in by password.
+        """Authenticate a user by password.
 
-        Takes as long for unknown users as for wrong passwords; delaying the answer is the caller's part.
+        Takes as long for unknown users as for wrong passwords; the caller is responsible for delaying the reply.
 
         Raises:
-            LoginRefusedError: unknown user, wrong or blank password, or a loopback user from elsewhere.
+            LoginRefusedError: unknown user, wrong or blank password, or a loopback user from another host.
         """
         user = self._users.get(name)
         if password.blank:
@@ -266,10 +266,10 @@ class Users:
     # Permissions
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Let a user into a vhost with these three patterns.
+        """Set a user's permissions in a vhost: these three patterns.
 
         Raises:
-            InvalidPatternError: one of them cannot be used; nothing has changed then.
+            InvalidPatternError: one of them is not supported; nothing was changed.
         """
         new = Permissions(configure, write, read, self.patterns.compile)
         before = self._permissions.get((user, vhost), new)
@@ -279,25 +279,25 @@ class Users:
             self.listener.rights_changed(user, vhost)
 
     def restore_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """The same for what an earlier run has stored: a pattern that cannot be used is logged and matches nothing."""
+        """Set permissions stored by an earlier run: an unsupported pattern is logged and matches nothing."""
         owner = f"permissions of user '{user}' in vhost '{vhost}'"
         compiled = partial(self.patterns.stored, owner=owner)
         self._permissions[user, vhost] = Permissions(configure, write, read, compiled)
         self.generation += 1
 
     def clear_permissions(self, user: str, vhost: str) -> None:
-        """Shut a user out of a vhost."""
+        """Remove a user's permissions in a vhost, and with them the access to it."""
         self._permissions.pop((user, vhost), None)
         self.generation += 1
         if self.listener is not None:
             self.listener.rights_changed(user, vhost)
 
     def may_access(self, user: str, vhost: str) -> bool:
-        """Whether the user may open connections to the vhost: any row will do, even of empty patterns."""
+        """Return whether the user may open connections to the vhost: any row allows it, even with empty patterns."""
         return (user, vhost) in self._permissions
 
     def permissions(self, user: str, vhost: str) -> Permissions:
-        """Return what the user may do in the vhost: nothing if there is no row."""
+        """Return the user's permissions in the vhost; if there is no row, they allow nothing."""
         return self._permissions.get((user, vhost)) or Permissions("", "", "")
 
     def permission_rows(self) -> list[tuple[str, str, Permissions]]:
@@ -307,28 +307,28 @@ class Users:
     def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
         """Restrict a user's routing keys at a topic exchange.
 
-        `{username}` and `{vhost}` in the patterns stand for the literal names. RabbitMQ fills them in
-        without escaping, so that a user named `.*` would match everything there.
+        `{username}` and `{vhost}` in the patterns stand for the literal names. RabbitMQ substitutes them
+        without escaping, so there a user named `.*` would match everything.
 
         Raises:
-            InvalidPatternError: one of them cannot be used; nothing has changed then.
+            InvalidPatternError: one of them is not supported; nothing was changed.
         """
         self._set_topic(user, vhost, exchange, write, read, self.patterns.compile)
 
     def restore_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
-        """The same for what an earlier run has stored: a pattern that cannot be used is logged and matches nothing."""
+        """Set topic permissions stored by an earlier run: an unsupported pattern is logged and matches nothing."""
         owner = f"topic permissions of user '{user}' for exchange '{exchange}' in vhost '{vhost}'"
         self._set_topic(user, vhost, exchange, write, read, partial(self.patterns.stored, owner=owner))
 
     def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
-        """Lift the restriction at one exchange or, by None, at all of the vhost."""
+        """Remove the topic permissions for one exchange or, if it is None, for all of the vhost."""
         rows = self.topic_permissions(user, vhost).rows
         left = {} if exchange is None else {name: row for name, row in rows.items() if name != exchange}
         self._topics[user, vhost] = TopicPermissions(left)
         self.generation += 1
 
     def topic_permissions(self, user: str, vhost: str) -> TopicPermissions:
-        """Return the user's restrictions in the vhost; false if there are none."""
+        """Return the user's topic permissions in the vhost; false if there are none."""
         return self._topics.get((user, vhost), _NO_TOPICS)
 
     def topic_permission_rows(self) -> list[tuple[str, str, str, str, str]]:
@@ -352,7 +352,7 @@ class Users:
         self.generation += 1
 
     def remove_vhost(self, vhost: str) -> None:
-        """Remove all permissions in a vhost that is gone, and its limits."""
+        """Remove all permissions in a deleted vhost, and its limits."""
         self._forget(1, vhost)
         self._vhost_limits.pop(vhost, None)
         self.generation += 1
@@ -386,7 +386,7 @@ class Users:
 
 
 def default_credentials(users: Users) -> str:
-    """A warning about the user that every installation of RabbitMQ has, if it still has the password; else ''."""
+    """Return a warning if the user `guest` still has its default password; otherwise ''."""
     guest = users.get(_GUEST)
     if guest is None or not check_password(Password(_GUEST), guest.password_hash, guest.hashing_algorithm):
         return ""
@@ -403,7 +403,7 @@ def _limit(number: int | None) -> int | None:
 
 
 def is_loopback(peer_host: str) -> bool:
-    """Whether an address is of this host's loopback interface, written as IPv4, IPv6 or IPv4 in IPv6."""
+    """Return whether an address, written as IPv4, IPv6 or IPv4 in IPv6, is a loopback address of this host."""
     try:
         address = ipaddress.ip_address(peer_host.partition("%")[0])
     except ValueError:
