@@ -1,36 +1,37 @@
-"""When the interpreter looks for garbage in cycles, which stops the loop for as long as it takes (driver).
+"""Scheduling of cyclic garbage collection, which blocks the event loop while it runs (driver).
 
-Theory. What is made often has no cycles, or they are broken when it ends, so a collection finds next to nothing and
-costs 0.03 to 0.25 us for each object it looks at: 0.1 to 0.2 s for a million messages. Young objects are mostly
-messages on their way through: they are looked at once there are many. All are looked at often while they are few, which
-also gives back what the interpreter keeps for objects to come. With a large backlog that would stop everybody for long:
-then what has been looked at while it was new is put aside, and is not looked at until there is little again, so no
-collection takes longer than it takes to look at what has come since (docs/adr/0022-slices.md).
+Theory. The objects that are created often have no reference cycles, or the cycles are broken when the objects end, so a
+collection finds next to nothing and costs 0.03 to 0.25 us for each object it examines: 0.1 to 0.2 s for a million
+messages. Young objects are mostly messages in transit: they are collected once there are many. While there are few
+objects, all of them are collected often, which also releases the interpreter's free lists. With a large backlog a full
+collection would block everybody for long: then objects are frozen (`gc.freeze`) after they were examined once, and not
+examined again until there are few, so a collection never takes longer than the examination of the objects created since
+the last one (docs/adr/0022-slices.md).
 """
 
 import gc
 import sys
 from typing import Final
 
-# A collection of the second kind looks at 60,000 objects (6 to 10 ms), or at what is new after a tick of a broker with
-# much in memory. A full one comes by itself only after 50,000 of those.
+# A collection of generation 1 examines 60,000 objects (6 to 10 ms), or those created in one tick if the broker uses
+# much memory. The interpreter starts a full one only after 50,000 of those.
 THRESHOLDS: Final = (20_000, 1, 50_000)
 FEW_BLOCKS = 300_000
-"""Blocks of memory, more than at the start, up to which a full collection takes no longer than 10 to 20 ms."""
+"""Allocated memory blocks, beyond those at the start, up to which a full collection takes at most 10 to 20 ms."""
 FULL_SECONDS = 5.0
-"""Between two full collections then."""
+"""Seconds between two full collections while there are few objects."""
 FEW_YOUNG = 3
-"""Collections of the second kind after which what they have left is put aside, if there is much: 180,000 objects."""
+"""Collections of generation 1 after which the survivors are frozen if there are many objects: 180,000 objects."""
 MUCH_MEMORY = 96 * 1024 * 1024
-"""Octets in use from which new objects are looked through for cycles in each tick.
+"""Memory in use, in bytes, from which new objects are collected in each tick.
 
-By itself the interpreter does so when there are more of them than were freed since, and with a backlog that is worked
-off as fast as it grows that may be after hundreds of thousands.
+By itself the interpreter does so when allocations exceed deallocations by the threshold; with a backlog that is
+consumed as fast as it grows, that may be after hundreds of thousands of objects.
 """
 
 
 class Collector:
-    """Decides when garbage is collected; made before there are messages."""
+    """Decides when garbage is collected; must be created before there are messages."""
 
     __slots__ = ("_before", "_due", "_has_aside", "_runs")
 
@@ -41,18 +42,18 @@ class Collector:
         self._runs = False
 
     def start(self) -> None:
-        """Take over from the interpreter. What there is now stays: it is not looked at again."""
+        """Take over from the interpreter's collector, and freeze the objects that exist now."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
         self._runs = True
 
     def look(self, now: float, used: int) -> None:
-        """Collect what should be collected now; to be called in each tick.
+        """Run the collection that is due, if any; must be called in each tick.
 
         Args:
             now: seconds of a monotonic clock.
-            used: octets of memory in use.
+            used: memory in use, in bytes.
 
         """
         if not self._runs:
@@ -71,14 +72,14 @@ class Collector:
             gc.collect(1)
 
     def _collect_all(self) -> None:
-        """Look at everything, as it is little again or still."""
+        """Collect all objects, frozen ones too, as there are few."""
         if self._has_aside:
             self._has_aside = False
             gc.unfreeze()
         gc.collect()
 
     def _put_aside(self) -> None:
-        """Look at what has come since this was called last, and not again while there is much."""
+        """Collect the objects created since the last call, then freeze them until there are few again."""
         gc.collect()
         gc.freeze()
         self._has_aside = True

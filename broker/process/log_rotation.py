@@ -1,7 +1,7 @@
-"""When a log file is put aside, and under which names the old ones are kept (pure, but for the names on disk).
+"""Log rotation: schedule and names of rotated files (pure, except for renaming on disk).
 
-As RabbitMQ does it: by size or by time, `broker.log` becomes `broker.log.0`, what was `.0` becomes `.1` and so on, with
-`.gz` behind it where it is compressed; the oldest is removed.
+As in RabbitMQ: by size or by time, `broker.log` is renamed to `broker.log.0`, `.0` to `.1` and so on, with `.gz`
+appended if it is compressed; the oldest is removed.
 """
 
 import gzip
@@ -18,12 +18,12 @@ _WHEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Points in time that come again and again; what is None does not matter.
+    """A recurring point in time; fields that are None match any value.
 
     Attributes:
-        minute: of every hour.
-        weekday: 0 is Sunday.
-        day: of the month.
+        minute: minute of every hour.
+        weekday: day of the week; 0 is Sunday.
+        day: day of the month.
         hour: 0 to 23.
 
     """
@@ -35,7 +35,7 @@ class When:
 
     @classmethod
     def parsed(cls, text: str) -> "When":
-        """Read RabbitMQ's form: `$D0` is midnight, `$W0D23` Sunday at 23:00, `$M1D5` the first of a month at 5:00.
+        """Parse RabbitMQ's format: `$D0` is midnight, `$W0D23` Sunday at 23:00, `$M1D5` the first of a month at 5:00.
 
         `$H30` is half past each hour. Raises ValueError for anything else.
         """
@@ -48,7 +48,7 @@ class When:
         return cls(minute, weekday, day, hour or 0)
 
     def following(self, now: datetime) -> datetime:
-        """The next such time after `now`."""
+        """Return the next such time after `now`."""
         at = now.replace(minute=self.minute or 0, second=0, microsecond=0)
         while at <= now or not self._includes(at):
             at += timedelta(hours=1)
@@ -66,13 +66,13 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What is asked for; the defaults rotate never.
+    """Settings of log rotation; with the defaults files are never rotated.
 
     Attributes:
-        size: octets from which a file is put aside; 0 for any number.
-        when: or times at which it is; '' for never (see `When.parsed`).
-        count: old files that are kept.
-        compress: whether they are.
+        size: size in bytes from which a file is rotated; 0 for no limit.
+        when: times at which a file is rotated; '' for never (see `When.parsed`).
+        count: number of rotated files to keep.
+        compress: true to compress rotated files.
 
     """
 
@@ -83,7 +83,7 @@ class Rotation:
 
 
 def put_aside(file: Path, count: int) -> None:
-    """Give a log file and the old ones their next names; at most `count` old ones stay. Raises OSError."""
+    """Rotate a log file: rename it and the rotated ones; at most `count` of these are kept. Raises OSError."""
     for suffix in ("", ".gz"):
         _old(file, max(0, count - 1), suffix).unlink(missing_ok=True)
     for number in range(count - 2, -1, -1):
@@ -98,7 +98,7 @@ def put_aside(file: Path, count: int) -> None:
 
 
 def compress(file: Path) -> None:
-    """Compress the old files of a log that are not; takes its time. They must not get other names meanwhile."""
+    """Compress the rotated files that are not compressed yet. Slow; the files must not be renamed meanwhile."""
     for old in file.parent.glob(f"{file.name}.*"):
         if old.suffix[1:].isdecimal():
             packed = old.with_name(f"{old.name}.gz")

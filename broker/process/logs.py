@@ -1,12 +1,12 @@
-"""Logging: where lines go and what they look like (driver: files and streams).
+"""Logging: outputs and line formats (driver: files and streams).
 
 Everything logs through the standard library under the name ``leveret`` and its children, which are RabbitMQ's
-categories: ``leveret.connection``, ``leveret.channel``, ``leveret.queue``. Lines have RabbitMQ's shape::
+categories: ``leveret.connection``, ``leveret.channel``, ``leveret.queue``. Lines have RabbitMQ's format::
 
     2026-11-20 12:00:00.000000+00:00 [info] <4711> accepting AMQP connection ...
 
 Text in a line may come from a client (a queue name, a user name), so control and format characters are
-escaped: no client can forge a line, or one that reads as another. Writing never raises: a full disk or a
+escaped: no client can forge a line, or make one look like another. Writing never raises: a full disk or a
 closed pipe must not stop the broker.
 """
 
@@ -42,8 +42,9 @@ LEVELS: Final = {
 }
 _NAMES: Final = {number: name for name, number in LEVELS.items()}
 
-# What does not show, or changes how what follows is shown: C0 and C1 controls and DEL, Unicode's own line ends, and
-# its format characters (category Cf), which hide text or turn it round. A test compares this with Unicode's table.
+# Characters that are invisible or change how the following text is displayed: C0 and C1 controls and DEL, Unicode's
+# line separators, and its format characters (category Cf), which hide or reverse text. A test compares this list with
+# Unicode's table.
 _UNSHOWN: Final = (
     (0x00, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x600, 0x605), (0x61C, 0x61C), (0x6DD, 0x6DD), (0x70F, 0x70F),
     (0x890, 0x891), (0x8E2, 0x8E2), (0x180E, 0x180E), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F),
@@ -61,7 +62,7 @@ def _escape(code: int) -> str:
 
 _ESCAPES: Final = {code: _escape(code) for code in _CODES} | {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
-# The same in JSON, whose writer has escaped the C0 controls: as one or two units of UTF-16.
+# JSON escapes of the same characters, as one or two UTF-16 code units; the encoder itself escapes the C0 controls.
 _JSON_ESCAPES: Final = {
     code: "".join(f"\\u{unit}" for unit in re.findall("....", chr(code).encode("utf-16-be").hex()))
     for code in _CODES
@@ -70,11 +71,11 @@ _JSON_ESCAPES: Final = {
 
 
 _RETRY_SECONDS = 60.0
-"""After a file could not be put aside."""
+"""Seconds until the next attempt after a file could not be rotated."""
 
 
 class Output(msgspec.Struct, frozen=True):
-    """One place that log lines go to: a stream or a file, never both."""
+    """One log output: a stream or a file, never both."""
 
     level: str = "info"
     formatter: Literal["plaintext", "json"] = "plaintext"
@@ -84,7 +85,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def escaped(text: str) -> str:
-    """``text`` on one line, without characters that do not show or that change how others are shown."""
+    """Escape the characters of ``text`` that end a line, are invisible or change how others are displayed."""
     return text.translate(_ESCAPES)
 
 
@@ -104,10 +105,10 @@ def _level_name(record: logging.LogRecord) -> str:
 
 
 class PlainFormatter(logging.Formatter):
-    """RabbitMQ's plain text; a traceback follows line by line, each with the same head."""
+    """RabbitMQ's plain text format; a traceback follows line by line, each with the same prefix."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or the lines, without the last line end."""
+        """Return the line or lines, without the final newline."""
         head = f"{_time(record)} [{_level_name(record)}] <{record.process}> "
         line = head + escaped(_message(record))
         if not record.exc_info:
@@ -120,14 +121,14 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line, with RabbitMQ's keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object."""
+        """Return the record as a JSON object."""
         message = _message(record)
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
         entry = {
             "time": _time(record),
             "level": _level_name(record),
-            # JSON cannot carry the lone surrogates that stand for octets outside UTF-8.
+            # JSON cannot represent the lone surrogates that stand for bytes that are not UTF-8.
             "msg": message.encode("utf-8", "backslashreplace").decode(),
             "pid": str(record.process),
             "domain": record.name,
@@ -142,11 +143,11 @@ class _StreamHandler(logging.StreamHandler[TextIO]):
     """Writes to the console."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
-        """Lose the line rather than the broker."""
+        """Drop the line; logging must never stop the broker."""
 
 
 class _FileHandler(logging.FileHandler):
-    """Writes to a file that is put aside from time to time, and that something else may move away."""
+    """Writes to a file that is rotated, here or by another program (logrotate)."""
 
     def __init__(self, file: Path, rotation: Rotation) -> None:
         super().__init__(file, encoding="utf-8", errors="backslashreplace")
@@ -157,17 +158,17 @@ class _FileHandler(logging.FileHandler):
         self._compressing: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, after the file was put aside if it is time."""
+        """Write a line; rotate the file first if that is due."""
         if self._is_due(record.created):
             try:
                 self._rotate()
-            except OSError:  # as it cannot be, the file grows
+            except OSError:  # the file grows until the next attempt
                 self._due = record.created + _RETRY_SECONDS
         super().emit(record)
 
     def _is_due(self, now: float) -> bool:
         if self._compressing is not None:
-            if self._compressing.is_alive():  # which needs the names as they are
+            if self._compressing.is_alive():  # files must not be renamed meanwhile
                 return False
             self._compressing = None
         size = self._rotation.size
@@ -176,7 +177,7 @@ class _FileHandler(logging.FileHandler):
         return self._when is not None and now >= self._due
 
     def _following(self) -> float:
-        """When the file may be put aside next, in seconds since the epoch: by the local time, as in RabbitMQ."""
+        """Return the next rotation time in seconds since the epoch, according to local time, as in RabbitMQ."""
         now = datetime.now().astimezone()
         return 0.0 if self._when is None else self._when.following(now).timestamp()
 
@@ -189,16 +190,16 @@ class _FileHandler(logging.FileHandler):
             self._compressing.start()
 
     def _compress(self) -> None:
-        with contextlib.suppress(OSError):  # as on a full disk: the old file stays as it is
+        with contextlib.suppress(OSError):  # such as a full disk: the file stays uncompressed
             compress(self._file)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
-        """Lose the line rather than the broker."""
+        """Drop the line; logging must never stop the broker."""
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name.
+        """Continue in a new file of the same name.
 
-        Raises OSError if there can be none; then the old file stays.
+        Raises OSError if it cannot be opened; the old file is then kept.
         """
         replacement = self._open()
         self.acquire()
@@ -221,7 +222,7 @@ class Logs:
         self._files = tuple(handler for handler in handlers if isinstance(handler, _FileHandler))
 
     def reopen(self) -> None:
-        """Reopen the files, as after logrotate moved them. One that cannot be is logged, and kept."""
+        """Reopen the files, for example after logrotate moved them. A failure is logged, and the old file kept."""
         for handler in self._files:
             try:
                 handler.reopen()
@@ -229,19 +230,19 @@ class Logs:
                 self._logger.error("cannot reopen log file %s: %s", handler.baseFilename, error.strerror)  # noqa: TRY400
 
     def close(self) -> None:
-        """Write what is left and detach; may be called twice."""
+        """Flush and detach the handlers; may be called twice."""
         for handler in self._handlers:
             self._logger.removeHandler(handler)
-            # What a full disk or a closed pipe did not take is lost here too.
+            # Lines that could not be written because of a full disk or a closed pipe are lost here too.
             with contextlib.suppress(OSError, ValueError):
                 handler.close()
 
 
 def configure(outputs: Sequence[Output], levels: Mapping[str, str], name: str = LOGGER_NAME) -> Logs:
-    """Send the logger ``name`` to ``outputs``; ``levels`` has the least level per category.
+    """Attach ``outputs`` to the logger ``name``; ``levels`` has the minimum level per category.
 
-    The category ``default`` is the logger itself. Directories of log files are made. Raises OSError if a
-    file cannot be opened; then nothing is changed.
+    The category ``default`` is the logger itself. Directories of log files are created. Raises OSError if a
+    file cannot be opened; nothing is changed then.
     """
     handlers = [_handler(output) for output in outputs]
     logger = logging.getLogger(name)

@@ -1,13 +1,13 @@
-"""What the allocators of this process keep that no object needs any more, and giving it back (driver: the C library).
+"""Memory allocators of this process: release of free memory, and memory used by objects (driver: the C library).
 
-Theory. Memory of objects that are gone stays with the process: with the C library's allocator wherever something that
-is alive lies behind it, and with Python's, for objects up to 512 octets, as long as anything in the same megabyte is
-alive. The first gives pages back when `malloc_trim` asks for it, which takes about half a millisecond for each
-megabyte; it is called in a thread, and the loop waits only if it needs that allocator meanwhile. The second cannot be
-asked. So the kernel's figure of memory in use may stay far above what objects take; `in_use` tells that instead, as
-far as it can be known: exactly for the first, and for the second by the number of blocks.
+Theory. Memory of freed objects stays with the process: in the C library's allocator wherever a live allocation follows
+it, and in Python's, for objects up to 512 bytes, as long as anything in the same megabyte is alive. The first returns
+pages to the system with `malloc_trim`, which takes about half a millisecond per megabyte; it is called in a thread, and
+the event loop waits only if it needs that allocator meanwhile. The second cannot be trimmed. So the kernel's figure of
+memory in use may stay far above the memory that objects take; `in_use` returns the latter as far as it can be known:
+exactly for the first, and for the second estimated from the number of blocks.
 
-Without glibc of at least 2.33 nothing is given back here and nothing is known.
+Without glibc 2.33 or later nothing is released here and nothing is known.
 """
 
 import ctypes
@@ -39,27 +39,27 @@ class Allocator:
         self._block_octets = 0.0
 
     def give_back(self) -> None:
-        """Give free pages back to the system. Takes up to half a millisecond for each megabyte: for a thread."""
+        """Return free pages to the system. Takes up to half a millisecond per megabyte: call it in a thread."""
         if self._trim is not None:
             self._trim(0)
 
     def calibrate(self, resident: int) -> None:
-        """Take it that objects fill the memory in use now, as they do where it has just grown to its limit.
+        """Calibrate the size of a block, assuming that objects fill the memory in use, as after it grew to its limit.
 
         Args:
-            resident: octets of memory that only this process has.
+            resident: private memory of this process in bytes.
 
         """
         self._block_octets = max(0, resident - self._large()) / sys.getallocatedblocks()
 
     def in_use(self, resident: int) -> int:
-        """Octets that objects take, at most `resident`; needs `calibrate`. For a thread: it may take some ms."""
+        """Return the bytes used by objects, at most `resident`; needs `calibrate`. May take some ms: use a thread."""
         if self._info is None:
             return resident
         return min(resident, self._large() + int(self._block_octets * sys.getallocatedblocks()))
 
     def _large(self) -> int:
-        """Octets that the C library has given out."""
+        """Return the bytes allocated from the C library."""
         if self._info is None:
             return 0
         info = self._info()

@@ -1,15 +1,15 @@
-"""How much memory and disk the broker has, how much it may use, and whom it blocks when that is passed.
+"""Memory and disk alarms: limits, measurement of the process, and the reason sent to blocked publishers.
 
 Theory (after RabbitMQ's `vm_memory_monitor`, `rabbit_disk_monitor` and `rabbit_alarm`). An alarm is raised when more
-memory is in use, or less disk is free, than the limit says, and at once when a commit finds no room. As long as one is
-raised whoever publishes is not read any more; when the last is gone all are. An alarm is cleared only some way on the
-good side of its limit (`CLEARED_BELOW`), which RabbitMQ's are not: every change costs each publisher two frames and
-lets them all publish at once, and a broker that stands at its limit would otherwise do that with every look.
+memory is in use, or less disk space is free, than the limit, and immediately when a commit finds no space. While an
+alarm is raised, connections that publish are not read; when the last alarm is cleared they are read again. Unlike in
+RabbitMQ, an alarm is cleared only at some distance from its limit (`CLEARED_BELOW`): every change costs each publisher
+two frames and lets all of them publish at once, and a broker at its limit would otherwise do that at every check.
 
-Memory is judged by what the kernel calls RssAnon, because the data files are mapped: their pages count as resident
-and can be dropped at any time. What the queues count themselves is the least that is in use, even if it was swapped
-out. Free disk is that of the file system and that of the data file's pages that hold nothing any more: the file never
-shrinks while it is open, but what consumers have drained can be written again.
+Memory in use is the kernel's RssAnon, because the data files are mapped: their pages count as resident but can be
+dropped at any time. The queues' own count is the minimum, even if memory was swapped out. Free disk space is that of
+the file system plus the free pages of the data file: the file never shrinks while it is open, but the pages of
+consumed messages are reused.
 """
 
 import contextlib
@@ -19,29 +19,29 @@ from pathlib import Path
 from typing import Protocol
 
 CLEARED_BELOW = 0.95
-"""Share of the memory limit below which its alarm goes."""
+"""Fraction of the memory limit below which its alarm is cleared."""
 FREE_AGAIN = 1.05
-"""Share of the disk limit that has to be free before its alarm goes."""
+"""Multiple of the disk limit that must be free before its alarm is cleared."""
 FAST_RATE = 250_000_000
-"""Octets per second that a disk may be filled with, as RabbitMQ takes it."""
+"""Assumed maximum rate at which a disk is filled, in bytes per second, as in RabbitMQ."""
 NEXT_LOOK = 0.5
-"""Share of the way to the limit that may be gone by the next look at that rate. RabbitMQ's is 2: there a disk that is
-filled with half of that rate is full before anybody looks again."""
+"""Fraction of the distance to the limit that may be used up by the next check at that rate. RabbitMQ's is 2: there a
+disk that is filled at half that rate is full before the next check."""
 DISK_SECONDS = (0.1, 10.0)
-"""The least and the most time between two looks at the disk, as RabbitMQ's."""
+"""Minimum and maximum seconds between two checks of the disk, as in RabbitMQ."""
 RAISED_SECONDS = 1.0
-"""The most while the alarm is raised, for which RabbitMQ takes ten seconds: publishers are waiting."""
+"""Maximum seconds between two checks while the alarm is raised, as publishers are waiting (RabbitMQ: ten seconds)."""
 
 
 def anonymous_memory() -> int:
-    """Octets of memory that only this process has (the kernel's RssAnon): neither files nor what it shares."""
+    """Return the private memory of this process in bytes (the kernel's RssAnon): neither files nor shared memory."""
     with Path("/proc/self/statm").open(encoding="ascii") as statm:
         _, resident, of_files, *_ = statm.read().split()
     return (int(resident) - int(of_files)) * resource.getpagesize()
 
 
 def open_files() -> int:
-    """File descriptors that this process has, but for the one that they are counted with; its limit if none is left."""
+    """Return the number of open file descriptors, without the one used for counting; the limit if none is left."""
     try:
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - names are enough
     except OSError:
@@ -49,7 +49,7 @@ def open_files() -> int:
 
 
 def total_memory() -> int:
-    """Octets of memory this process could have: the machine's, or its control group's limit if that is less."""
+    """Return the memory available to this process in bytes: the machine's, or its control group's limit if less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
@@ -58,7 +58,7 @@ def total_memory() -> int:
 
 
 def memory_limit(absolute: int | None, relative: float) -> int:
-    """Octets of memory the broker may use: a number of them, or without one a share of what there is."""
+    """Return the memory limit in bytes: the absolute one if given, otherwise a fraction of the total memory."""
     return int(relative * total_memory()) if absolute is None else absolute
 
 
@@ -66,7 +66,7 @@ class MemoryAlarm:
     """Compares the memory in use with the limit.
 
     Args:
-        limit: octets above which the alarm is raised; 0 raises it at once.
+        limit: bytes above which the alarm is raised; 0 raises it immediately.
 
     """
 
@@ -78,7 +78,7 @@ class MemoryAlarm:
         self.used = 0
 
     def check(self, used: int) -> bool:
-        """Take the octets in use now; true if the alarm was raised or cleared by that."""
+        """Compare the bytes in use now; return true if that raised or cleared the alarm."""
         self.used = used
         before = self.raised
         self.raised = used > self.limit * (CLEARED_BELOW if before else 1)
@@ -89,10 +89,10 @@ class MemoryAlarm:
 
 
 class DiskAlarm:
-    """Compares the room on the disk with the limit.
+    """Compares the free disk space with the limit.
 
     Args:
-        limit: octets that have to stay free.
+        limit: bytes that must stay free.
 
     """
 
@@ -102,19 +102,19 @@ class DiskAlarm:
         self.limit = limit
         self.raised = False
         self.free: int | None = None
-        """Octets that were free at the last look; None before the first."""
+        """Bytes that were free at the last check; None before the first."""
         self.full = False
-        """The last commit found no room, whatever the file system says is free."""
+        """True if the last commit found no space, whatever the file system reports as free."""
 
     def check(self, free: int) -> bool:
-        """Take the octets free now; true if the alarm was raised or cleared by that."""
+        """Compare the bytes free now; return true if that raised or cleared the alarm."""
         self.free = free
         return self._judge()
 
     def found_full(self, *, full: bool) -> bool:
-        """A commit found no room, or room again; true if that raised the alarm.
+        """Record that a commit found no space, or space again; return true if that raised the alarm.
 
-        It is never cleared by this, only by the next look: what made the disk full may come again at once.
+        This never clears the alarm, only the next check does: the disk may immediately be full again.
         """
         self.full = full
         return full and self._judge()
@@ -127,7 +127,7 @@ class DiskAlarm:
 
     @property
     def due(self) -> float:
-        """Seconds until the next look: the nearer the limit, on either side, the sooner; soon while it is raised."""
+        """Seconds until the next check: the closer to the limit, on either side, the sooner; soon while raised."""
         least, most = DISK_SECONDS
         if self.free is None:
             return least
@@ -141,18 +141,18 @@ class DiskAlarm:
 
 
 def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:
-    """What publishers are told in `connection.blocked` (RabbitMQ's words and order); empty if they may go on."""
+    """Return the reason for `connection.blocked` (RabbitMQ's words and order); empty if no alarm is raised."""
     resources = [name for name, alarm in (("disk", disk), ("memory", memory)) if alarm.raised]
     return f"low on {' & '.join(resources)}" if resources else ""
 
 
 class Alarms(Protocol):
-    """Who looks at memory and disk (`broker.server.resource_monitor.ResourceMonitor`)."""
+    """The memory and disk alarms (`broker.server.resource_monitor.ResourceMonitor`)."""
 
     @property
     def memory(self) -> MemoryAlarm:
-        """Its judgement of the memory."""
+        """The memory alarm."""
 
     @property
     def disk(self) -> DiskAlarm:
-        """Its judgement of the disk."""
+        """The disk alarm."""

@@ -1,7 +1,7 @@
-"""Tells systemd when clients may connect, that the loop is alive, and that it ends (driver: a socket, timers).
+"""Notifications to systemd: readiness, watchdog keep-alives and shutdown (driver: a socket, timers).
 
 The protocol of sd_notify(3): datagrams of ``NAME=value`` lines to the socket that ``NOTIFY_SOCKET`` names. Without that
-variable nobody has asked, and nothing is sent.
+variable nothing is sent.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ _logger = logging.getLogger("leveret")
 
 
 class Notifier:
-    """The broker's word to the service manager that has started it.
+    """Sends notifications to the service manager that started the broker.
 
     Args:
         environ: `NOTIFY_SOCKET`, a path or, after an ``@``, an abstract name; `WATCHDOG_USEC`, microseconds without a
-            sign of life after which the service manager ends the process; `WATCHDOG_PID`, for whom that counts.
+            keep-alive after which the service manager kills the process; `WATCHDOG_PID`, the process that this is for.
         pid: the id of this process.
 
     """
@@ -27,17 +27,17 @@ class Notifier:
         self._address = "\0" + name[1:] if name.startswith("@") else name
         expected = environ.get("WATCHDOG_USEC", "")
         meant = environ.get("WATCHDOG_PID", "") in {"", str(pid)}
-        # Half the time that is allowed: one sign of life may be late.
+        # Half of the allowed time: one keep-alive may be late.
         self._seconds = int(expected) / 2_000_000 if name and meant and expected.isdecimal() else 0.0
 
     def ready(self, status: str, loop: asyncio.AbstractEventLoop) -> None:
-        """Clients may connect.
+        """Report that clients may connect.
 
-        From now on the watchdog, if there is one, hears of this loop until that ends: a loop that stands still is
-        noticed, a long stop is not taken for one.
+        From now on the watchdog, if there is one, gets keep-alives until the loop ends: a blocked loop is detected,
+        while a long shutdown is not mistaken for one.
 
         Args:
-            status: one line for whoever asks the service manager.
+            status: one line of status, as shown by the service manager.
             loop: the running loop.
 
         """
@@ -46,7 +46,7 @@ class Notifier:
             self._is_alive(loop)
 
     def stopping(self) -> None:
-        """The broker has begun to stop."""
+        """Report that the broker is stopping."""
         self._tell("STOPPING=1\nSTATUS=stopping")
 
     def _is_alive(self, loop: asyncio.AbstractEventLoop) -> None:
