@@ -1,1 +1,1 @@
-"""A connection: handshake, receive loop, methods of its own, flow control."""
+"""AMQP connections: handshake, receive loop, connection methods and flow control."""

@@ -1,8 +1,9 @@
-"""The server side of one connection: what its octets lead to, and how it ends. No socket and no clock.
+"""The server side of one connection: handles what it receives, and its closing. No socket and no clock.
 
-Theory. `_scan` is swapped with the state: the handshake's, the open connection's (`broker.connection.receive_loop`),
-`_scan_closing` once we have sent `connection.close` (only close-ok and close count then), `_swallow` after the
-end. Whatever ends a connection, `_release` gives back everything it holds exactly once.
+Theory. `_scan` is replaced with each change of state: the handshake's, the open connection's
+(`broker.connection.receive_loop`), `_scan_closing` once the broker has sent `connection.close` (only close-ok and close
+are handled then), `_swallow` after the end. However a connection ends, `_release` gives back everything it holds
+exactly once.
 """
 # ruff: noqa: C901, PLR0912 - one case after the other, as the specification has them
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
@@ -39,83 +40,83 @@ from leveret.broker.vhost.vhost import VHost
 log = logging.getLogger("leveret.connection")
 channel_log = logging.getLogger("leveret.channel")
 
-CLOSE_TIMEOUT = 30.0  # seconds we wait for close-ok, at most
+CLOSE_TIMEOUT = 30.0  # maximum wait for close-ok, in seconds
 FATAL_DELAY = 3.0  # seconds until a socket with broken framing is dropped (RabbitMQ's SILENT_CLOSE_DELAY)
 
 SILENT = 4
-"""Half intervals without octets after which a client is cut: between two and three intervals after its last one."""
+"""Half intervals without input after which a client is disconnected: two to three intervals after its last bytes."""
 SILENT_UNREAD = 8
-"""The same while it is not read, for an alarm for instance. RabbitMQ waits for ever then."""
+"""Half intervals while the client is not read, for example during an alarm. RabbitMQ waits forever then."""
 
 _CLOSE = (10 << 16 | 50).to_bytes(4, "big")
 _CLOSE_OK = (10 << 16 | 51).to_bytes(4, "big")
 
 
 class ConnectionDriver(Flushable, Protocol):
-    """What moves the octets."""
+    """The driver that moves the connection's bytes."""
 
     def close(self, delay: float = 0.0) -> None:
         """Stop reading, write what is queued, and close the socket after `delay` seconds."""
 
     @property
     def reading(self) -> bool:
-        """Whether octets are being taken."""
+        """True while bytes are being read."""
 
     @property
     def unsent(self) -> int:
-        """Octets that the client has not taken yet."""
+        """Number of bytes queued that the client has not received yet."""
 
     def admitted(self) -> None:
-        """The client has logged in."""
+        """Called once the client has logged in."""
 
     def is_heard(self) -> bool:
-        """While no octets are taken: whether some have arrived since the last call, or none can for want of room."""
+        """While reading is paused: True if bytes have arrived since the last call, or cannot as a buffer is full."""
 
     def pause_reading(self) -> None:
-        """Take no more octets until `resume_reading`."""
+        """Stop reading until `resume_reading`."""
 
     def resume_reading(self) -> None:
-        """Take octets again."""
+        """Resume reading."""
 
     def go_on(self) -> None:
-        """Soon, in a call of its own: `receive(b"")`, and then `resume_reading`."""
+        """Schedule a call of `receive(b"")` followed by `resume_reading`."""
 
 
 class _Nowhere:
-    """The driver of a connection that is gone."""
+    """The driver of a connection that has ended."""
 
     reading = False
 
     unsent = 0
 
     def flush(self) -> None:
-        """Nothing is sent."""
+        """Send nothing."""
 
     def admitted(self) -> None:
-        """Nobody is there."""
+        """Do nothing."""
 
     def is_heard(self) -> bool:
-        """Nobody is there."""
+        """Return False."""
         return False
 
     def close(self, delay: float = 0.0) -> None:
-        """It is closed."""
+        """Do nothing: it is closed."""
 
     def pause_reading(self) -> None:
-        """Nothing is read."""
+        """Do nothing."""
 
     def resume_reading(self) -> None:
-        """Nothing is read."""
+        """Do nothing."""
 
     def go_on(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is buffered."""
 
 
 _NOWHERE = _Nowhere()
 
 
 def _swallow(data: bytes, at: int) -> int:
-    """Take octets that do not matter any more."""
+    """Discard bytes received after the end."""
     del at
     return len(data)
 
@@ -124,11 +125,11 @@ class Connection(ReceiveLoop):
     """One AMQP connection.
 
     Args:
-        node: what all connections of the server share.
-        driver: moves the octets.
+        node: shared by all connections of the server.
+        driver: moves the bytes.
         peer: the client's address, (host, port).
         local: our address, (host, port).
-        now: the time, in seconds of a monotonic clock.
+        now: the time in seconds of a monotonic clock.
 
     """
 
@@ -190,35 +191,35 @@ class Connection(ReceiveLoop):
         self.heartbeat = 0
         self.close_reason = ""
         self.paced_at = float("-inf")
-        """When it was last made to wait for a queue; for the disk: infinite until it goes on."""
+        """Time at which it was last paused for flow control; infinite while it waits for the disk."""
         self.sent = 0
-        """Flushes so far that had something to send."""
+        """Number of flushes so far that had something to send."""
         self.channels_gone = ChannelCounts()
-        """What was counted by channels that are closed."""
+        """Counters of its closed channels."""
         self.reads = 0
         self.octets_in = 0
         self.octets_out = 0
         self._sent_before = 0
         self.bucket = -1
-        """Where the server's clock has put this connection; nobody else's business."""
+        """Position of this connection in the server's timer wheel; used only there."""
         self._silent = 0
         self._heard_at = 0.0
         self._tick_due = 0.0
         self._waited = False
-        """The next method has waited for the queues that had been put off when it came."""
+        """True if the next method has already waited for the queues that were deferred when it arrived."""
         self._listed = False
         self._deadline: float | None = now + node.handshake_timeout
         self._scan = Handshake(self).scan
 
     def counts(self) -> ConnectionCounts:
-        """What it has counted, also when it is closed."""
+        """Return the connection's counters, also after it was closed."""
         return ConnectionCounts(self.octets_in, self.octets_out, self.reads, self.sent)
 
     # -- methods ------------------------------------------------------------------------------------------------------
 
     def _method(self, number: int, data: bytes, at: int, end: int) -> None:
-        """Any method but a publish or a plain ack."""
-        if self.node.turn.run() and not self._waited:  # everything before it takes effect before it
+        """Execute any method but a publish or a plain ack."""
+        if self.node.turn.run() and not self._waited:  # earlier input takes effect first
             self._resume_at = at
             self.stalled = self._waited = True
             return
@@ -268,10 +269,10 @@ class Connection(ReceiveLoop):
     def reply_when_safe(
         self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
     ) -> None:
-        """Send frames of a channel after the commit of everything journaled so far, and read nothing before.
+        """Send frames of a channel after the commit of everything journaled so far, and read nothing before that.
 
-        `files`: bodies included that are being written to files of their own. `after`: takes a function to be called
-        when there is something to wait for before that; everything journaled by then is safe, too.
+        `files`: also wait for bodies that are being written to files of their own. `after`: another
+        condition to wait for first, given as its subscribe function; everything journaled by then is covered, too.
         """
         journal = self.node.journal
         safe = journal.when_all_safe if files else journal.when_safe
@@ -279,9 +280,9 @@ class Connection(ReceiveLoop):
         hold.until(safe if after is None else lambda settled: after(lambda: safe(settled)))
 
     def not_stored(self, number: int, class_id: int, method_id: int) -> None:
-        """The disk is full: the change has happened, but would not survive a restart as long as that is so.
+        """Report a full disk: the change is in effect, but would not survive a restart before there is space again.
 
-        506 on the channel, although it is a hard code: the connection may have consumers, who make room.
+        Closes the channel with 506 although that is a hard code: the connection may have consumers, which free space.
         """
         channel = self.channels.get(number)
         if channel is not None:
@@ -301,11 +302,11 @@ class Connection(ReceiveLoop):
         self.outbox.send(encode_method(number, make(ChannelMethods.OpenOk, "")))
 
     def _no_channel(self, number: int, method: type) -> None:
-        """A method on a channel that is not open: swallowed while we await close-ok, else an error."""
+        """Handle a method on a channel that is not open: ignored while close-ok is awaited, else an error."""
         if number in self._closing_channels:
             if method is ChannelMethods.CloseOk:
                 self._closing_channels.discard(number)
-            elif method is ChannelMethods.Close:  # crossed ours
+            elif method is ChannelMethods.Close:  # crossed with the broker's own close
                 self.outbox.send(encode_method(number, ChannelMethods.CloseOk()))
             return
         if number == 0:
@@ -319,7 +320,7 @@ class Connection(ReceiveLoop):
             self._scan = _swallow
             self._release(self._await_hangup)
         elif isinstance(method, Wire.UpdateSecret):
-            # users with passwords have no secret that expires: RabbitMQ's internal backend accepts any
+            # passwords never expire, unlike OAuth secrets: RabbitMQ's internal backend accepts any
             self.outbox.send(encode_method(0, Wire.UpdateSecretOk()))
         else:
             raise AMQPError(ReplyCode.CHANNEL_ERROR, "unexpected method in connection state running")
@@ -327,7 +328,7 @@ class Connection(ReceiveLoop):
     # -- closing ----------------------------------------------------------------------------------------------------
 
     def _fail(self, error: AMQPError) -> None:
-        """Turn an error into a Close: the one place where that happens."""
+        """Convert an error into a Close; the only place where that happens."""
         if self.state == "closed":
             return
         class_id, method_id = (error.class_id, error.method_id) if error.class_id else self._current
@@ -343,7 +344,7 @@ class Connection(ReceiveLoop):
             self._close_channel(channel, error, class_id, method_id)
 
     def _close_channel(self, channel: Channel, error: AMQPError, class_id: int, method_id: int) -> None:
-        """Send `channel.close`; everything on that number is ignored until close-ok."""
+        """Send `channel.close`; further input on that channel is ignored until close-ok."""
         channel_log.error(
             "error on connection %s, channel %d: %s", self.name, channel.number, error.reply_text
         )
@@ -357,11 +358,11 @@ class Connection(ReceiveLoop):
             self.work_off(channel.number, steps)
         else:
             self.held.channel_closed(channel.number)
-            next(steps, None)  # its consumers get nothing more, however late the step is
+            next(steps, None)  # its consumers get no more deliveries, however late the next step runs
             self.node.turn.slices.add(steps, f"close of a channel of connection {self.name}")
 
     def _failing_channel(self, error: AMQPError) -> Channel | None:
-        """The channel a soft error closes: that of the frame that ended at `_resume_at`."""
+        """Return the channel that a soft error closes: that of the frame that ended at `_resume_at`."""
         return None if error.is_hard else self.channels.get(self._number)
 
     def _close(self, error: AMQPError, class_id: int, method_id: int) -> None:
@@ -372,7 +373,7 @@ class Connection(ReceiveLoop):
             self.blocked = False
             self.node.blocked.discard(self)
             self.driver.resume_reading()
-        if self.held is not None:  # the same
+        if self.held is not None:  # for the same reason
             self.held.end()
         close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
         if isinstance(error, FrameError):
@@ -385,17 +386,17 @@ class Connection(ReceiveLoop):
             self._release(lambda: self._await_close_ok(close))
 
     def _say_last(self, close: bytes) -> None:
-        """Send `connection.close` to a client whose framing is broken: it cannot answer."""
+        """Send `connection.close` to a client whose framing is broken; it cannot answer."""
         self.outbox.send(close)
         self._end(FATAL_DELAY)
 
     def _await_close_ok(self, close: bytes) -> None:
-        """Send `connection.close`; the client has a while to answer."""
+        """Send `connection.close` and give the client time to answer."""
         self.outbox.send(close)
         self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
 
     def _scan_closing(self, data: bytes, at: int) -> int:
-        """We have sent `connection.close`: only close-ok and close count."""
+        """Scan for close-ok and close after `connection.close` was sent; everything else is ignored."""
         size = len(data)
         while size - at >= 7:
             kind, number, length = unpack_frame(data, at)
@@ -415,7 +416,7 @@ class Connection(ReceiveLoop):
         return at
 
     def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
-        """Carry out the steps of a method of that channel, and execute nothing before; then send the reply."""
+        """Run the steps of a method of that channel, executing nothing else before; then send the reply."""
         slices = self.node.turn.slices
         for _ in steps:
             if slices.is_over():
@@ -430,19 +431,19 @@ class Connection(ReceiveLoop):
             self.outbox.send(reply)
 
     def _rest(self, steps: Iterator[None], settled: Callable[[], object]) -> Iterator[None]:
-        """The steps of a method that are left, and what then waits for them; an error is what it is in `receive`."""
+        """Run the remaining steps of a method, then release the wait; errors are handled as in `receive`."""
         try:
             yield from steps
         except Exception as error:
-            if not isinstance(error, AMQPError):  # a bug of ours
+            if not isinstance(error, AMQPError):  # a bug in the broker
                 log.exception("internal error on connection %s", self.name)
                 error = AMQPError(ReplyCode.INTERNAL_ERROR)
-            if self.state == "open":  # or it is being ended already
+            if self.state == "open":  # or it is being closed already
                 self._fail(error.with_traceback(None))
         settled()
 
     def _drop_channel(self, channel: Channel) -> Iterator[None]:
-        """A channel is over: everything it holds goes back, a piece at a time."""
+        """Release everything that a closed channel holds, a piece at a time."""
         self.channels.pop(channel.number, None)
         self.forget_routes()
         channel.missing = 0
@@ -454,17 +455,17 @@ class Connection(ReceiveLoop):
             self.channels_gone = added(self.channels_gone, channel.counts())
 
     def _to_the_end(self, steps: Iterator[None]) -> Iterator[None]:
-        """Steps that give something back: a bug of ours in one of them must not keep what comes behind from its end."""
+        """Run cleanup steps to the end: a bug in one of them must not keep the following ones from running."""
         try:
             yield from steps
         except Exception:
             log.exception("internal error on connection %s: something of it is not given back", self.name)
 
     def _release(self, after: Callable[[], object] | None = None) -> None:
-        """Channels and exclusive queues go; nothing of this connection is left in the vhost. May be called again.
+        """Close all channels and delete exclusive queues: nothing of the connection stays in its vhost. Idempotent.
 
-        Many of them take more than this step. `after` is called behind the last, unless the socket has gone by then,
-        and nothing is read before: an end of the client's that came first would take the last reply with it.
+        If there are many, this takes several steps. `after` is called after the last one unless the socket has closed
+        by then, and nothing is read before: if the client closed first, the last reply would be lost.
         """
         turn = self.node.turn
         turn.run()
@@ -475,14 +476,14 @@ class Connection(ReceiveLoop):
         turn.run()
 
     def _releasing(self, after: Callable[[], object] | None) -> Iterator[None]:
-        """A job that closes the connection's channels and deletes its exclusive queues."""
+        """Return a job that closes the connection's channels and deletes its exclusive queues."""
         while self.channels:
             yield from self._to_the_end(self._drop_channel(next(iter(self.channels.values()))))
             yield
         self._closing_channels.clear()
         queues = list(self.exclusive_queues.values())
         self.exclusive_queues.clear()
-        if queues:  # a connection that was not let in has no vhost
+        if queues:  # a refused connection has no vhost
             yield from self._to_the_end(self.vhost.delete_queues(queues))
         if self.state == "lost":
             if self._listed:
@@ -492,21 +493,22 @@ class Connection(ReceiveLoop):
             after()
 
     def _await_hangup(self) -> None:
-        """Send close-ok: the client closes the socket (spec 1.4.2.5), or we do where it does not in time.
+        """Send close-ok: the client closes the socket (spec 1.4.2.5), or the broker does if it does not in time.
 
-        RabbitMQ waits as long. Clients such as lapin take an end of file that comes beside close-ok for an error.
+        RabbitMQ waits as long. Clients such as lapin treat an end of file that arrives together with close-ok as an
+        error.
         """
         self.outbox.send(encode_method(0, Wire.CloseOk()))
         self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
 
     def _end(self, delay: float) -> None:
-        """Nothing more is read; the socket goes once the outbox is written and `delay` seconds have passed."""
+        """Stop reading; the socket is closed once the outbox is written and `delay` seconds have passed."""
         self.state = "closed"
         self._scan = _swallow
         self.driver.close(delay)
 
     def force_close(self, reason: str) -> None:
-        """Close with 320 CONNECTION_FORCED, as for a shutdown or an administrator."""
+        """Close with 320 CONNECTION_FORCED, as for a shutdown or by an administrator."""
         if self.state == "open":
             self._current = (0, 0)
             self._fail(AMQPError(ReplyCode.CONNECTION_FORCED, reason))
@@ -514,7 +516,7 @@ class Connection(ReceiveLoop):
             self._end(0.0)
 
     def shed(self, octets: int) -> None:
-        """Close with 506 RESOURCE_ERROR, because memory is short and the connection holds so many octets."""
+        """Close with 506 RESOURCE_ERROR, because memory is short and the connection buffers that many bytes."""
         if self.state == "open":
             self._current = (0, 0)
             text = f"low on memory: publishes of this connection that are not complete hold {octets} octets"
@@ -522,14 +524,15 @@ class Connection(ReceiveLoop):
 
     @property
     def unfinished(self) -> int:
-        """Octets kept of publishes that have not been carried out yet."""
+        """Number of bytes buffered for incomplete publishes."""
         return sum([channel.unfinished for channel in self.channels.values()])
 
     def enforce_rights(self) -> Iterator[None]:
-        """Give up what the user may not do any more: a job (`time_slices`) for when its permissions have changed.
+        """Return a job (`time_slices`) that revokes what the user may no longer do after a change of permissions.
 
-        Without access to the vhost the connection is closed. Consumers of queues that may not be read are cancelled;
-        the channel of a client that does not understand that is closed. What comes in is checked when it comes.
+        Without access to the vhost the connection is closed. Consumers of queues that may no longer be read are
+        cancelled; if the client does not support that, their channel is closed. Later requests are checked when they
+        arrive.
         """
         if self.state != "open":
             return
@@ -556,34 +559,34 @@ class Connection(ReceiveLoop):
             log.warning(text, self.name, cancelled, name)
 
     def lost(self) -> None:
-        """The socket is gone. May be called again."""
+        """Handle the loss of the socket. Idempotent."""
         if self.state != "lost":
             self.state = "lost"
             self.held = None
             self.node.blocked.discard(self)
-            self.outbox.full = self.outbox.transport_full = True  # nothing more is delivered
+            self.outbox.full = self.outbox.transport_full = True  # no more deliveries
             if self._listed:
                 self._release()
             self._scan = _swallow
             self._chunks.clear()
             self.forget_routes()
             self._specials.clear()
-            # no cycle is left: the garbage collector would come to it late, as its pauses are felt by everybody
+            # break all cycles: the garbage collector would free them late, because it runs rarely to avoid pauses
             self._scan = _swallow
-            self.published_to = ()  # among them queues that have this as their owner
+            self.published_to = ()  # may include queues that have this connection as their owner
             self.driver = _NOWHERE
             self.outbox.detach(_NOWHERE)
 
     # -- the handshake's side ---------------------------------------------------------------------------------------
 
     def opened(self, user: User, vhost: VHost) -> None:
-        """The handshake is through."""
+        """Complete the handshake."""
         self.user = user
         self.vhost = vhost
         self.notifies_cancel = "consumer_cancel_notify" in self.capabilities
         self.state = "open"
         self._deadline = None
-        self._sent_before = self.sent + 1  # open-ok is on its way
+        self._sent_before = self.sent + 1  # open-ok is being sent
         self._listed = True
         self.node.clients.connection_opened(self)
         self.driver.admitted()
@@ -593,19 +596,19 @@ class Connection(ReceiveLoop):
 
     @property
     def consumes(self) -> bool:
-        """Whether it has consumers, or deliveries to settle."""
+        """True if it has consumers, or deliveries to settle."""
         return any(channel.consumers or channel.unacked for channel in self.channels.values())
 
     def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
-        """The handshake failed with an error the client is told."""
+        """Close after a handshake error that is reported to the client."""
         self._close(error, class_id, method_id)
 
     def end(self, delay: float) -> None:
-        """The handshake failed, and the client is told nothing."""
+        """Close after a handshake error that is not reported to the client."""
         self._end(delay)
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
-        """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
+        """Raise 541 if transient non-exclusive queues are denied, as in RabbitMQ 4.3."""
         if self.node.transient_denied and not durable and not exclusive:
             text = (
                 "Feature `transient_nonexcl_queues` is deprecated.\n"
@@ -616,33 +619,33 @@ class Connection(ReceiveLoop):
     # -- alarms -----------------------------------------------------------------------------------------------------
 
     def _block(self, reason: str) -> None:
-        """A resource is short and this connection has published: read no more of it.
+        """Stop reading a connection that has published while a resource is short.
 
-        A client that understands RabbitMQ's extension `connection.blocked` is told.
+        A client that supports RabbitMQ's extension `connection.blocked` is notified.
         """
         if self.blocked or self.state != "open":
             return
         self.blocked = True
-        self._needed = 0  # what is kept may be complete
+        self._needed = 0  # the buffered input may be complete
         self.node.blocked.add(self)
         if "connection.blocked" in self.capabilities:
             self.outbox.send(encode_method(0, make(Wire.Blocked, reason)))
         self.driver.pause_reading()
 
     def unblock(self) -> None:
-        """The resource is back."""
+        """Resume reading once the resource alarm has cleared."""
         if self.blocked:
             self.blocked = False
             self.received = True  # what arrived meanwhile has not been read
             if self.state == "open":
                 if "connection.blocked" in self.capabilities:
                     self.outbox.send(encode_method(0, Wire.Unblocked()))
-                self.driver.go_on()  # with what was read together with the publish that has blocked it
+                self.driver.go_on()  # including what was read together with the publish that blocked it
 
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float | None:
-        """Do what is due; returns when to call again (monotonic seconds), or None for never."""
+        """Do what is due; returns the time of the next call (monotonic seconds), or None for never."""
         if self.state == "lost":
             return None
         if self._deadline is not None:
@@ -674,18 +677,18 @@ class Connection(ReceiveLoop):
             return None
         if self.sent == self._sent_before:
             self.outbox.send(HEARTBEAT)
-            self._sent_before = self.sent + 1  # its own flush is no sign of life to spare the next one
+            self._sent_before = self.sent + 1  # its own flush must not suppress the next heartbeat
         else:
             self._sent_before = self.sent
         half = self.heartbeat / 2
-        following = self._tick_due + half  # from when it was due, or lateness would add up
+        following = self._tick_due + half  # from when it was due, or lateness would accumulate
         self._tick_due = due if is_silent else following if following > now else now + half
         return self._tick_due
 
     def close_overdue(self, now: float) -> None:
-        """Close the channels on which a delivery was not acked in time, and nack what has been open for too long.
+        """Close channels with a delivery that was not acked in time, and nack publishes that are open for too long.
 
-        To be called about once a second.
+        Call about once a second.
 
         Args:
             now: seconds of a monotonic clock.

@@ -1,4 +1,4 @@
-"""Who is connected, and whether one more may be: limits and counts of connections and channels."""
+"""Connection tracking: limits and counts of connections and channels."""
 
 import logging
 from collections import Counter
@@ -14,15 +14,15 @@ from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
 
-_LOOKS = 256  # connections that are looked at in one go
+_LOOKS = 256  # connections examined per step
 
 
 class ConnectionTracking:
-    """The open connections of a node, and how many there have been.
+    """The open connections of a node, and counters of closed ones.
 
     Arguments:
-        turn: where the counts of those that go are left, and told of.
-        users, vhosts: who may connect to what.
+        turn: collects the counters of closed connections, and reports events.
+        users, vhosts: users and vhosts that may be connected to.
         node_name: for the texts of refusals.
         connection_max, channel_max: limits of the node; None for none.
 
@@ -46,7 +46,7 @@ class ConnectionTracking:
         self._channel_max = channel_max
         self.connections: set[Any] = set()
         self.of_users: Counter[str] = Counter()
-        """Connections by user."""
+        """Number of connections by user."""
         self.channels_of_users: Counter[str] = Counter()
         self.channel_count = 0
         self.connections_opened = self.connections_closed = 0
@@ -54,12 +54,12 @@ class ConnectionTracking:
         users.listener = self
 
     def holders(self, least: int) -> list[tuple[int, Any]]:
-        """Connections whose publishes that are not complete hold at least so many octets; the largest first."""
+        """Return the connections whose incomplete publishes hold at least `least` bytes, the largest first."""
         held = [(connection.unfinished, connection) for connection in self.connections]
         return sorted((each for each in held if each[0] >= least), key=lambda each: -each[0])
 
     def admit(self, user: User, vhost: str) -> VHost:
-        """The vhost of that name, for one more connection of the user; 530 if it must not be (RabbitMQ's order)."""
+        """Return the vhost for one more connection of the user; raises 530 if it is refused (RabbitMQ's order)."""
         limit = self._connection_max
         if limit is not None and len(self.connections) >= limit:
             raise not_allowed(f"connection refused: node connection limit ({limit}) is reached")
@@ -80,7 +80,7 @@ class ConnectionTracking:
         return found
 
     def check_channel_limits(self, user: User) -> None:
-        """530 if the user or the node has as many channels as it may."""
+        """Raise 530 if the user or the node has the maximum number of channels."""
         limit = self._users.user_limits(user.name).max_channels
         if limit is not None and self.channels_of_users[user.name] >= limit:
             raise not_allowed(
@@ -95,7 +95,7 @@ class ConnectionTracking:
             )
 
     def connection_opened(self, connection: Any) -> None:
-        """Count and list it."""
+        """Add an open connection to the list and counts."""
         self.connections.add(connection)
         self.connections_opened += 1
         self.of_users[connection.user.name] += 1
@@ -109,7 +109,7 @@ class ConnectionTracking:
         )
 
     def connection_closed(self, connection: Any) -> None:
-        """Uncount it, keeping its totals; called once for each opened one."""
+        """Remove a connection, keeping its totals; called once for each opened one."""
         self.connections.discard(connection)
         self.connections_closed += 1
         self._turn.totals.connection_closed(connection.counts())
@@ -122,15 +122,15 @@ class ConnectionTracking:
     # -- rights that are taken away -----------------------------------------------------------------------------------
 
     def rights_changed(self, user: str, vhost: str) -> None:
-        """Have the user's connections to the vhost give up what it may not do any more.
+        """Revoke on the user's connections to the vhost what the user is no longer allowed.
 
-        A turn has to run afterwards.
+        The caller runs a turn afterwards.
         """
         if self.of_users[user]:
             self._turn.slices.add(self._enforced(user, vhost), f"rights of user '{user}'")
 
     def user_removed(self, user: str) -> None:
-        """Close the connections of a user that is gone; a turn has to run afterwards."""
+        """Close the connections of a deleted user; the caller runs a turn afterwards."""
         if self.of_users[user]:
             self._turn.slices.add(self._closed(user), f"end of user '{user}'")
 
@@ -147,7 +147,7 @@ class ConnectionTracking:
             yield
 
     def _connections_of(self, user: str) -> Iterator[Any]:
-        """The connections that the user has now; None in between, after every few dozen that are not."""
+        """Yield the current connections of the user, and None after every few dozen other connections."""
         for number, connection in enumerate(list(self.connections), 1):
             if connection.user.name == user:
                 yield connection
@@ -164,13 +164,13 @@ class ConnectionTracking:
             self._turn.note(kind, connection.vhost.name, connection.name, **detail)
 
     def channel_opened(self, user: User) -> None:
-        """Count it."""
+        """Count an opened channel."""
         self.channel_count += 1
         self.channels_opened += 1
         self.channels_of_users[user.name] += 1
 
     def channel_closed(self, user: User, channel: Any) -> None:
-        """Uncount it, keeping its totals."""
+        """Remove a channel from the counts, keeping its totals."""
         self.channel_count -= 1
         self.channels_closed += 1
         self.channels_of_users[user.name] -= 1
@@ -178,7 +178,7 @@ class ConnectionTracking:
 
 
 def client_name(connection: Any) -> str:
-    """What a client calls itself: product and version, as far as it says them."""
+    """Return the client's product and version, as far as it sends them."""
     try:
         properties = decode_whole_table(connection.client_properties)
     except MalformedTable:

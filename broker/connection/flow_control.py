@@ -1,14 +1,14 @@
-"""Fair turns between those who publish and those who consume.
+"""Publisher flow control: balances publishers and consumers of a queue.
 
 A publisher without limits can keep the broker reading so much that consumers' acks wait in their sockets while the
-backlog grows. So a connection that has just published to a queue with a backlog and *brisk* consumers is not read
-for a moment: until the queue has drained, or `PAUSE_SECONDS` at most. Slow consumers throttle nobody: a pause that
-turns out not to have helped is not tried again on that queue for a while, twice as long each time it happens again,
-so a queue whose only consumer has prefetch 1 and never acks takes publishes at full speed. A connection that
-consumes as well is never paused, because its acks could then not be read.
+backlog grows. So a connection that has just published to a queue with a backlog and *brisk* consumers is not read for a
+moment: until the queue has drained, or `PAUSE_SECONDS` at most. Slow consumers do not throttle publishers: a pause that
+has not helped is not repeated on that queue for a while, which doubles each time it happens again, so a queue whose
+only consumer has prefetch 1 and never acks takes publishes at full speed. A connection that also consumes is never
+paused, because its acks could then not be read.
 
-A queue that has had no time to discard what is too much, or has expired, is waited for by everybody who publishes to
-it: it delivers nothing until then, and that takes nobody's acks.
+A queue that had no time yet to discard excess or expired messages pauses everybody who publishes to it: it delivers
+nothing until then, so this delays no acks.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from leveret.broker.queue.queue import DrainListener, Queue
 from leveret.broker.vhost.fan_out import AT_ONCE
 
 HIGH = 1000
-"""Ready messages from which a publisher is made to wait."""
+"""Ready messages from which a publisher is paused."""
 LOW = 250
-"""Ready messages at which it goes on."""
+"""Ready messages at which it resumes."""
 PAUSE_SECONDS = 0.01
 FUTILE_SECONDS = 0.02
-"""How long a queue is left alone after the first pause that did not help."""
+"""Time without further pauses on a queue after the first pause that did not help."""
 FUTILE_LIMIT = 1.0
-"""And at most after many."""
+"""Maximum of that time after repeated futile pauses."""
 SMALL_APPETITE = 16 * 1024
-"""Octets read at a time from a publisher that is being paced."""
+"""Bytes per read from a publisher that is being paced."""
 DRAIN_SECONDS = 0.2
 _LOOK_AT = 16  # consumers
 _BRISK_SHARE = 12
-_BRISK_MESSAGES = 2500  # what a publisher at full speed could have sent during a pause
+_BRISK_MESSAGES = 2500  # messages that a publisher at full speed could have sent during a pause
 _BRISK_OCTETS = 5_000_000
 
 
@@ -42,14 +42,14 @@ class Reader(Protocol):
     appetite: int
 
     def pause_reading(self) -> None:
-        """Take no more octets for now."""
+        """Stop reading for now."""
 
     def resume_reading(self) -> None:
-        """Take octets again."""
+        """Resume reading."""
 
 
 class Pause(DrainListener):
-    """One publisher waiting for one queue."""
+    """The pause of one publisher for one queue."""
 
     __slots__ = ("_delivered", "_message_size", "_queue", "_reader", "over")
 
@@ -64,14 +64,14 @@ class Pause(DrainListener):
         reader.pause_reading()
 
     def queue_ran(self, queue: Queue) -> None:
-        """Go on if the backlog is gone, or nobody is left to work it off."""
+        """Resume if the backlog is gone, or no consumer is left to drain it."""
         if queue.is_behind:
             return
         if queue.backing.ready_count <= LOW or not queue.consumers:
             self._finish()
 
     def expire(self, now: float) -> None:
-        """`PAUSE_SECONDS` are over: go on, and judge whether waiting was any use."""
+        """Resume after `PAUSE_SECONDS`, and judge whether the pause has helped."""
         if self.over:
             return
         queue = self._queue
@@ -87,10 +87,10 @@ class Pause(DrainListener):
         self._finish()
 
     def _was_futile(self, now: float) -> bool:
-        """Whether the consumers are too slow to wait for.
+        """Return whether the consumers are too slow to wait for.
 
-        One whose socket is full takes nothing for a while and then much at once, however fast it reads: it is judged
-        by what it took in `DRAIN_SECONDS`.
+        A consumer whose socket is full takes nothing for a while and then much at once, however fast it reads: it is
+        judged by what it took in `DRAIN_SECONDS`.
         """
         queue = self._queue
         possible = min(_BRISK_MESSAGES, _BRISK_OCTETS // self._message_size)
@@ -99,7 +99,7 @@ class Pause(DrainListener):
         if not any(consumer.outbox.full for consumer in islice(queue.consumers, _LOOK_AT)):
             return True
         since, delivered = queue.draining
-        if now - since > 2 * DRAIN_SECONDS:  # long ago: begin anew
+        if now - since > 2 * DRAIN_SECONDS:  # the window is stale: start a new one
             queue.draining = now, queue.delivered
             return False
         if now - since < DRAIN_SECONDS:
@@ -114,7 +114,7 @@ class Pause(DrainListener):
 
 
 def congested(queues: Sequence[Queue], now: float) -> Queue | None:
-    """The first of the queues that a publisher should wait for, as far as there is time to look at them."""
+    """Return the first of the queues that a publisher should wait for, as far as there is time to check them."""
     for queue in islice(queues, AT_ONCE):
         if queue.is_behind:
             return queue

@@ -1,14 +1,14 @@
-"""From the protocol header to `connection.open-ok`, safe against whatever octets arrive.
+"""The handshake: from the protocol header to `connection.open-ok`, safe against any input.
 
-Theory. The states are those of the spec's handshake (section 2.2.4), each with the one method it takes:
+Theory. The states are those of the spec's handshake (section 2.2.4), each accepting one method:
 
     header -> start-ok -> tune-ok -> open -> (the connection's own loop)
 
-Before `open` frames are at most `initial_frame_max` octets and all octets together a small total. A client that
-fails is told as little as RabbitMQ tells it: bad credentials get 403 if it announced
-`authentication_failure_close`, tune and open errors get their 530, everything else is silence and, after a delay,
-a closed socket, so that guessing is slow. The delay holds one of the places of those that have not logged in, whether
-the client waits or not, and grows with its failures (`broker.auth.login_throttle`); it holds nobody else.
+Before `open` frames are limited to `initial_frame_max` octets and all input together to a small total. A client that
+fails gets as little information as from RabbitMQ: bad credentials get 403 if it announced
+`authentication_failure_close`, tune and open errors get their 530, everything else gets no reply and, after a delay, a
+closed socket, so that guessing is slow. The delay occupies one of the places for clients that have not logged in, even
+if the client disconnects, and grows with its failures (`broker.auth.login_throttle`); nobody else is delayed.
 """
 # ruff: noqa: C901, PLR0911 - one case after the other, as the specification has them
 
@@ -38,7 +38,7 @@ _TOTAL_LIMIT = 65536
 
 
 class Newcomer(Protocol):
-    """The connection whose handshake this is."""
+    """The connection that is being opened."""
 
     node: Node
 
@@ -54,13 +54,13 @@ class Newcomer(Protocol):
     heartbeat: int
 
     def opened(self, user: User, vhost: VHost) -> None:
-        """The handshake is through."""
+        """Complete the handshake."""
 
     def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
-        """The handshake failed with an error the client is told."""
+        """Close after a handshake error that is reported to the client."""
 
     def end(self, delay: float) -> None:
-        """The handshake failed, and the client is told nothing; the socket goes after `delay` seconds."""
+        """Close after a handshake error that is not reported; the socket is closed after `delay` seconds."""
 
 
 class Handshake:
@@ -74,7 +74,7 @@ class Handshake:
         self._user: User | None = None
 
     def scan(self, data: bytes, at: int) -> int:
-        """Take what arrived; returns how far it was understood. Hands the rest to the connection once open."""
+        """Process input; returns how far it was consumed. Passes the rest to the connection once that is open."""
         connection = self._connection
         if self._expected is None:
             if len(data) - at < len(PROTOCOL_HEADER):
@@ -114,7 +114,7 @@ class Handshake:
         try:
             method: Any = decode_method(data, at, end)
         except WireError as error:
-            # not its text, which may show a payload with a password in it
+            # without its text, which may quote a payload with a password in it
             self._silent(0, f"{type(error).__name__} before connection.open")
             return
         ids = method_ids(method)
@@ -168,7 +168,7 @@ class Handshake:
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
 
     def _refuse_login(self, mechanism: str, reason: str, delay: float) -> None:
-        """403 for a client that wants to hear it, silence for others; the socket goes after a delay either way."""
+        """Reply 403 if the client supports that, else nothing; the socket is closed after a delay either way."""
         connection = self._connection
         self._log("connection %s: %s login refused: %s", mechanism, reason)
         if "authentication_failure_close" in connection.capabilities:
@@ -210,7 +210,7 @@ class Handshake:
         self._connection.outbox.send(encode_method(0, Wire.OpenOk()))
 
     def _wrong_header(self, data: bytes) -> int:
-        """Not AMQP, or not 0-9-1: the header we speak, and the end (spec 2.2.4)."""
+        """Answer a header other than AMQP 0-9-1 with the supported one, and close (spec 2.2.4)."""
         connection = self._connection
         self._log("closing connection %s: bad protocol header %r", data[:8])
         connection.outbox.send(PROTOCOL_HEADER)
@@ -223,7 +223,7 @@ class Handshake:
         return at
 
     def _log(self, text: str, *values: object) -> None:
-        """Write a line, if the client's address has not had one in this second."""
+        """Log a line, at most one per second for the client's address."""
         connection = self._connection
         if self._node.refusals.admit(connection.peer[0], self._node.now()):
             log.error(text, connection.name, *values)

@@ -1,11 +1,11 @@
-"""Why a connection reads no further for a while: a reply waits for the disk, or a method for what it needs.
+"""Stops reading a connection until a pending commit or another condition lets its reply be sent.
 
-Theory. A `*-ok` says that a change is safe, so it goes out after the commit, and whatever the client sent behind that
-method is executed after it. The receive loop stops behind the method, keeps the octets it has, and the driver reads no
-more; everyone else goes on, and so do deliveries to this connection. While a connection is held it has exactly one
-`HeldReply`. The answer may come at once, before anything was stopped, and it may come when the connection is gone or
-being closed: then `Connection.held` is another one or None, and nothing happens. If only its channel has been closed,
-the connection waits on, without a reply.
+Theory. A `*-ok` means that a change is safe, so it is sent after the commit, and whatever the client sent after that
+method is executed after it. The receive loop stops behind the method, keeps the bytes it has, and the driver stops
+reading; other connections continue, and so do deliveries to this one. While a connection is held it has exactly one
+`HeldReply`. The callback may come at once, before anything was stopped, and it may come when the connection is closed
+or closing: then `Connection.held` is another one or None, and nothing happens. If only its channel has been closed, the
+connection keeps waiting, without a reply.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ class Resumable(Protocol):
     """The driver of the connection."""
 
     def pause_reading(self) -> None:
-        """Take no more octets."""
+        """Stop reading."""
 
     def go_on(self) -> None:
-        """Soon, in a call of its own: work off the octets that are kept, and then take octets again."""
+        """Schedule processing of the buffered bytes; then resume reading."""
 
 
 class Holdable(Protocol):
@@ -32,20 +32,20 @@ class Holdable(Protocol):
 
     @property
     def driver(self) -> Resumable:
-        """What moves its octets."""
+        """Moves its bytes."""
 
     def not_stored(self, number: int, class_id: int, method_id: int) -> None:
-        """A change that a channel asked for by this method could not be written: the disk is full."""
+        """Report that the change which a channel requested by this method could not be stored: the disk is full."""
 
 
 class HeldReply:
-    """One wait of one connection.
+    """A pending reply: one wait of one connection.
 
     Args:
-        connection: who waits.
-        number: the channel whose method it is.
+        connection: the connection that waits.
+        number: the channel of the method.
         method: its class and method id.
-        reply: the frame that is sent at the end, if all went well.
+        reply: the frame that is sent at the end if the change was stored.
 
     """
 
@@ -61,7 +61,7 @@ class HeldReply:
         self._stopped = False
 
     def until(self, subscribe: Callable[[Any], object]) -> None:
-        """Wait until what was given to `subscribe` is called, which may be at once."""
+        """Wait until the callback given to `subscribe` is called, which may be at once."""
         connection = self._connection
         connection.held = self
         subscribe(self.settled)
@@ -70,7 +70,7 @@ class HeldReply:
             connection.driver.pause_reading()
 
     def settled(self, stored: bool = True) -> None:
-        """What was waited for is there; False: it could not be stored."""
+        """End the wait; `stored` is False if the change could not be stored."""
         connection = self._connection
         if connection.held is not self:
             return
@@ -82,12 +82,12 @@ class HeldReply:
             connection.not_stored(self._number, *self._method)
 
     def channel_closed(self, number: int) -> None:
-        """Wait on, but send no reply if it is that channel's: nothing follows its `channel.close`."""
+        """Keep waiting, but drop the reply if it belongs to that channel: nothing follows its `channel.close`."""
         if number == self._number:
             self._reply = b""
 
     def end(self) -> None:
-        """Wait no longer; the reply is not sent."""
+        """Stop waiting; the reply is not sent."""
         self._connection.held = None
         if self._stopped:
             self._connection.driver.go_on()

@@ -12,20 +12,21 @@ from leveret.broker.vhost.vhost import VHost
 
 
 class Journal(Protocol):
-    """Calls back when what was declared is on disk (`storage.journal.journal.Journal`)."""
+    """Calls back when declarations are on disk (`storage.journal.journal.Journal`)."""
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
         """Call back after the commit of everything journaled so far: True, or False if the disk was full.
 
-        At once if nothing is pending. Otherwise in the loop, and whoever does it runs a turn afterwards.
+        At once if nothing is pending. Otherwise in the event loop, and the caller of the callback runs a turn
+        afterwards.
         """
 
     def when_all_safe(self, callback: Callable[[bool], object]) -> None:
-        """Do so after the bodies, too, that are being written to files of their own."""
+        """Call back also after the bodies that are being written to files of their own."""
 
 
 class Node(Protocol):
-    """What connections need of the server: settings, users, vhosts and the work list they share."""
+    """The part of the server that connections use: settings, users, vhosts and the shared work list."""
 
     turn: Turn
     users: Users
@@ -43,32 +44,32 @@ class Node(Protocol):
     max_message_size: int
     consumer_max: int | None
     consumer_timeout: int
-    """How many ms a delivery may stay unacked where nothing else is said; 0 for ever."""
+    """Default of the time in ms that a delivery may stay unacked; 0 for no limit."""
     confirm_timeout: float
-    """How many seconds a publish may be without a verdict; 0 for ever."""
+    """Time in seconds until an unconfirmed publish is nacked; 0 for no limit."""
     object_limits: ObjectLimits
     topic_max_hash: int
     cc_keys: int
     global_qos: bool
     transient_denied: bool
     passive_is_open: bool
-    """Whether passive declarations need no permission."""
+    """True if passive declarations need no permission."""
     alarm: str
-    """Why publishers are to be blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
+    """Reason why publishers are blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
     blocked: set[Any]
-    """The connections that are."""
+    """The connections that are blocked."""
     guard: Guard
     refusals: Refusals
 
     @property
     def journal(self) -> Journal:
-        """Has what must be on disk before clients are told."""
+        """The journal of what must be on disk before clients get a reply."""
 
     def now(self) -> float:
-        """Seconds of a monotonic clock."""
+        """Return seconds of a monotonic clock."""
 
     def deadline(self, connection: Any, seconds: float) -> None:
-        """Set the connection's deadline that many seconds from now."""
+        """Set the connection's deadline to that many seconds from now."""
 
     def wake(self, connection: Any, seconds: float) -> None:
-        """Have the connection look at its clock that many seconds from now."""
+        """Schedule the connection's `tick` that many seconds from now."""

@@ -1,11 +1,11 @@
-"""Octets in: the loop that turns what a connection reads into publishes, acks and method calls.
+"""The receive loop: turns the bytes that a connection reads into publishes, acks and method calls.
 
-`receive` is stops 2 to 5 of a message's way in one loop: frames are parsed where they lie, a publish whose method,
-header and body lie together goes straight to its queues' inboxes, an ack to its queue. What does not arrive together
-is assembled on its channel; every other method goes to the connection's `_method`.
+`receive` does stops 2 to 5 of a message's path in one loop: frames are parsed in place, a publish whose method, header
+and body are in one read goes straight to its queues' inboxes, an ack to its queue. Content that arrives in several
+reads is assembled on its channel; every other method goes to the connection's `_method`.
 
-A scan consumes whole frames and returns where it stopped; when something raises, `_resume_at` says where the next
-frame starts, `_number` on which channel it happened and `_current` in which method.
+A scan consumes whole frames and returns the offset where it stopped; after an exception, `_resume_at` is the start of
+the next frame, `_number` the channel and `_current` the method in which it happened.
 
 Hot path: see docs/performance.md.
 """
@@ -54,30 +54,30 @@ log = logging.getLogger("leveret.connection")
 
 _ROUTES_LIMIT = 4096
 _SPECIALS_LIMIT = 256
-_SPECIAL_OCTETS = 512  # longer property lists are looked at afresh each time
-_REPEAT_LIMIT = 65536  # octets of a message up to which its prefix is remembered
+_SPECIAL_OCTETS = 512  # longer property lists are not cached
+_REPEAT_LIMIT = 65536  # largest message in octets whose prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
-_PACK_OCTETS = 4096  # as long as they make no more than this
+_PACK_OCTETS = 4096  # if they have no more octets than this
 _UNKNOWN = object()
-_NEVER: tuple[()] = ()  # no octets start with it
+_NEVER: tuple[()] = ()  # no input starts with it
 _NO_REPEAT = (_NEVER, 0, 0, None, None, False)
-STALL_OCTETS = 1024 * 1024  # of content sent in answer to one read, after which it has to wait
+STALL_OCTETS = 1024 * 1024  # content sent in answer to one read, after which reading pauses
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
 
 class _Discarded(list[bytes]):
-    """The content of a publish that its user has no right to: refused when it is complete, as in RabbitMQ, not kept."""
+    """The content of a publish that the user may not send: not stored, and refused when complete, as in RabbitMQ."""
 
     def append(self, part: bytes) -> None:
-        """Keep nothing."""
+        """Discard the part."""
 
 
 class ReceiveLoop:
-    """The reading half of a connection; `broker.connection.connection.Connection` is the rest.
+    """The receiving half of a connection; `broker.connection.connection.Connection` is the other half.
 
     Args:
-        node: what all connections of the server share.
-        scan: takes the octets until the handshake is through.
+        node: shared by all connections of the server.
+        scan: processes input until the handshake is complete.
 
     """
 
@@ -141,7 +141,7 @@ class ReceiveLoop:
         self._seen_router = -1
         self._seen_users = -1
         self._fan_out: FanOut | None = None
-        """The last message that it has published to so many queues that they could not be reached at once."""
+        """The last message published to so many queues that it needs several steps."""
         # per read
         self._chunks: list[bytes] = []
         self._have = 0
@@ -152,19 +152,19 @@ class ReceiveLoop:
         self.published_to: Sequence[Queue] = ()
         """The queues of the last route published to in the last read, for flow control."""
         self.published = False
-        """Whether the last read had a publish, or some of its content."""
+        """True if the last read had a publish, or some of its content."""
         self.stalled = False
-        """Whether the last read was left unfinished, because its replies are large or its time was over: the driver
-        owes a `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
+        """True if the last read is unfinished because its replies are large or its time slice was over: the driver must
+        call `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
         self.blocked = False
-        """Whether it waits for an alarm to end, and nothing more is taken."""
+        """True while it waits for an alarm to clear; nothing more is read."""
         self.held: HeldReply | None = None
-        """What the connection waits for before it takes anything more; the driver reads nothing meanwhile."""
+        """The pending reply that reading waits for; the driver reads nothing meanwhile."""
 
     # -- what the connection adds -----------------------------------------------------------------------------------
 
     def _fail(self, error: AMQPError) -> None:
-        """Turn an error into a Close."""
+        """Convert an error into a Close."""
         raise NotImplementedError
 
     def _method(self, number: int, data: bytes, at: int, end: int) -> None:
@@ -172,21 +172,21 @@ class ReceiveLoop:
         raise NotImplementedError
 
     def _block(self, reason: str) -> None:
-        """Stop a publisher while a resource is short."""
+        """Stop reading a publisher while a resource is short."""
         raise NotImplementedError
 
     def _no_channel(self, number: int, method: type) -> None:
-        """Answer, or swallow, a method on a channel that is not open."""
+        """Reject or ignore a method on a channel that is not open."""
         raise NotImplementedError
 
     # -- octets in --------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """Take the octets of one read. Never raises for what a peer sends; answers are in the outbox."""
-        if self.held is not None or self.blocked:  # read before the driver was told
+        """Process the bytes of one read. Never raises because of a peer's input; replies are in the outbox."""
+        if self.held is not None or self.blocked:  # read before the driver was notified
             self._chunks.append(data)
             self._have = self._needed = 0
-            self.stalled = False  # somebody else goes on with it
+            self.stalled = False  # processing continues elsewhere
             return
         if self._fan_out is not None:
             if self._fan_out.has_input:
@@ -215,9 +215,9 @@ class ReceiveLoop:
                     break
                 continue
             except AMQPError as error:
-                # that of a route stays in it, and would keep this frame, which has the route
+                # a route keeps its exception, which would keep this frame, which holds the route
                 self._fail(error.with_traceback(None))
-            except Exception:  # a bug of ours: RabbitMQ would answer a crash so, too
+            except Exception:  # a bug in the broker: RabbitMQ, too, would report a crash this way
                 log.exception("internal error on connection %s", self.name)
                 self._fail(AMQPError(ReplyCode.INTERNAL_ERROR))
             at = self._resume_at
@@ -236,7 +236,7 @@ class ReceiveLoop:
             self._block(self.node.alarm)
 
     def _keep(self, rest: bytes) -> None:
-        """Keep an incomplete frame until it can be complete."""
+        """Buffer an incomplete frame until it can be complete."""
         self._chunks = [rest]
         self._have = len(rest)
         if self._have >= 7 and self.state != "handshake":
@@ -245,7 +245,7 @@ class ReceiveLoop:
             self._needed = self._have + 1
 
     def _scan_open(self, data: bytes, at: int) -> int:
-        """Work through the frames of an open connection."""
+        """Process the frames of an open connection."""
         size, begin = len(data), at
         if self.node.alarm:
             size = end_of_content(data, at)
@@ -268,7 +268,7 @@ class ReceiveLoop:
         begun = False
         while True:
             if startswith(prefix, at) and not channel.missing:  # type: ignore[union-attr]
-                # The same publish as the last but for its body: method, header and the body frame's head are equal.
+                # The same publish as the last except for its body: method, header and body frame start are equal.
                 messages: list[Message] = []
                 address, number = route.address, channel.number  # type: ignore[union-attr]
                 stop = at + total
@@ -442,9 +442,7 @@ class ReceiveLoop:
                             acked = consumer.queue
                             acked.acks.append(seq_id)
                             if acking.global_prefetch:
-                                acking.credit_global(
-                                    consumer
-                                )  # before the touch: who wakes first is served first
+                                acking.credit_global(consumer)  # before the touch: first woken, first served
                             elif consumer.parked:
                                 consumer.wake()
                             if not acked.touched:
@@ -475,7 +473,7 @@ class ReceiveLoop:
                 if assembling is None or assembling.missing <= 0:
                     self._stray_content(number, data, at, end, kind)
                 else:
-                    if length:  # empty ones are legal, and endless if somebody likes
+                    if length:  # empty frames are legal, and could be sent endlessly
                         parts = assembling.parts
                         parts.append(data[at:end])
                         if len(parts) - assembling.packed > _PARTS_LIMIT:
@@ -504,7 +502,7 @@ class ReceiveLoop:
                 self._other_frame(kind, number, data, at, end)
             at = end
         if latest is not None:
-            if not begun:  # or it counts with its header, as in RabbitMQ
+            if not begun:  # otherwise counted with its header, as in RabbitMQ
                 self.published = True
             self.published_to = latest.queues
         self._repeat = prefix, total, head, channel, route, made
@@ -513,7 +511,7 @@ class ReceiveLoop:
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Topology or permissions changed: what was worked out from them is void."""
+        """Discard everything derived from the topology or permissions, which have changed."""
         self.forget_routes()
         self._seen_router = self.vhost.router.generation
         if self._seen_users != self.node.users.generation:
@@ -524,22 +522,22 @@ class ReceiveLoop:
             self.topic_permissions = users.topic_permissions(name, vhost)
             for channel in self.channels.values():
                 if channel.missing and channel.route is not None:
-                    channel.route.generation = -1  # it is looked for again when the body is complete
+                    channel.route.generation = -1  # looked up again when the body is complete
 
     def wait_for_fan_out(self, fan_out: FanOut) -> None:
-        """Execute nothing before a message has reached all its queues."""
+        """Execute nothing more until a message has reached all its queues."""
         self._fan_out = fan_out
         self.stalled = True
 
     def forget_routes(self) -> None:
-        """Drop the cached routes."""
+        """Clear the cached routes."""
         self._routes.clear()
         self._repeat = _NO_REPEAT
 
     def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
-        """Work out the route for a publish frame met for the first time.
+        """Return channel and route for a publish frame that is not cached.
 
-        None if the frame is to be ignored or, `stalled`, looked at again.
+        None if the frame is to be ignored or, when `stalled`, processed again later.
         """
         self._current = (60, 40)
         channel = self.channels.get(number)
@@ -575,7 +573,7 @@ class ReceiveLoop:
         return special
 
     def _enqueue(self, channel: Channel, route: Route, content: bytes, *, made: bool) -> None:
-        """Publish a message that is nothing special to its queues' inboxes; `made`: the route makes it."""
+        """Publish a message without special properties to its queues' inboxes; `made`: the route creates it."""
         confirms = channel.confirms
         number = channel.number
         message = route.make_one(channel, content) if made else Message(route.address, content, number)
@@ -598,7 +596,7 @@ class ReceiveLoop:
                 confirms.schedule()
 
     def _header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
-        """A content header that did not arrive together with its publish."""
+        """Process a content header that did not arrive together with its publish."""
         self._current = (60, 40)
         length = end - at - FRAME_OVERHEAD
         if length < 14:
@@ -633,7 +631,7 @@ class ReceiveLoop:
             self._body_complete(channel, 0)
 
     def _pack(self, channel: Channel) -> None:
-        """Join the latest body frames into one, if they are small: a frame of one octet would be kept as nine."""
+        """Join the latest body frames if they are small: a frame with one octet of content takes nine."""
         parts, first = channel.parts, max(1, channel.packed)
         octets = sum(map(len, parts[first:]))
         if octets <= _PACK_OCTETS:
@@ -642,12 +640,12 @@ class ReceiveLoop:
         channel.packed = len(parts)
 
     def _repacked(self, channel: Channel, content: bytes) -> bytes:
-        """The content in frames of a sensible size, for all who will have to walk along them."""
+        """Return the content in frames of a reasonable size, for everything that iterates over them later."""
         message = Message(b"", content, channel.number)
         return content_frames(channel.number, self.frame_limit, message.header, message.body)
 
     def _body_complete(self, channel: Channel, missing: int) -> bool:
-        """All octets of a body are here (or more than were declared: `missing` < 0).
+        """Publish a complete body (`missing` < 0: it has more octets than declared).
 
         Returns whether that may have been much work.
         """
@@ -665,9 +663,9 @@ class ReceiveLoop:
         if missing < 0:
             raise AMQPError(ReplyCode.FRAME_ERROR, "content body frame exceeds remaining content size")
         route, special = channel.route, channel.special
-        assert route is not None  # missing was set together with it
+        assert route is not None  # set together with `missing`
         if is_kept and route.generation != self.vhost.router.generation:
-            route = channel.find_route(route.address, route.bits)  # much may have changed since it began
+            route = channel.find_route(route.address, route.bits)  # topology or permissions may have changed
         if route.plain and (special is None or special.plain_route):
             made = (special is not None and special.persistent and bool(route.durable)) or route.makes_all
             self._enqueue(channel, route, content, made=made)
@@ -678,7 +676,7 @@ class ReceiveLoop:
     # -- other frames -----------------------------------------------------------------------------------------------
 
     def _other_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
-        """A heartbeat, or a type that is none."""
+        """Handle a heartbeat, or a frame of an unknown type."""
         if kind != TYPE_HEARTBEAT or (end - at > FRAME_OVERHEAD and not number):
             self._current = (0, 0)
             raise AMQPError(
@@ -689,7 +687,7 @@ class ReceiveLoop:
             raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
 
     def _stray_content(self, number: int, data: bytes, at: int, end: int, kind: int) -> None:
-        """A content frame that nothing announced."""
+        """Reject a content frame that follows no publish."""
         if number in self._closing_channels:
             return
         self._current = (0, 0)
@@ -701,7 +699,7 @@ class ReceiveLoop:
         self._unexpected_frame(channel, kind)
 
     def _unexpected_frame(self, channel: Channel, kind: int) -> NoReturn:
-        """505: the frame is not what the channel's content assembly needs next."""
+        """Raise 505: the frame is not what the channel's content assembly expects next."""
         self._current = (60, 40)
         if channel.missing < 0:
             text = "expected content header for class 60, got non content header frame instead"
@@ -716,7 +714,7 @@ class ReceiveLoop:
     def _frame_too_large(self, data: bytes, at: int, kind: int, length: int) -> NoReturn:
         self._resume_at = len(data)
         text = frame_text(kind, data[at + 7 : at + 7])
-        limit = self.frame_limit - FRAME_OVERHEAD  # the grace of 8 octets is not named
+        limit = self.frame_limit - FRAME_OVERHEAD  # without the grace of 8 octets
         raise FrameError(f"{text}: {{frame_too_large,{length},{limit}}}")
 
     def _bad_frame_end(self, data: bytes, at: int, end: int, kind: int) -> NoReturn:
@@ -726,12 +724,12 @@ class ReceiveLoop:
 
     @property
     def message_size(self) -> int:
-        """Octets on the wire of the last message that could be remembered; 0 if unknown."""
+        """Octets on the wire of the last message that could be cached; 0 if unknown."""
         return self._repeat[1]
 
 
 def _is_address(octets: bytes) -> bool:
-    """Whether octets are two short strings and nothing else."""
+    """Return whether octets are exactly two short strings."""
     at = 1 + octets[0]
     return at < len(octets) and at + 1 + octets[at] == len(octets)
 
@@ -741,16 +739,16 @@ def _unknown_tag(tag: int) -> AMQPError:
 
 
 def malformed(error: MalformedMethod) -> AMQPError:
-    """What a payload that does not decode is answered with (as observed, see `broker.amqp.errors`)."""
+    """Return the error for a payload that cannot be decoded (as observed, see `broker.amqp.errors`)."""
     if not error.explanation:
         return AMQPError(ReplyCode.INTERNAL_ERROR)
     return AMQPError(ReplyCode.FRAME_ERROR, error.explanation, error.class_id, error.method_id)
 
 
 def end_of_content(data: bytes, at: int) -> int:
-    """Where the first complete frame with content ends: while an alarm stands nothing behind it is carried out.
+    """Return the end of the first complete content frame: during an alarm nothing after it is executed.
 
-    So does RabbitMQ, which blocks a connection by its content header. All of `data` if there is no such frame.
+    This is as in RabbitMQ, which blocks a connection at its content header. `len(data)` if there is no such frame.
     """
     size = len(data)
     while size - at >= FRAME_OVERHEAD:
@@ -773,7 +771,7 @@ def _scan_made(
     channel: Channel,
     route: Route,
 ) -> int:
-    """Take the run of equal publishes that starts at `at` and that the route makes; returns where it ends."""
+    """Process the run of equal publishes at `at` whose messages the route creates; returns its end."""
     contents = []
     size = len(data)
     startswith = data.startswith

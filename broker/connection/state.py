@@ -3,21 +3,21 @@
 from leveret.broker.connection.connection import Connection
 
 FLOW_SECONDS = 5.0
-"""How long somebody who was paced counts as being so: RabbitMQ's time, since pauses are too short to be met."""
+"""Time for which a connection counts as paced: RabbitMQ's, because the pauses themselves are too short to be seen."""
 
 
 def connection_state(connection: Connection, alarm: str, now: float) -> str:
-    """What RabbitMQ calls it (rabbit_reader).
+    """Return RabbitMQ's name for the state (rabbit_reader).
 
     Args:
         connection: an open one.
-        alarm: why publishers are blocked, empty if they are not.
-        now: seconds of the clock that `Connection.paced_at` is of.
+        alarm: the reason why publishers are blocked, empty if they are not.
+        now: seconds of the clock of `Connection.paced_at`.
 
     Returns:
         `blocked`: it has published while an alarm was raised, and is not read. `blocking`: an alarm is raised, and it
-        has not published yet. `flow`: it is made to wait for queues or for the disk now and then. `running`, or
-        `closing`: none of these.
+        has not published yet. `flow`: it is paused now and then for queues or the disk. `running`, or `closing`: none
+        of these.
 
     """
     if connection.state != "open":
