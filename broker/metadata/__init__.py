@@ -1,1 +1,1 @@
-"""Durable topology, users and parameters: recorded in the journal, restored at the start."""
+"""The metadata store: durable topology, users and parameters, recorded in the journal and restored at the start."""

@@ -1,4 +1,4 @@
-"""Global parameters that survive a restart; see `broker.metadata.recorder`."""
+"""Persistent global parameters; see `broker.metadata.recorder`."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from leveret.storage.store.metadata_rows import GlobalParameterRow, relation_key
 
 
 class StoredGlobalParameters(GlobalParameters):
-    """Global parameters that are written down when they change.
+    """Global parameters that are stored when they change.
 
     Args:
-        definitions: writes them.
+        definitions: writes the rows.
 
     """
 
@@ -22,7 +22,7 @@ class StoredGlobalParameters(GlobalParameters):
         self._definitions = definitions
 
     def set(self, name: str, value: Any) -> None:
-        """Set a value, whatever it is."""
+        """Set a value, of any type."""
         super().set(name, value)
         self._definitions.put(GlobalParameterRow(octets(name), to_json(value)))
 

@@ -1,16 +1,16 @@
-"""What survives a restart: durable topology, users and rights go to the journal as they change.
+"""Metadata recorder: writes durable topology, users and permissions to the journal as they change.
 
-Theory. Whoever changes something durable changes it in memory first and has the row journaled in the same turn, so
-the rows of one turn are on disk together or not at all; whoever answers a client waits for the journal
-(`broker.channel.channel.Channel.reply_when_safe`). These places see every change: `StoredUsers` and
-`broker.metadata.parameter_recorder.StoredGlobalParameters` are asked for it, a vhost tells its `StoredTopology` of
-durable queues and of policies, and the vhost's router tells it of durable exchanges and of bindings from them,
-consequences such as a vanishing auto-delete exchange included. Bindings of what is gone may take several turns: at a
-start, rows of bindings without one of their ends mean nothing.
+Theory. A durable change is first made in memory, and its row is journaled in the same turn, so the rows of one turn are
+on disk together or not at all; replies to clients wait for the journal
+(`broker.channel.channel.Channel.reply_when_safe`). Every change is seen here: `StoredUsers` and
+`broker.metadata.parameter_recorder.StoredGlobalParameters` make the change themselves, a vhost notifies its
+`StoredTopology` of durable queues and policies, and the vhost's router notifies it of durable exchanges and of bindings
+from them, including consequences such as the deletion of an auto-delete exchange. Removing the bindings of a deleted
+object may take several turns: at a start, rows of bindings without one of their ends are ignored.
 
-Durable is: an exchange or queue declared so (an exclusive queue is not), and a binding between two durable things.
-The exchanges that every vhost has are written down like others, because bindings refer to exchanges by id. At the
-start `broker.metadata.restore` makes everything anew from the rows.
+Durable are exchanges and queues declared so (except exclusive queues), and bindings between two durable objects. The
+predeclared exchanges have rows like others, because bindings refer to exchanges by id. At the start
+`broker.metadata.restore` creates everything from the rows.
 """
 
 import json
@@ -46,55 +46,56 @@ from leveret.storage.store.metadata_rows import (
 TABLE = "defs"
 _NO_ARGUMENTS = encode_table({})
 _PIECE = 256
-"""Rows deleted between two looks at the time."""
+"""Rows deleted between two checks of the time slice."""
 
 
 class Journal(Protocol):
-    """What the broker needs of the journal (`storage.journal.journal.Journal`)."""
+    """The part of the journal that the broker uses (`storage.journal.journal.Journal`)."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
-        """Have a row written with the next commit; it stays journaled if that finds the disk full."""
+        """Write a row with the next commit; it stays journaled if the disk is full then."""
 
     def delete(self, table: str, key: bytes) -> None:
-        """Have a row deleted with the next commit; the same holds."""
+        """Delete a row with the next commit; it stays journaled if the disk is full then."""
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
         """Call back after the commit of everything journaled so far: True, or False if the disk was full.
 
-        At once if nothing is pending. Otherwise in the loop, and whoever does it runs a turn afterwards.
+        At once if nothing is pending. Otherwise in the event loop, and the caller of the callback runs a turn
+        afterwards.
         """
 
     def when_all_safe(self, callback: Callable[[bool], object]) -> None:
-        """The same, bodies included that are being written to files of their own."""
+        """Call back also after the bodies that are being written to files of their own; see `when_safe`."""
 
 
 class NullJournal:
-    """The journal of a broker that keeps nothing."""
+    """The journal of a broker without persistence."""
 
     __slots__ = ()
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
-        """It is forgotten."""
+        """Discard the row."""
 
     def delete(self, table: str, key: bytes) -> None:
-        """There is nothing."""
+        """Do nothing: there are no rows."""
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
-        """Nothing is ever pending."""
+        """Call back at once: nothing is ever pending."""
         callback(True)
 
     def when_all_safe(self, callback: Callable[[bool], object]) -> None:
-        """The same."""
+        """Call back at once: nothing is ever pending."""
         callback(True)
 
 
 class Definitions:
-    """Writes rows, and reads them at the start.
+    """Writes metadata rows, and reads them at the start.
 
     Args:
-        journal: takes the rows.
-        next_id: gives a number (u64) that was never given before, in this process or an earlier one on the same
-            data.
+        journal: receives the rows.
+        next_id: returns a number (u64) that was never used before, neither in this process nor in an earlier one on the
+            same data.
 
     """
 
@@ -104,10 +105,10 @@ class Definitions:
         self._journal = journal
         self._next_id = next_id
         self.recording = True
-        """False while what the rows say is being made anew."""
+        """False while objects are restored from the rows."""
 
     def new_id(self) -> int:
-        """An id for something new."""
+        """Return an id for a new object."""
         return self._next_id()
 
     def put(self, row: Row) -> None:
@@ -116,31 +117,31 @@ class Definitions:
             self._journal.put(TABLE, row.key(), encode(row))
 
     def delete(self, key: bytes) -> None:
-        """Delete a row; nothing happens if there is none."""
+        """Delete a row; no effect if there is none."""
         if self.recording:
             self._journal.delete(TABLE, key)
 
     def add_vhost(self, vhost: VHost) -> None:
-        """Write down a new vhost and its exchanges, and from now on what changes in it."""
+        """Record a new vhost and its exchanges, and from now on its changes."""
         number = self._next_id()
         self.put(_vhost_row(number, vhost))
         self.follow(vhost, StoredTopology(self, number))
 
     def update_vhost(self, vhost: VHost) -> None:
-        """Write down what is said of a vhost now."""
+        """Record the current metadata of a vhost."""
         if isinstance(vhost.record, StoredTopology):
             self.put(_vhost_row(vhost.record.vhost_id, vhost))
 
     def remove_vhost(self, vhost: VHost) -> None:
-        """Write down that a vhost is gone; the caller owes `VHost.remove_all`.
+        """Record that a vhost is deleted; the caller must run `VHost.remove_all`.
 
-        What is written of queues and exchanges in it goes with them, or, after a crash, at the next start.
+        The rows of its queues and exchanges are deleted by that or, after a crash, at the next start.
         """
         if isinstance(vhost.record, StoredTopology):
             self.delete(entity_key(VHostRow.kind, vhost.record.vhost_id))
 
     def follow(self, vhost: VHost, topology: "StoredTopology") -> None:
-        """Have a vhost tell of its changes from now on; exchanges that have no row yet get one."""
+        """Subscribe to the changes of a vhost; exchanges that have no row yet get one."""
         for exchange in vhost.router.exchanges.values():
             if exchange.durable and not exchange.number:
                 topology.declared(exchange)
@@ -148,13 +149,13 @@ class Definitions:
 
 
 class StoredTopology:
-    """Writes down the durable queues, exchanges and bindings of one vhost, and its policies.
+    """Records the durable queues, exchanges and bindings of one vhost, and its policies.
 
     It is the listener of the vhost's router (`exchanges.router.Listener`) and the `record` of the vhost and of its
     policies.
 
     Attributes:
-        vhost_id: the id of the vhost; exchanges and queues know their own.
+        vhost_id: the id of the vhost; exchanges and queues have ids of their own.
 
     """
 
@@ -164,21 +165,21 @@ class StoredTopology:
         self._definitions = definitions
         self.vhost_id = vhost_id
         self._ending: dict[int, deque[bytes]] = {}
-        """Rows of bindings of queues that are deleted and not gone yet, by qid."""
+        """Rows of bindings of queues that are deleted but not gone yet, by qid."""
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
-        """A durable queue is new; returns its qid."""
+        """Record a new durable queue; returns its qid."""
         qid = self._definitions.new_id()
         table = encode_table(arguments) if arguments else _NO_ARGUMENTS
         self._definitions.put(QueueRow(qid, self.vhost_id, octets(name), auto_delete, table))
         return qid
 
     def queue_ending(self, qid: int) -> None:
-        """A durable queue is deleted: rows of its bindings go with its own."""
+        """Record that a durable queue is being deleted: the rows of its bindings are deleted with its own."""
         self._ending[qid] = deque()
 
     def queue_deleted(self, qid: int) -> Iterator[None]:
-        """A durable queue is gone; returns the steps that remove the rows of its bindings, which mean nothing now."""
+        """Record that a durable queue is gone; returns the steps that delete the rows of its bindings, now unused."""
         self._definitions.delete(entity_key(QueueRow.kind, qid))
         return self._delete_all(self._ending.pop(qid, deque()))
 
@@ -189,7 +190,7 @@ class StoredTopology:
             yield
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
-        """A policy is new, or replaces the one of its name."""
+        """Record a policy that is new, or that replaces the one of its name."""
         row = PolicyRow(
             self.vhost_id,
             operator,
@@ -202,17 +203,17 @@ class StoredTopology:
         self._definitions.put(row)
 
     def policy_cleared(self, name: str, *, operator: bool) -> None:
-        """A policy is gone."""
+        """Record that a policy was removed."""
         self._definitions.delete(policy_key(self.vhost_id, octets(name), operator=operator))
 
     def identify(self, exchange: Exchange, number: int) -> None:
-        """An exchange has this id, and so has what it delays."""
+        """Set the id of an exchange and of its delay line."""
         exchange.number = number
         if exchange.line is not None:
             exchange.line.number = number
 
     def declared(self, exchange: Exchange) -> None:
-        """A durable exchange is new."""
+        """Record a new durable exchange."""
         number = self._definitions.new_id()
         self.identify(exchange, number)
         row = ExchangeRow(
@@ -227,17 +228,17 @@ class StoredTopology:
         self._definitions.put(row)
 
     def removed(self, exchange: Exchange) -> None:
-        """A durable exchange is gone."""
+        """Record that a durable exchange was deleted."""
         self._definitions.delete(entity_key(ExchangeRow.kind, exchange.number))
 
     def bound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
-        """A binding from a durable exchange is new."""
+        """Record a new binding from a durable exchange."""
         row = self._binding(source, destination, binding_key, arguments)
         if row is not None:
             self._definitions.put(row)
 
     def unbound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
-        """A binding from a durable exchange is gone."""
+        """Record that a binding from a durable exchange was removed."""
         row = self._binding(source, destination, binding_key, arguments)
         if row is None:
             return
@@ -250,7 +251,7 @@ class StoredTopology:
     def _binding(
         self, source: Exchange, destination: object, binding_key: str, arguments: Table
     ) -> BindingRow | None:
-        """The row of a binding; None if its destination is not durable."""
+        """Return the row of a binding; None if its destination is not durable."""
         queue = None if isinstance(destination, Exchange) else cast("Queue", destination)
         to = cast("Exchange", destination).number if queue is None else queue.qid
         if not to:
@@ -262,12 +263,12 @@ class StoredTopology:
 
 
 class StoredUsers(Users):
-    """Users, permissions and limits that are written down when they change.
+    """Users, permissions and limits that are stored when they change.
 
     Args:
-        definitions: writes them.
-        loopback_users: names that may only log in from this host.
-        patterns: makes the matchers of permissions.
+        definitions: writes the rows.
+        loopback_users: names that may only log in from localhost.
+        patterns: compiles the patterns of permissions.
 
     """
 
@@ -283,7 +284,7 @@ class StoredUsers(Users):
         self._definitions = definitions
 
     def add(self, user: User) -> None:
-        """Add a user or replace the one of that name, whose permissions stay."""
+        """Add a user, or replace the one of that name, keeping its permissions."""
         super().add(user)
         row = UserRow(
             octets(user.name),
@@ -294,7 +295,7 @@ class StoredUsers(Users):
         self._definitions.put(row)
 
     def remove(self, name: str) -> None:
-        """Remove a user with all permissions and limits. Does nothing if there is none."""
+        """Remove a user with all permissions and limits; no effect if there is none."""
         if self.get(name) is None:
             return
         user = octets(name)
@@ -304,7 +305,7 @@ class StoredUsers(Users):
         super().remove(name)
 
     def remove_vhost(self, vhost: str) -> None:
-        """Remove all permissions in a vhost that is gone, and its limits."""
+        """Remove all permissions in a deleted vhost, and its limits."""
         self._delete_rights(lambda _user, place: place == vhost)
         self._definitions.delete(relation_key(VHostLimitsRow.kind, octets(vhost)))
         super().remove_vhost(vhost)
@@ -322,16 +323,16 @@ class StoredUsers(Users):
         self._definitions.delete(key)
 
     def set_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Let a user into a vhost with these three patterns.
+        """Grant a user access to a vhost with these three patterns.
 
         Raises:
-            InvalidPatternError: one of them cannot be used; nothing has changed then.
+            InvalidPatternError: a pattern is invalid; nothing has changed then.
         """
         super().set_permissions(user, vhost, configure, write, read)
         self._definitions.put(PermissionRow(*map(octets, (user, vhost, configure, write, read))))
 
     def clear_permissions(self, user: str, vhost: str) -> None:
-        """Shut a user out of a vhost."""
+        """Remove a user's permissions in a vhost."""
         super().clear_permissions(user, vhost)
         self._definitions.delete(relation_key(PermissionRow.kind, octets(user), octets(vhost)))
 
@@ -339,13 +340,13 @@ class StoredUsers(Users):
         """Restrict a user's routing keys at a topic exchange.
 
         Raises:
-            InvalidPatternError: one of them cannot be used; nothing has changed then.
+            InvalidPatternError: a pattern is invalid; nothing has changed then.
         """
         super().set_topic_permissions(user, vhost, exchange, write, read)
         self._definitions.put(TopicPermissionRow(*map(octets, (user, vhost, exchange, write, read))))
 
     def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
-        """Lift the restriction at one exchange or, by None, at all of the vhost."""
+        """Remove the topic permissions at one exchange or, for None, at all of the vhost."""
         for owner, place, name, _, _ in self.topic_permission_rows():
             if (owner, place) == (user, vhost) and exchange in {None, name}:
                 self._delete_topic(user, vhost, name)
@@ -372,17 +373,17 @@ def _vhost_row(number: int, vhost: VHost) -> VHostRow:
 
 
 def to_json(value: Any) -> bytes:
-    """What policies and parameters say, as it is written down: lone surrogates and large numbers survive."""
+    """Encode the value of a policy or parameter for storage; lone surrogates and large integers are preserved."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def octets(name: str) -> bytes:
-    """A name as it was on the wire."""
+    """Encode a name as the bytes it had on the wire."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def text(name: bytes) -> str:
-    """A name as the broker handles it; octets that are no text survive the way and back."""
+    """Decode a stored name; bytes that are not valid UTF-8 survive the round trip."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -391,9 +392,9 @@ def _encoded(arguments: Any) -> bytes:
 
 
 def _identity(arguments: Table) -> bytes:
-    """Octets that are equal for arguments that are equal to a binding (`exchanges.base.ArgumentedKey`).
+    """Return bytes that are equal if the arguments are equal for a binding (`exchanges.base.ArgumentedKey`).
 
-    The order of the outermost fields does not count, nor does the sign of a zero.
+    The order of the outermost fields is ignored, and so is the sign of a zero.
     """
     return encode_table({name: _unsigned_zero(arguments[name]) for name in sorted(arguments)})
 

@@ -1,7 +1,7 @@
-"""Makes vhosts, users, rights, policies, exchanges, queues and bindings anew from the rows of an earlier run.
+"""Restores vhosts, users, permissions, policies, exchanges, queues and bindings from the rows of an earlier run.
 
-Theory. Everything goes through the doors a client's request would go through, with recording off; only the ids are
-taken from the rows. Then the vhosts are followed, and from then on every change is written down again.
+Theory. Everything is created through the same functions as for a client's request, with recording off; only the ids
+come from the rows. Then the recorder subscribes to the vhosts, and every further change is recorded.
 """
 
 import json
@@ -48,24 +48,24 @@ def restore(
     global_parameters: GlobalParameters,
     make_vhost: Callable[[str], VHost],
 ) -> list[Queue]:
-    """Make everything that the rows (keys and values) say, and have it followed from now on.
+    """Create everything that the rows (keys and values) describe, and record changes from now on.
 
     Args:
-        rows: the whole table of definitions.
-        definitions: writes down what changes afterwards.
-        users: gets users, permissions and limits.
-        global_parameters: gets those.
-        make_vhost: makes a vhost and lists it where others find it; must not write it down.
+        rows: the whole table of metadata.
+        definitions: records later changes.
+        users: receives users, permissions and limits.
+        global_parameters: receives the global parameters.
+        make_vhost: creates a vhost and makes it available; must not record it.
 
     Returns:
-        The durable queues in the order of their declaration; their messages are the caller's to attach.
+        The durable queues in the order of their declaration; the caller must attach their messages.
 
-    A binding with an end that is gone is dropped, row and all, with a line in the log; so is what lies in a vhost
-    that is gone. A permission or policy whose pattern cannot be used stays as it is, is logged, and matches nothing.
+    A binding without one of its ends is deleted, row included, and logged; so is everything in a vhost that does not
+    exist. A permission or policy with an invalid pattern is kept and logged, and matches nothing.
 
     Raises:
-        DamagedError: a row is not as it was written. The broker must not start: it would forget the others too.
-        UnknownFormatError: a row speaks of what this version does not know.
+        DamagedError: a row is damaged. The broker must not start, because it would lose the other rows too.
+        UnknownFormatError: a row has a format that this version does not know.
 
     """
     found: dict[type[Row], list[Row]] = defaultdict(list)
@@ -94,7 +94,7 @@ def restore(
 
 
 class _Restoring:
-    """Makes vhosts, exchanges, queues and bindings from rows, in this order."""
+    """Creates vhosts, exchanges, queues and bindings from rows, in this order."""
 
     def __init__(self, definitions: Definitions, make_vhost: Callable[[str], VHost]) -> None:
         self._definitions = definitions
@@ -189,7 +189,7 @@ class _Restoring:
 
 
 def _restore_limits(found: dict[type[Row], list[Row]], users: Users) -> None:
-    """The limits, before the vhosts that ask for theirs."""
+    """Restore the limits, before the vhosts that use theirs."""
     for limits in _of(found, VHostLimitsRow):
         users.set_vhost_limits(text(limits.vhost), VHostLimits(limits.max_connections, limits.max_queues))
     for row in _of(found, UserLimitsRow):
@@ -221,7 +221,7 @@ def _name(row: UserRow) -> bytes:
 
 
 def _json(row: PolicyRow | GlobalParameterRow, value: bytes) -> Any:
-    """What a row says; raises DamagedError."""
+    """Decode the JSON value of a row; raises DamagedError."""
     try:
         return json.loads(value)
     except ValueError as error:
@@ -229,7 +229,7 @@ def _json(row: PolicyRow | GlobalParameterRow, value: bytes) -> Any:
 
 
 def _arguments(row: ExchangeRow | QueueRow | BindingRow) -> Any:
-    """The arguments of a row; raises DamagedError."""
+    """Decode the arguments of a row; raises DamagedError."""
     try:
         return decode_whole_table(row.arguments)
     except MalformedTable as error:
