@@ -1,12 +1,12 @@
-"""What an administrator may ask of the broker, whoever carries it there: a command, an HTTP request, a file at boot.
+"""Administration: the operations for administrators, independent of their transport (command, HTTP, file at boot).
 
-Theory. Every operation takes the `User` who asks, or None for the operator at the machine, who may everything; one
-function, `access.authorize`, decides what a user's tags and permissions allow, with the rules of RabbitMQ's
-management plugin. Results are plain values under RabbitMQ's names, so that they can be written as JSON as they are.
-Errors are `access.AdministrationError`, of which there are three.
+Theory. Every operation takes the acting `User`, or None for the operator on the host, who may do everything; one
+function, `access.authorize`, decides what a user's tags and permissions allow, with the rules of RabbitMQ's management
+plugin. Results are plain values under RabbitMQ's names, which can be written as JSON unchanged. There are three errors,
+all of them `access.AdministrationError`.
 
-Nothing here waits, reads a clock or knows a socket. Operations change things at once and note what is durable in
-the journal; whoever calls one owes the server's `run_turn` afterwards, and an answer only `Journal.when_safe`.
+Nothing here waits, reads a clock or uses a socket. Operations take effect at once and journal what is durable; the
+caller must call the server's `run_turn` afterwards, and may reply only after `Journal.when_safe`.
 """
 
 from leveret.broker.administration.access import (
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Administration:
-    """The administration of one broker, by what is administered.
+    """The administration of one broker, grouped by what is administered.
 
     Args:
         site: the broker.

@@ -1,4 +1,4 @@
-"""Who may administer what, and what an operation raises."""
+"""Authorization of administrators, and the errors of operations."""
 
 from enum import StrEnum
 from typing import Any, Protocol
@@ -13,15 +13,15 @@ from leveret.broker.vhost.vhost import VHost
 
 
 class AdministrationError(Exception):
-    """An operation was not carried out, and nothing has changed. The text is for whoever asked."""
+    """An operation was not carried out, and nothing has changed. The text is for the caller."""
 
 
 class NotFoundError(AdministrationError):
-    """What it is about does not exist."""
+    """The object of the operation does not exist."""
 
 
 class BadRequestError(AdministrationError):
-    """What was asked for cannot be; RabbitMQ's text where it has one."""
+    """The request is invalid; RabbitMQ's text where it has one."""
 
 
 class ForbiddenError(AdministrationError):
@@ -29,7 +29,7 @@ class ForbiddenError(AdministrationError):
 
 
 class Site(Protocol):
-    """The broker that is administered (`broker.server.server.Server`)."""
+    """The administered broker (`broker.server.server.Server`)."""
 
     turn: Turn
     users: Users
@@ -41,14 +41,14 @@ class Site(Protocol):
 
     @property
     def global_parameters(self) -> GlobalParameters:
-        """Those of no vhost."""
+        """The global parameters."""
 
     @property
     def watch(self) -> Alarms:
-        """Who looks at memory and disk."""
+        """The memory and disk alarms."""
 
     def now(self) -> float:
-        """Seconds of a monotonic clock."""
+        """Return seconds of a monotonic clock."""
 
     def add_vhost(
         self, name: str, *, description: str = "", tags: tuple[str, ...] = (), default_queue_type: str = ""
@@ -56,23 +56,23 @@ class Site(Protocol):
         """Add a vhost that does not exist yet."""
 
     def update_vhost(self, vhost: VHost) -> None:
-        """Write down what its description, tags and default queue type are now."""
+        """Record the current description, tags and default queue type of a vhost."""
 
     def remove_vhost(self, vhost: VHost) -> None:
-        """Delete a vhost with everything in it and all rights in it; its connections are closed before."""
+        """Delete a vhost with everything in it and all permissions in it; its connections must be closed before."""
 
 
 class Right(StrEnum):
-    """What a request needs, named after the tag that gives it; an administrator has all of them."""
+    """The right that a request needs, named after the tag that grants it; an administrator has all of them."""
 
     MANAGEMENT = "management"
-    """To look at, or with permissions to change, what is in a vhost one may connect to."""
+    """View and, with permissions, change objects in accessible vhosts."""
     POLICYMAKER = "policymaker"
-    """To change policies and parameters of such a vhost."""
+    """Change policies and parameters of accessible vhosts."""
     MONITORING = "monitoring"
-    """To look at everything."""
+    """View everything."""
     ADMINISTRATOR = "administrator"
-    """To change users, vhosts and rights, and whatever concerns all vhosts."""
+    """Change users, vhosts and permissions, and everything that concerns all vhosts."""
 
 
 _TAGS = {
@@ -92,17 +92,17 @@ def authorize(
     *,
     change: bool = False,
 ) -> None:
-    """Check that a user may do something: the only place that knows.
+    """Check that a user may do something; the only place for this decision.
 
-    What a user's permissions say of single queues and exchanges is checked where clients meet them as well
+    A user's permissions on single queues and exchanges are checked where clients' are
     (`broker.channel.channel.Channel.check_permission`).
 
     Args:
         users: has the permissions.
-        actor: who asks; None is the operator at the machine.
-        right: what it needs.
-        vhost: where, or None if it is about no vhost or about those that the actor may see.
-        change: it does there what a client does, for which an administrator has to be let in, too.
+        actor: the acting user; None is the operator on the host.
+        right: the right that the operation needs.
+        vhost: the vhost concerned; None if there is none, or for all those that the actor may see.
+        change: True for operations that clients can do; an administrator, too, needs access to the vhost for them.
 
     Raises:
         ForbiddenError: with RabbitMQ's text.
@@ -120,12 +120,12 @@ def authorize(
 
 
 def may_see(users: Users, actor: User | None, vhost: str) -> bool:
-    """Whether what is in a vhost belongs into a listing for the actor."""
+    """Return whether objects of a vhost are shown to the actor in listings."""
     return actor is None or bool(actor.tags & _SEE_ALL_VHOSTS) or users.may_access(actor.name, vhost)
 
 
 def found_vhost(site: Site, name: str) -> VHost:
-    """The vhost of that name; raises NotFoundError."""
+    """Return the vhost of that name; raises NotFoundError."""
     vhost = site.vhosts.get(name)
     if vhost is None:
         raise NotFoundError(f"Virtual host '{name}' does not exist")
@@ -133,9 +133,9 @@ def found_vhost(site: Site, name: str) -> VHost:
 
 
 def visible_vhosts(site: Site, actor: User | None, name: str | None = None) -> list[VHost]:
-    """The vhosts whose contents the actor asks for: that of a name, or all that the actor may see.
+    """Return the vhosts that the actor asks for: the one of that name, or all that the actor may see.
 
-    Raises NotFoundError, and ForbiddenError as `authorize` does for the right to look.
+    Raises NotFoundError, and ForbiddenError as `authorize` does for the right to view.
     """
     authorize(site.users, actor, Right.MANAGEMENT, name)
     if name is not None:
@@ -144,7 +144,7 @@ def visible_vhosts(site: Site, actor: User | None, name: str | None = None) -> l
 
 
 def found_user(site: Site, name: str) -> User:
-    """The user of that name; raises NotFoundError."""
+    """Return the user of that name; raises NotFoundError."""
     user = site.users.get(name)
     if user is None:
         raise NotFoundError(f"User '{name}' does not exist")
@@ -152,21 +152,21 @@ def found_user(site: Site, name: str) -> User:
 
 
 def translated(error: AMQPError) -> AdministrationError:
-    """What a client would have been told by a close, for whoever asked here."""
+    """Convert the error that would have closed a client's channel or connection."""
     form = {ReplyCode.NOT_FOUND: NotFoundError, ReplyCode.ACCESS_REFUSED: ForbiddenError}
     return form.get(error.code, BadRequestError)(error.explanation)
 
 
 def checked_limits(value: Any, allowed: tuple[str, str], term: str) -> dict[str, int]:
-    """Limits as they were given, checked as RabbitMQ does.
+    """Return the given limits after RabbitMQ's checks.
 
     Args:
         value: limit by name.
-        allowed: the names there are.
-        term: what RabbitMQ calls them all together.
+        allowed: the valid names.
+        term: RabbitMQ's name for the set of limits.
 
     Raises:
-        BadRequestError: unknown names, or values that are no integers.
+        BadRequestError: unknown names, or values that are not integers.
 
     """
     faults = check_keys(term, dict.fromkeys(allowed, (check_integer, False)), value)
@@ -176,5 +176,5 @@ def checked_limits(value: Any, allowed: tuple[str, str], term: str) -> dict[str,
 
 
 def shown_limits(**limits: int | None) -> dict[str, int]:
-    """Limits by RabbitMQ's names, without those that are none."""
+    """Return limits by RabbitMQ's names, without those that are None."""
     return {name.replace("_", "-"): limit for name, limit in limits.items() if limit is not None}

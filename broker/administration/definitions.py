@@ -1,9 +1,9 @@
-"""Definitions of a whole broker: exporting what there is, importing what a file says.
+"""Export and import of the definitions of a whole broker.
 
-Theory. An import looks at everything first, each entry against what exists and what the entries before it would make,
-and changes something only when nothing is wrong; the changes are one turn's, so that they are on disk together or not
-at all. What exists already is left as it is where two of the kind cannot be told apart by name alone (exchanges,
-queues, bindings), and replaced where a name says it all (users, rights, parameters, policies), as in RabbitMQ.
+Theory. An import first checks all entries, each against existing objects and the entries before it, and changes
+something only if all are valid; the changes belong to one turn, so they are on disk together or not at all. Existing
+objects are kept where the name alone does not identify all properties (exchanges, queues, bindings), and replaced where
+it does (users, permissions, parameters, policies), as in RabbitMQ.
 """
 
 import logging
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class DefinitionsAdministration:
-    """Export and import. Every method takes who asks first (`access.authorize`).
+    """Export and import. Every method takes the acting user first (`access.authorize`).
 
     Args:
         site: the broker.
@@ -38,26 +38,26 @@ class DefinitionsAdministration:
         self._site = site
 
     def export_file(self, actor: User | None) -> bytes:
-        """All definitions as JSON."""
+        """Return all definitions as JSON."""
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
         return write_document(exported(self._site))
 
     def import_file(self, actor: User | None, octets: bytes) -> str:
-        """Make what a definitions file says, or nothing of it, at once.
+        """Import a definitions file at once, entirely or not at all.
 
         Returns:
-            What was in it, in a few words.
+            A short summary of its contents.
 
         Raises:
-            BadRequestError: something in it cannot be; the text names the entry.
+            BadRequestError: an entry is invalid; the text names it.
 
         """
         return _at_once(self.importing(actor, octets))
 
     def importing(self, actor: User | None, octets: bytes) -> Generator[None, None, str]:
-        """Do the same a piece at a time, for a job beside clients: see `broker.scheduling.time_slices`.
+        """Import a definitions file in steps, as a job beside clients: see `broker.scheduling.time_slices`.
 
-        Nothing is changed before all of it was looked at. What is changed then is on disk in parts.
+        Nothing is changed before everything was checked. The changes are then committed in parts.
         """
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
         try:
@@ -71,7 +71,7 @@ class DefinitionsAdministration:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing"
 
     def import_document(self, actor: User | None, document: Document) -> None:
-        """Make what definitions say, or nothing of it; raises BadRequestError."""
+        """Import definitions, entirely or not at all; raises BadRequestError."""
         _at_once(self._importing(actor, document))
 
     def _importing(self, actor: User | None, document: Document) -> Iterator[None]:
@@ -86,7 +86,7 @@ class DefinitionsAdministration:
 
 
 def _at_once(pieces: Generator[None, None, T] | Iterator[None]) -> T:
-    """Carry out all pieces; returns what the last one says."""
+    """Run all steps; returns the result of the generator."""
     while True:
         try:
             next(pieces)

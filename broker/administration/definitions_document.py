@@ -1,8 +1,8 @@
-"""RabbitMQ's definitions as JSON: reading a file down to its last entry, and writing one.
+"""RabbitMQ's definitions as JSON: reading and writing of files.
 
-What is read is only looked at by itself here, each entry for its own shape; whether it fits what exists is
-`broker.administration.definitions`'s to say. Keys and sections that are not known are passed over as in RabbitMQ,
-where later versions write more of them than earlier ones, and so are missing sections.
+Entries read here are only validated individually; whether they fit existing objects is checked by
+`broker.administration.definitions`. Unknown keys and sections are ignored as in RabbitMQ, whose later versions write
+more of them than earlier ones, and missing sections are accepted.
 
 RabbitMQ's command line writes some objects as lists of pairs (the limits of a vhost, the definition of an operator
 policy, the outermost level of a global parameter), which it cannot read itself. They are read as objects here.
@@ -25,11 +25,11 @@ PASSED_OVER: Final = frozenset(
         "original_cluster_name", "original_vhost_name", "explanation", "metadata", "description",
     )
 )  # fmt: skip
-"""What a file says of itself."""
+"""Metadata of the file itself, which is ignored."""
 
 
 class DefinitionsError(ValueError):
-    """A definitions file cannot be used. The text names the entry."""
+    """A definitions file is invalid. The text names the entry."""
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, kw_only=True):
 
 
 class VHostMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of a virtual host beside its name."""
+    """The metadata of a virtual host."""
 
     description: str | msgspec.UnsetType | None = msgspec.UNSET
     tags: str | list[str] | msgspec.UnsetType | None = msgspec.UNSET
@@ -45,7 +45,7 @@ class VHostMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VHostEntry(Entry, kw_only=True):
-    """A virtual host. `metadata` is where RabbitMQ's command line writes what its API writes beside the name."""
+    """A virtual host. RabbitMQ's command line writes in `metadata` what its API writes beside the name."""
 
     name: str
     description: str = ""
@@ -56,7 +56,7 @@ class VHostEntry(Entry, kw_only=True):
 
 
 class UserEntry(Entry, kw_only=True):
-    """A user; without a password and a hash it keeps the one it has."""
+    """A user; without a password or hash an existing user keeps its own."""
 
     name: str
     password_hash: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -67,7 +67,7 @@ class UserEntry(Entry, kw_only=True):
 
 
 class PermissionEntry(Entry, kw_only=True):
-    """What a user may do in a virtual host."""
+    """The permissions of a user in a virtual host."""
 
     user: str
     vhost: str
@@ -77,7 +77,7 @@ class PermissionEntry(Entry, kw_only=True):
 
 
 class TopicPermissionEntry(Entry, kw_only=True):
-    """Which routing keys a user may use."""
+    """The routing keys that a user may use."""
 
     user: str
     vhost: str
@@ -87,7 +87,7 @@ class TopicPermissionEntry(Entry, kw_only=True):
 
 
 class ParameterEntry(Entry, kw_only=True):
-    """A parameter of a virtual host, its limits and operator policies among them."""
+    """A parameter of a virtual host, including its limits and operator policies."""
 
     vhost: str
     component: str
@@ -96,7 +96,7 @@ class ParameterEntry(Entry, kw_only=True):
 
 
 class GlobalParameterEntry(Entry, kw_only=True):
-    """A parameter of the whole broker."""
+    """A global parameter."""
 
     name: str
     value: Any
@@ -148,7 +148,7 @@ class BindingEntry(Entry, kw_only=True):
 
 
 class Document(msgspec.Struct, kw_only=True):
-    """All definitions, in the order in which they are made."""
+    """All definitions, in the order in which they are created."""
 
     rabbit_version: str = ""
     rabbitmq_version: str = ""
@@ -183,13 +183,13 @@ _EntryType = TypeVar("_EntryType", bound=Entry)
 
 
 def read_document(octets: bytes) -> Generator[None, None, tuple[Document, list[str]]]:
-    """Read a definitions file, an entry for each step.
+    """Read a definitions file, one entry per step.
 
     Returns:
-        What is in it, and the names of top-level keys that mean nothing here.
+        The definitions, and the names of unknown top-level keys.
 
     Raises:
-        DefinitionsError: it is no JSON object, or an entry lacks something or has it of another type.
+        DefinitionsError: it is not a JSON object, or an entry has missing keys or values of a wrong type.
 
     """
     try:
@@ -226,12 +226,12 @@ def _read_entry(section: str, at: int, value: object, form: type[_EntryType]) ->
 
 
 def write_document(document: Document) -> bytes:
-    """Write definitions as RabbitMQ does, indented for people and for those who keep them under version control."""
+    """Write definitions as RabbitMQ does, but indented for readers and version control."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def where(section: str, at: int, entry: object) -> str:
-    """Name an entry for an error: its place in the file, and what it says of itself."""
+    """Describe an entry for an error message: its position in the file, and its name."""
     if isinstance(entry, Entry):
         entry = msgspec.structs.asdict(entry)
     said = ""
@@ -251,7 +251,7 @@ def _kind(value: object) -> str:
 
 
 def as_object(value: Any) -> Any:
-    """An object that was written as a list of pairs; anything else as it is. An empty list may be meant as one."""
+    """Return a list of pairs as an object; anything else unchanged. An empty list may be an empty object."""
     if isinstance(value, list) and value and all(_is_pair(item) for item in value):
         return dict(value)
     return value
@@ -262,16 +262,16 @@ def _is_pair(item: object) -> bool:
 
 
 def as_words(tags: Any) -> list[str]:
-    """Tags, which were a string of words with commas before RabbitMQ 3.9."""
+    """Return tags, which were a comma-separated string before RabbitMQ 3.9, as a list."""
     return [word.strip() for word in tags.split(",") if word.strip()] if isinstance(tags, str) else list(tags)
 
 
 def table_of(arguments: Mapping[str, Any]) -> Table:
-    """Give arguments the types that RabbitMQ gives them (rabbit_misc:to_amqp_table): every integer is a 'long'.
+    """Convert arguments to the types that RabbitMQ uses (rabbit_misc:to_amqp_table): every integer is a 'long'.
 
     Raises:
-        DefinitionsError: a value that RabbitMQ would not take either: null, or an integer of more than 64 bits; and
-            what could not be read again as a table.
+        DefinitionsError: a value that RabbitMQ does not accept either: null, or an integer of more than 64 bits; or one
+        that could not be decoded again as a table.
 
     """
     if is_too_deep(arguments):
@@ -307,10 +307,10 @@ def _field(name: str, value: Any) -> Field:
 
 
 def plain_arguments(table: Table) -> dict[str, Any]:
-    """Take the types off as RabbitMQ does (rabbit_misc:amqp_table), also where JSON has nothing like it.
+    """Convert a table to plain values as RabbitMQ does (rabbit_misc:amqp_table), even without an equivalent in JSON.
 
-    A void is the word `undefined` then, octets that are no text are a sentence with their base64, and a decimal is its
-    scale and its digits with a point between them: who reads the file makes other arguments of those.
+    Then a void is the word `undefined`, bytes that are not valid UTF-8 are a sentence with their base64, and a decimal
+    is its scale and its digits separated by a point: the conversion back gives other arguments.
     """
     return {json_text(name): _plain(field) for name, field in table.items()}
 
@@ -322,7 +322,7 @@ def _plain(field: Field) -> Any:
 
 
 def json_text(text: str) -> str:
-    """A text, or RabbitMQ's sentence about octets that are none (rabbit_data_coercion, `utf8_safe`)."""
+    """Return a text, or RabbitMQ's sentence for bytes that are not valid UTF-8 (rabbit_data_coercion, `utf8_safe`)."""
     octets = text.encode("utf-8", "surrogateescape")
     try:
         octets.decode("utf-8")

@@ -1,4 +1,4 @@
-"""The definitions of a broker, or of what one has stored, in the form of RabbitMQ's."""
+"""Export of the definitions of a broker, or of a stored one, in RabbitMQ's form."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -33,21 +33,21 @@ from leveret.broker.vhost.vhost import VHost
 
 
 class Defined(Protocol):
-    """What definitions are taken from: a broker, or what one has stored."""
+    """The source of an export: a broker, or its stored metadata."""
 
     users: Users
     vhosts: dict[str, VHost]
 
     @property
     def global_parameters(self) -> GlobalParameters:
-        """Those of no vhost."""
+        """The global parameters."""
 
 
 def exported(defined: Defined) -> Document:
-    """The definitions of what there is, in RabbitMQ's form.
+    """Return the definitions in RabbitMQ's form.
 
-    Without what RabbitMQ leaves out: exclusive queues and their bindings, exchanges and queues whose names begin with
-    `amq.`, and the bindings of the default exchange. Internal exchanges are there, as in the export of its API.
+    Omits what RabbitMQ omits: exclusive queues and their bindings, exchanges and queues whose names begin with `amq.`,
+    and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
     """
     vhosts = list(defined.vhosts.values())
     return Document(

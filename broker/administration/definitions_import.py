@@ -1,4 +1,4 @@
-"""What a definitions file would change, found out before anything is changed."""
+"""Import of definitions: computes the changes before anything is changed."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -57,13 +57,13 @@ log = logging.getLogger("leveret.definitions")
 
 RESERVED = "amq."
 _SHORT = 255
-"""Octets of a name or key, on the wire and in the store."""
+"""Maximum size in bytes of a name or key, on the wire and in the store."""
 
 Step = Callable[[], object]
 
 
 class Plan:
-    """What an import would do: `changes` looks at every entry, and only what it returns changes anything."""
+    """The changes of an import: `changes` checks every entry, and only the steps it yields change anything."""
 
     def __init__(self, site: Site, document: Document) -> None:
         self._site = site
@@ -71,14 +71,14 @@ class Plan:
         self._vhosts = site.vhosts.keys() | {entry.name for entry in document.vhosts}
         self._users = {user.name for user in site.users.all()} | {entry.name for entry in document.users}
         self._scratch = Router()
-        """Where exchanges and bindings are tried out, under the names of `_scratch_name`."""
+        """A scratch router in which exchanges and bindings are tried out, under the names of `_scratch_name`."""
         self._patterns = site.users.patterns
         self._tried = Users(patterns=self._patterns)
-        """Has what is said of permissions."""
+        """Scratch users that receive the permissions."""
         self._queues = {(entry.vhost, entry.name) for entry in document.queues}
 
     def changes(self) -> Iterator[Step]:
-        """The changes, in order, each when its entry was looked at; raises BadRequestError if that is wrong."""
+        """Yield the changes in order, each after its entry was checked; raises BadRequestError for an invalid one."""
         plans: tuple[tuple[str, Callable[[Any], Step]], ...] = (
             ("vhosts", self._vhost),
             ("users", self._user),
@@ -265,7 +265,7 @@ class Plan:
         return make
 
     def _find_exchange(self, vhost: str, name: str) -> str:
-        """The scratch name of an exchange of the file or the broker."""
+        """Return the scratch name of an exchange of the file or the broker."""
         scratch = _scratch_name(vhost, name)
         if self._scratch.get(scratch) is None:
             place = self._site.vhosts.get(vhost)

@@ -1,7 +1,7 @@
-"""A client without a connection: declares, binds and deletes for an administrator by the rules a client meets.
+"""A channel without a connection: declares, binds and deletes for an administrator by the rules for clients.
 
-RabbitMQ's management opens a connection as the user who asks, so that permissions, checks and texts are the same.
-Here the handlers of `broker.methods` are given a channel that nobody listens to.
+RabbitMQ's management plugin opens a connection as the acting user, so that permissions, checks and texts are the same.
+Here the handlers of `broker.methods` get a channel whose output is discarded.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _OPERATOR = User("", "")
 
 
 class StandIn:
-    """What a channel takes for its connection (`broker.channel.channel.ChannelHost`)."""
+    """The stand-in for the channel's connection (`broker.channel.channel.ChannelHost`)."""
 
     def __init__(self, site: Site, actor: User | None, vhost: VHost) -> None:
         self.vhost = vhost
@@ -45,32 +45,32 @@ class StandIn:
         self.exclusive_queues: dict[str, Queue] = {}
 
     def flush(self) -> None:
-        """Nobody reads what is sent."""
+        """Do nothing: output is discarded."""
         self.outbox.frames.clear()
 
     def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
-        """Nothing here takes long."""
+        """Run the steps at once."""
         del number, reply
         for _ in steps:
             pass
 
     def wait_for_fan_out(self, fan_out: FanOut) -> None:
-        """Nothing is published here."""
+        """Do nothing: nothing is published here."""
 
     def forget_routes(self) -> None:
-        """There are none."""
+        """Do nothing: there are none."""
 
     def reply_when_safe(
         self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
     ) -> None:
-        """Nobody waits for a reply."""
+        """Do nothing: the reply is kept by the channel."""
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
-        """An administrator may have them."""
+        """Do nothing: an administrator may declare them."""
 
 
 class _Channel(Channel):
-    """A channel that keeps the last reply as it is."""
+    """A channel that keeps the last reply unencoded."""
 
     def __init__(self, host: StandIn) -> None:
         super().__init__(1, host)
@@ -88,17 +88,17 @@ class _Channel(Channel):
         self.said = methods[0]
 
     def await_exact(self, queue: Queue) -> None:
-        """Nobody waits here."""
+        """Do not wait."""
 
     def await_name(self, name: str) -> None:
-        """Nor here: the name is taken from a queue that still discards messages."""
+        """Do not wait: the name is taken from a queue that still discards messages."""
 
 
 def execute(site: Site, actor: User | None, vhost: VHost, method: Any) -> Any:
-    """Carry out a method of the classes queue and exchange for somebody; returns the reply to it.
+    """Execute a method of the classes queue and exchange for a user; returns its reply.
 
     Raises:
-        AdministrationError: what would have closed a client's channel or connection.
+        AdministrationError: an error that would have closed a client's channel or connection.
 
     """
     site.turn.run()

@@ -1,8 +1,8 @@
-"""Who is connected, what they do, and how queues are: looked at when somebody asks, never counted for it.
+"""Listings of connections, channels, consumers, queues and alarms, computed on request.
 
-A listing is an iterator, which checks the right at once and looks at the next row when that is asked for. So whoever
-lists very many can serve others in between (`broker.scheduling.time_slices`); what comes and goes meanwhile may be
-listed or not.
+A listing is an iterator, which checks the right at once and computes the next row when that is requested. So a caller
+that lists very many can serve others in between (`broker.scheduling.time_slices`); objects that are created or deleted
+meanwhile may be listed or not.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ from leveret.broker.vhost.policies import Applied
 from leveret.broker.vhost.vhost import VHost
 
 IDLE_SECONDS = 10.0
-"""How long nothing may have happened in a queue that is not idle."""
+"""Time in seconds without activity after which a queue is idle."""
 
 _Seen = tuple[tuple[int, ...], float]
 
 
 class Listings:
-    """Connections, channels, consumers, queues and alarms. Every method takes who asks first (`access.authorize`).
+    """Connections, channels, consumers, queues, alarms. Every method takes the acting user first (`access.authorize`).
 
     Args:
         site: the broker.
@@ -40,16 +40,16 @@ class Listings:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._seen: dict[str, dict[str, _Seen]] = {}
-        """By vhost and queue."""
+        """Last observed activity by vhost and queue."""
 
     # -- clients ----------------------------------------------------------------------------------------------------
 
     def connections(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """The open connections: the actor's own, or those of all for who monitors."""
+        """Yield the open connections: the actor's own, or all for a monitoring user."""
         return map(self._shown_connection, self._connections(actor, vhost))
 
     def channels(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """The channels of these connections."""
+        """Yield the channels of these connections."""
         return (
             self._shown_channel(connection, channel)
             for connection in self._connections(actor, vhost)
@@ -57,7 +57,7 @@ class Listings:
         )
 
     def consumers(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """The consumers of the queues that the actor may see, with what they were sent."""
+        """Yield the consumers of the queues that the actor may see, with their delivery counts."""
         return (
             shown_consumer(place, consumer)
             for place in visible_vhosts(self._site, actor, vhost)
@@ -66,9 +66,9 @@ class Listings:
         )
 
     def close_connection(self, actor: User | None, name: str, reason: str) -> bool:
-        """Close a connection with 320 and this reason; false if there is none of that name.
+        """Close a connection with 320 and this reason; False if there is none of that name.
 
-        It has to be the actor's own, or the actor an administrator: who monitors changes nothing.
+        Only the actor's own, unless the actor is an administrator: the monitoring tag allows no changes.
         """
         administrator = actor is None or Right.ADMINISTRATOR in actor.tags
         for connection in self._connections(actor, None):
@@ -133,7 +133,7 @@ class Listings:
     # -- queues -----------------------------------------------------------------------------------------------------
 
     def queues(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """The queues of one vhost or of all that the actor may see, with their counts and state."""
+        """Yield the queues of one vhost or of all that the actor may see, with their counts and state."""
         return chain.from_iterable(map(self._queues, visible_vhosts(self._site, actor, vhost)))
 
     def _queues(self, vhost: VHost) -> Iterator[dict[str, Any]]:
@@ -183,7 +183,7 @@ class Listings:
     # -- alarms -----------------------------------------------------------------------------------------------------
 
     def alarms(self, actor: User | None) -> list[dict[str, Any]]:
-        """The alarms that are raised, with what raised them; empty while publishers may publish."""
+        """Return the raised alarms and their causes; empty if publishers are not blocked."""
         site = self._site
         authorize(site.users, actor, Right.MONITORING)
         memory, disk = site.watch.memory, site.watch.disk
@@ -196,7 +196,7 @@ class Listings:
 
 
 def shown_policies(applied: Applied) -> dict[str, Any]:
-    """Which policies apply, and what they say together."""
+    """Return the policies that apply, and their merged definition."""
     policy, operator = applied.policy, applied.operator_policy
     return {
         "policy": None if policy is None else policy.name,
@@ -206,12 +206,12 @@ def shown_policies(applied: Applied) -> dict[str, Any]:
 
 
 def queue_state(queue: Queue, quiet: float, now: float) -> str:
-    """`flow` if publishers are made to wait for it, `idle` if nothing has happened for a while, else `running`.
+    """Return `flow` if publishers are paused for it, `idle` if it was inactive for a while, else `running`.
 
     Args:
         queue: the queue.
-        quiet: seconds since when nothing is known to have happened in it.
-        now: seconds of the clock that `Queue.paced_at` is of.
+        quiet: time in seconds since the last known activity.
+        now: seconds of the clock of `Queue.paced_at`.
 
     """
     if now - queue.paced_at < FLOW_SECONDS or any(isinstance(each, Pause) for each in queue.on_drained):
@@ -220,7 +220,7 @@ def queue_state(queue: Queue, quiet: float, now: float) -> str:
 
 
 def shown_consumer(vhost: VHost, consumer: Consumer) -> dict[str, Any]:
-    """A consumer under RabbitMQ's names."""
+    """Return a consumer under RabbitMQ's names."""
     channel: Any = consumer.channel
     queue: Any = consumer.queue
     return {
@@ -244,7 +244,7 @@ def shown_consumer(vhost: VHost, consumer: Consumer) -> dict[str, Any]:
 
 
 def _client_properties(connection: Connection) -> dict[str, Any]:
-    """What the client said of itself."""
+    """Return the properties that the client has sent."""
     try:
         return plain_arguments(decode_whole_table(connection.client_properties))
     except MalformedTable:

@@ -19,10 +19,10 @@ from leveret.broker.vhost.policies import Policy
 
 
 class PolicyAdministration:
-    """Policies and parameters. Every method takes who asks first (`access.authorize`).
+    """Policies and parameters. Every method takes the acting user first (`access.authorize`).
 
-    A policymaker has the policies of vhosts it may connect to, and global parameters. What limits users, operator
-    policies and the limits of vhosts, is an administrator's to change.
+    A policymaker may change policies of accessible vhosts, and global parameters. Restrictions (operator policies and
+    the limits of vhosts) may only be changed by an administrator.
 
     Args:
         site: the broker.
@@ -37,7 +37,7 @@ class PolicyAdministration:
     def all(
         self, actor: User | None, vhost: str | None = None, *, operator: bool = False
     ) -> list[dict[str, Any]]:
-        """The policies or operator policies of one vhost or of all that the actor may see."""
+        """Return the policies or operator policies of one vhost or of all that the actor may see."""
         return [
             shown_policy(policy)
             for place in visible_vhosts(self._site, actor, vhost)
@@ -45,7 +45,7 @@ class PolicyAdministration:
         ]
 
     def get(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> dict[str, Any]:
-        """One policy; raises NotFoundError."""
+        """Return one policy; raises NotFoundError."""
         authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
         policy = found_vhost(self._site, vhost).policies.get(name, operator=operator)
         if policy is None:
@@ -57,7 +57,7 @@ class PolicyAdministration:
     ) -> None:
         """Set a policy from RabbitMQ's keys: pattern, definition, priority (0), apply-to (all).
 
-        It is in effect at once. Raises NotFoundError, and BadRequestError with RabbitMQ's text.
+        With immediate effect. Raises NotFoundError, and BadRequestError with RabbitMQ's text.
         """
         self._authorize_change(actor, vhost, operator=operator)
         if not name:
@@ -68,7 +68,7 @@ class PolicyAdministration:
             raise BadRequestError(str(error)) from None
 
     def clear(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> None:
-        """Remove a policy; it is without effect at once. Raises NotFoundError."""
+        """Remove a policy with immediate effect. Raises NotFoundError."""
         self._authorize_change(actor, vhost, operator=operator)
         try:
             found_vhost(self._site, vhost).policies.clear(name, operator=operator)
@@ -84,7 +84,7 @@ class PolicyAdministration:
     def parameters(
         self, actor: User | None, vhost: str | None = None, component: str | None = None
     ) -> list[dict[str, Any]]:
-        """The parameters of one vhost or of all that the actor may see, of one component or all."""
+        """Return the parameters of one vhost or of all that the actor may see, of one component or all."""
         site = self._site
         authorize(site.users, actor, Right.POLICYMAKER, vhost)
         if vhost is not None:
@@ -118,13 +118,13 @@ class PolicyAdministration:
         authorize(self._site.users, actor, Right.ADMINISTRATOR if limiting else Right.POLICYMAKER, vhost)
 
     def global_parameters(self, actor: User | None) -> list[dict[str, Any]]:
-        """The global parameters."""
+        """Return the global parameters."""
         authorize(self._site.users, actor, Right.POLICYMAKER)
         values = self._site.global_parameters.list()
         return [{"name": name, "value": value} for name, value in values.items()]
 
     def set_global_parameter(self, actor: User | None, name: str, value: Any) -> None:
-        """Set a global parameter, whatever its value; raises BadRequestError for one that is nested too deeply."""
+        """Set a global parameter to any value; raises BadRequestError if that is nested too deeply."""
         authorize(self._site.users, actor, Right.POLICYMAKER)
         if is_too_deep(value):
             raise BadRequestError(f"{name} has objects or lists that are nested deeper than {MAX_DEPTH}")
@@ -140,5 +140,5 @@ class PolicyAdministration:
 
 
 def shown_policy(policy: Policy) -> dict[str, Any]:
-    """A policy under RabbitMQ's names."""
+    """Return a policy under RabbitMQ's names."""
     return {"vhost": policy.vhost, "name": policy.name, **policy.term()}

@@ -1,4 +1,4 @@
-"""Exchanges, queues and bindings: what there is, and changing it."""
+"""Listing, declaring and deleting exchanges, queues and bindings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -25,10 +25,10 @@ from leveret.exchanges.base import Binding, Exchange
 
 
 class TopologyAdministration:
-    """Exchanges, queues and bindings. Every method takes who asks first (`access.authorize`).
+    """Exchanges, queues and bindings. Every method takes the acting user first (`access.authorize`).
 
-    What is changed is changed as by a client of the user's: with its permissions, by the rules of AMQP. Arguments are
-    plain values and get the types that RabbitMQ's API gives them.
+    Changes are made as by a client of that user: with its permissions, by the rules of AMQP. Arguments are plain values
+    and get the types that RabbitMQ's API gives them.
 
     Args:
         site: the broker.
@@ -39,7 +39,7 @@ class TopologyAdministration:
         self._site = site
 
     def _execute(self, actor: User | None, vhost: str, method: Any) -> Any:
-        """Carry out a method; whether the actor may do that with the queue or exchange is checked on the way."""
+        """Execute a method; the actor's permissions on the queue or exchange are checked by its handler."""
         site = self._site
         authorize(site.users, actor, Right.MANAGEMENT, vhost, change=True)
         return execute(site, actor, found_vhost(site, vhost), method)
@@ -47,7 +47,7 @@ class TopologyAdministration:
     # -- exchanges --------------------------------------------------------------------------------------------------
 
     def exchanges(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """The exchanges of one vhost or of all that the actor may see, row by row (see `Listings`)."""
+        """Yield the exchanges of one vhost or of all that the actor may see (see `Listings`)."""
         return (
             shown_exchange(place, exchange)
             for place in visible_vhosts(self._site, actor, vhost)
@@ -66,7 +66,7 @@ class TopologyAdministration:
         internal: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Declare an exchange of a type (`kind`); raises as a client would be told."""
+        """Declare an exchange of a type (`kind`); raises the errors that a client would get."""
         method = make(
             ExchangeMethods.Declare,
             0,
@@ -82,7 +82,7 @@ class TopologyAdministration:
         self._execute(actor, vhost, method)
 
     def delete_exchange(self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; raises NotFoundError, BadRequestError if it is used."""
+        """Delete an exchange with its bindings; raises NotFoundError, BadRequestError if it is in use."""
         authorize(self._site.users, actor, Right.MANAGEMENT, vhost)
         if found_vhost(self._site, vhost).router.get(name) is None:
             raise NotFoundError(f"no {resource('exchange', name, vhost)}")
@@ -100,7 +100,7 @@ class TopologyAdministration:
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Declare a queue; raises as a client would be told."""
+        """Declare a queue; raises the errors that a client would get."""
         if not name:
             raise BadRequestError("a queue needs a name")
         method = make(
@@ -111,7 +111,7 @@ class TopologyAdministration:
     def delete_queue(
         self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Delete a queue; returns how many ready messages went with it. Raises as `purge_queue`."""
+        """Delete a queue; returns the number of ready messages deleted with it. Raises as `purge_queue`."""
         queue = self._found(actor, vhost, name)
         if actor is None and queue.exclusive_owner is not None:  # the operator may, as with rabbitmqctl
             return found_vhost(self._site, vhost).delete_queue(queue)
@@ -119,7 +119,7 @@ class TopologyAdministration:
         return int(reply.message_count)
 
     def purge_queue(self, actor: User | None, vhost: str, name: str) -> int:
-        """Drop a queue's ready messages; returns how many. Raises NotFoundError, or as a client would be told."""
+        """Purge a queue; returns the number of messages. Raises NotFoundError, or the errors that clients get."""
         self._found(actor, vhost, name)
         return int(self._execute(actor, vhost, make(QueueMethods.Purge, 0, name, False)).message_count)
 
@@ -133,9 +133,9 @@ class TopologyAdministration:
     # -- bindings ---------------------------------------------------------------------------------------------------
 
     def bindings(self, actor: User | None, vhost: str | None = None) -> Iterator[dict[str, Any]]:
-        """The bindings of one vhost or of all that the actor may see, those to the default exchange included.
+        """Yield the bindings of one vhost or of all that the actor may see, including those of the default exchange.
 
-        Row by row (see `Listings`).
+        See `Listings`.
         """
         return chain.from_iterable(map(shown_bindings, visible_vhosts(self._site, actor, vhost)))
 
@@ -150,7 +150,7 @@ class TopologyAdministration:
         routing_key: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Bind a queue or an exchange (`destination_type`) to an exchange; raises as a client would be told."""
+        """Bind a queue or an exchange (`destination_type`) to an exchange; raises the errors that clients get."""
         bind = (QueueMethods if destination_type == "queue" else ExchangeMethods).Bind
         self._execute(actor, vhost, make(bind, 0, destination, source, routing_key, True, _table(arguments)))
 
@@ -165,7 +165,7 @@ class TopologyAdministration:
         routing_key: str = "",
         arguments: Table | None = None,
     ) -> None:
-        """Remove a binding, whose arguments are those it has, with their types; nothing happens if there is none."""
+        """Remove a binding with exactly these typed arguments; no effect if there is none."""
         names = (destination, source, routing_key)
         method: object
         if destination_type == "queue":
@@ -183,7 +183,7 @@ def _table(arguments: Mapping[str, Any] | None) -> Table:
 
 
 def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
-    """An exchange under RabbitMQ's names; of one that delays also how many messages wait, as with the plugin."""
+    """Return an exchange under RabbitMQ's names; for a delayed one also its number of messages, as with the plugin."""
     policy = vhost.exchange_policies(exchange).policy
     delayed = {} if exchange.line is None else {"messages_delayed": exchange.line.count}
     return {
@@ -199,19 +199,19 @@ def shown_exchange(vhost: VHost, exchange: Exchange) -> dict[str, Any]:
 
 
 def shown_bindings(vhost: VHost) -> Iterator[dict[str, Any]]:
-    """The bindings of a vhost under RabbitMQ's names: those of the default exchange first."""
+    """Yield the bindings of a vhost under RabbitMQ's names: those of the default exchange first."""
     for queue in tuple(vhost.queues.values()):
         yield shown_binding(vhost, Binding("", queue, queue.name, {}))
     yield from explicit_bindings(vhost, vhost.router.bindings())
 
 
 def explicit_bindings(vhost: VHost, bindings: Iterable[Binding]) -> Iterator[dict[str, Any]]:
-    """These bindings under RabbitMQ's names."""
+    """Yield these bindings under RabbitMQ's names."""
     return (shown_binding(vhost, binding) for binding in bindings)
 
 
 def shown_binding(vhost: VHost, binding: Binding) -> dict[str, Any]:
-    """A binding under RabbitMQ's names."""
+    """Return a binding under RabbitMQ's names."""
     destination: Any = binding.destination
     return {
         "source": binding.source,

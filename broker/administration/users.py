@@ -1,4 +1,4 @@
-"""Users, what they may do in vhosts, and what they may have open."""
+"""Users, their permissions in vhosts, and their limits."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ USER_LIMITS = ("max-connections", "max-channels")
 
 
 class UserAdministration:
-    """Users and their rights. Every method takes who asks first (`access.authorize`).
+    """Users, permissions and limits. Every method takes the acting user first (`access.authorize`).
 
     Args:
         site: the broker.
@@ -34,13 +34,13 @@ class UserAdministration:
     # -- users ----------------------------------------------------------------------------------------------------
 
     def all(self, actor: User | None) -> list[dict[str, Any]]:
-        """All users, their hashes included."""
+        """Return all users, including their password hashes."""
         users = self._site.users
         authorize(users, actor, Right.ADMINISTRATOR)
         return [shown_user(user, users.user_limits(user.name)) for user in users.all()]
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
-        """One user; raises NotFoundError."""
+        """Return one user; raises NotFoundError."""
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
         return shown_user(found_user(self._site, name), self._site.users.user_limits(name))
 
@@ -54,16 +54,16 @@ class UserAdministration:
         password_hash: str | None = None,
         hashing_algorithm: str = SHA256,
     ) -> None:
-        """Add a user, or give the one of that name this password and these tags; its rights stay.
+        """Add a user, or set password and tags of the existing one of that name, keeping its permissions.
 
         Args:
-            actor: who asks.
+            actor: the acting user.
             name: not empty.
             tags: see `broker.auth.users.User`.
-            password: in clear.
-            password_hash: or its hash; '' lets nobody log in. With neither a user keeps what it has, and a new one
+            password: in clear text.
+            password_hash: or its hash; '' disables login. With neither an existing user keeps its own, and a new one
                 cannot log in.
-            hashing_algorithm: RabbitMQ's name for that of the hash.
+            hashing_algorithm: RabbitMQ's name of the hash algorithm.
 
         Raises BadRequestError.
         """
@@ -82,7 +82,7 @@ class UserAdministration:
         )
 
     def delete(self, actor: User | None, name: str) -> None:
-        """Delete a user with its rights, which closes its connections; raises NotFoundError."""
+        """Delete a user with its permissions, which closes its connections; raises NotFoundError."""
         site = self._site
         authorize(site.users, actor, Right.ADMINISTRATOR)
         found_user(site, name)
@@ -93,7 +93,7 @@ class UserAdministration:
     def permissions(
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
     ) -> list[dict[str, Any]]:
-        """Permissions, of one vhost or one user if that is named."""
+        """Return the permissions, only of one vhost or one user if that is given."""
         self._authorize_permissions(actor, vhost, user)
         return [
             {
@@ -110,7 +110,7 @@ class UserAdministration:
     def set_permissions(
         self, actor: User | None, vhost: str, user: str, *, configure: str, write: str, read: str
     ) -> None:
-        """Let a user into a vhost; raises NotFoundError, and BadRequestError for what is no pattern."""
+        """Grant a user access to a vhost; raises NotFoundError, and BadRequestError for an invalid pattern."""
         self._find(actor, vhost, user)
         try:
             self._site.users.set_permissions(user, vhost, configure, write, read)
@@ -118,14 +118,14 @@ class UserAdministration:
             raise BadRequestError(str(error)) from None
 
     def clear_permissions(self, actor: User | None, vhost: str, user: str) -> None:
-        """Shut a user out of a vhost; raises NotFoundError."""
+        """Remove a user's permissions in a vhost; raises NotFoundError."""
         self._find(actor, vhost, user)
         self._site.users.clear_permissions(user, vhost)
 
     def topic_permissions(
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
     ) -> list[dict[str, Any]]:
-        """Topic permissions, of one vhost or one user if that is named."""
+        """Return the topic permissions, only of one vhost or one user if that is given."""
         self._authorize_permissions(actor, vhost, user)
         return [
             {"user": owner, "vhost": place, "exchange": exchange, "write": write, "read": read}
@@ -149,7 +149,7 @@ class UserAdministration:
     def clear_topic_permissions(
         self, actor: User | None, vhost: str, user: str, exchange: str | None = None
     ) -> None:
-        """Lift the restriction at one exchange or, by None, at all of the vhost; raises NotFoundError."""
+        """Remove the topic permissions at one exchange or, for None, at all of the vhost; raises NotFoundError."""
         self._find(actor, vhost, user)
         self._site.users.clear_topic_permissions(user, vhost, exchange)
 
@@ -168,14 +168,14 @@ class UserAdministration:
     # -- limits -----------------------------------------------------------------------------------------------------
 
     def limits(self, actor: User | None) -> list[dict[str, Any]]:
-        """The limits of all users that have some."""
+        """Return the limits of all users that have some."""
         users = self._site.users
         authorize(users, actor, Right.ADMINISTRATOR)
         rows = ((user.name, shown_user_limits(users.user_limits(user.name))) for user in users.all())
         return [{"user": name, "value": limits} for name, limits in rows if limits]
 
     def set_limits(self, actor: User | None, user: str, limits: Mapping[str, Any]) -> None:
-        """Set some of a user's limits, by RabbitMQ's names; a negative number lifts one.
+        """Set some of a user's limits, by RabbitMQ's names; a negative number removes one.
 
         Raises NotFoundError and BadRequestError.
         """
@@ -186,14 +186,14 @@ class UserAdministration:
         users.set_user_limits(user, user_limits_of({**shown_user_limits(users.user_limits(user)), **checked}))
 
     def clear_limits(self, actor: User | None, user: str) -> None:
-        """Lift all of a user's limits; raises NotFoundError."""
+        """Remove all of a user's limits; raises NotFoundError."""
         authorize(self._site.users, actor, Right.ADMINISTRATOR)
         found_user(self._site, user)
         self._site.users.set_user_limits(user, UserLimits())
 
 
 def check_user(name: str, hashing_algorithm: str) -> None:
-    """Raise BadRequestError for what no user can have."""
+    """Raise BadRequestError for a name or algorithm that no user can have."""
     if not name:
         raise BadRequestError("user name cannot be empty")
     if hashing_algorithm not in ALGORITHMS:
@@ -209,7 +209,7 @@ def user_of(
     password_hash: str | None,
     hashing_algorithm: str,
 ) -> User:
-    """A user with the password that is given in one form or the other, or else that of the present one."""
+    """Return a user with the given password or hash, or else with its present one."""
     if password_hash is None and password is not None:
         password_hash = hash_password(Password(password), hashing_algorithm)
     if password_hash is None and present is not None:
@@ -218,17 +218,17 @@ def user_of(
 
 
 def user_limits_of(limits: Mapping[str, int]) -> UserLimits:
-    """Limits by RabbitMQ's names as ours."""
+    """Convert limits by RabbitMQ's names to `UserLimits`."""
     return UserLimits(limits.get("max-connections"), limits.get("max-channels"))
 
 
 def shown_user_limits(limits: UserLimits) -> dict[str, int]:
-    """Our limits by RabbitMQ's names."""
+    """Convert `UserLimits` to limits by RabbitMQ's names."""
     return shown_limits(max_connections=limits.max_connections, max_channels=limits.max_channels)
 
 
 def shown_user(user: User, limits: UserLimits) -> dict[str, Any]:
-    """A user as RabbitMQ's API shows it."""
+    """Return a user as RabbitMQ's API shows it."""
     return {
         "name": user.name,
         "password_hash": user.password_hash,

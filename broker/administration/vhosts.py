@@ -21,7 +21,7 @@ _NAME_OCTETS = 255
 
 
 class VHostAdministration:
-    """Vhosts. Every method takes who asks first (`access.authorize`).
+    """Vhosts. Every method takes the acting user first (`access.authorize`).
 
     Args:
         site: the broker.
@@ -32,11 +32,11 @@ class VHostAdministration:
         self._site = site
 
     def all(self, actor: User | None) -> list[dict[str, Any]]:
-        """The vhosts that the actor may see."""
+        """Return the vhosts that the actor may see."""
         return [self._shown(vhost) for vhost in visible_vhosts(self._site, actor)]
 
     def get(self, actor: User | None, name: str) -> dict[str, Any]:
-        """One vhost; raises NotFoundError."""
+        """Return one vhost; raises NotFoundError."""
         vhost = found_vhost(self._site, name)
         authorize(self._site.users, actor, Right.MANAGEMENT, name)
         return self._shown(vhost)
@@ -57,7 +57,7 @@ class VHostAdministration:
         tags: Iterable[str] = (),
         default_queue_type: str = "",
     ) -> None:
-        """Add a vhost, or change what is said of the one of that name; raises BadRequestError."""
+        """Add a vhost, or change the metadata of the existing one of that name; raises BadRequestError."""
         site = self._site
         authorize(site.users, actor, Right.ADMINISTRATOR)
         check_vhost_name(name)
@@ -77,7 +77,7 @@ class VHostAdministration:
         site.remove_vhost(vhost)
 
     def limits(self, actor: User | None) -> list[dict[str, Any]]:
-        """The limits of the vhosts that have some and that the actor may see."""
+        """Return the limits of the vhosts that have some and that the actor may see."""
         site = self._site
         rows = (
             (vhost.name, shown_vhost_limits(site.users.vhost_limits(vhost.name)))
@@ -86,7 +86,7 @@ class VHostAdministration:
         return [{"vhost": name, "value": limits} for name, limits in rows if limits]
 
     def set_limits(self, actor: User | None, name: str, limits: Mapping[str, Any]) -> None:
-        """Set a vhost's limits by RabbitMQ's names, those not named to none; a negative number is none too.
+        """Set all limits of a vhost by RabbitMQ's names; missing ones and negative numbers mean no limit.
 
         Raises NotFoundError and BadRequestError.
         """
@@ -96,12 +96,12 @@ class VHostAdministration:
         set_vhost_limits(site, name, checked_limits(limits, VHOST_LIMITS, "limits"))
 
     def clear_limits(self, actor: User | None, name: str) -> None:
-        """Lift all limits of a vhost; raises NotFoundError."""
+        """Remove all limits of a vhost; raises NotFoundError."""
         self.set_limits(actor, name, {})
 
 
 def check_vhost_name(name: str) -> None:
-    """Raise BadRequestError for what no vhost can be called."""
+    """Raise BadRequestError for an invalid vhost name."""
     if not name:
         raise BadRequestError("Virtual host name cannot be empty")
     if len(name.encode("utf-8", "surrogateescape")) > _NAME_OCTETS:
@@ -109,7 +109,7 @@ def check_vhost_name(name: str) -> None:
 
 
 def check_vhost_limit(site: Site, name: str, count: int) -> None:
-    """Raise BadRequestError if that many vhosts were more than the broker may have, with a new one of that name."""
+    """Raise BadRequestError if `count` vhosts, including a new one of that name, exceed the limit."""
     if site.vhost_max is not None and count > site.vhost_max:
         raise BadRequestError(f"cannot create vhost '{name}': vhost limit of {site.vhost_max} is reached")
 
@@ -117,7 +117,7 @@ def check_vhost_limit(site: Site, name: str, count: int) -> None:
 def put_vhost(
     site: Site, name: str, *, description: str, tags: tuple[str, ...], default_queue_type: str
 ) -> None:
-    """Add a vhost or change what is said of it."""
+    """Add a vhost, or change its metadata."""
     vhost = site.vhosts.get(name)
     if vhost is None:
         site.add_vhost(name, description=description, tags=tags, default_queue_type=default_queue_type)
@@ -129,17 +129,17 @@ def put_vhost(
 
 
 def set_vhost_limits(site: Site, name: str, limits: Mapping[str, int]) -> None:
-    """Set the limits of a vhost that exists."""
+    """Set the limits of an existing vhost."""
     site.users.set_vhost_limits(name, VHostLimits(limits.get("max-connections"), limits.get("max-queues")))
 
 
 def shown_vhost_limits(limits: VHostLimits) -> dict[str, int]:
-    """Our limits by RabbitMQ's names."""
+    """Convert `VHostLimits` to limits by RabbitMQ's names."""
     return shown_limits(max_connections=limits.max_connections, max_queues=limits.max_queues)
 
 
 def shown_vhost(vhost: VHost, limits: VHostLimits) -> dict[str, Any]:
-    """A vhost as RabbitMQ's API shows it."""
+    """Return a vhost as RabbitMQ's API shows it."""
     metadata: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type:
         metadata["default_queue_type"] = vhost.default_queue_type
