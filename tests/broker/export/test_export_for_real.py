@@ -1,4 +1,4 @@
-"""The export of a broker in a process of its own, beside what clients counted: in peace, after a crash, on a full disk."""
+"""The export of a broker process compared with its clients' counts: undisturbed, after a crash, on a full disk."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ OBJECTS = {
 
 
 def exported(directory: Path) -> dict[str, list[dict[str, Any]]]:
-    """All rows of finished files, by table, in the order of time."""
+    """Return all rows of finished files, by table, ordered by time."""
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path in directory.rglob("*.jsonl"):
         text = path.read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def exported(directory: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def series(rows: dict[str, list[dict[str, Any]]], table: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    """The rows of each object, in the order of time."""
+    """Return the rows of each object, ordered by time."""
     found = defaultdict(list)
     for row in rows[table]:
         found[row["boot_id"], *[row[name] for name in OBJECTS[table]]].append(row)
@@ -62,13 +62,13 @@ def series(rows: dict[str, list[dict[str, Any]]], table: str) -> dict[tuple[Any,
 
 
 def total(rows: dict[str, list[dict[str, Any]]], table: str, *columns: str) -> tuple[int, ...]:
-    """Counters at their ends, summed over objects."""
+    """Return the last values of counters, summed over objects."""
     ends = [each[-1] for each in series(rows, table).values()]
     return tuple(sum(row[column] for row in ends) for column in columns)
 
 
 def assert_consistent(rows: dict[str, list[dict[str, Any]]]) -> None:
-    """What has to be so in any rows: states and areas add up, and counters never fall."""
+    """Check the invariants of any rows: states and areas add up, and counters never fall."""
     for row in rows["queue_interval"]:
         assert row["ready"] == row["alpha"] + row["beta"] + row["gamma"] + row["delta"]
     for row in rows["exchange_interval"]:
@@ -123,7 +123,7 @@ class Load:
                 self.counted["published"] += 1
 
     def consume(self, queue: str, count: int) -> None:
-        """Take so many messages with a prefetch of 20, ack them, and give every tenth back before."""
+        """Take so many messages with a prefetch of 20, requeue every tenth once, and ack them."""
         with self.connection() as connection:
             channel = connection.channel()
             channel.basic_qos(prefetch_count=20)
@@ -142,7 +142,7 @@ class Load:
             channel.cancel()
 
     def publish_and_consume(self, queue: str, rounds: int, each: int) -> None:
-        """In each round publish some, ack all with the last one, and see all confirmed, which depends on that."""
+        """In each round publish some, ack all with the last one, and await all confirms, which depend on the acks."""
         client = Client(self.address, timeout=20.0).login()
         channel = client.channel()
         channel.call("confirm.select")
@@ -166,7 +166,7 @@ def settings(directory: Path, *more: str) -> list[str]:
 
 
 def assert_counted(rows: dict[str, list[dict[str, Any]]], load: Load, queues: int) -> None:
-    """All tables say what the client has counted, and nothing is left in the queues."""
+    """Check that all tables agree with the client's counts, and that the queues are empty."""
     counted = load.counted
     published = counted["published"]
     expected = published, published, counted["delivered"], counted["acked"]
@@ -181,7 +181,7 @@ def assert_counted(rows: dict[str, list[dict[str, Any]]], load: Load, queues: in
 
 
 def test_sums_are_those_that_clients_counted(tmp_path):
-    """Some thousand messages: counters of each table are the client's, and mean times follow from areas."""
+    """After some thousand messages the counters of each table are the client's, and mean times follow from areas."""
     directory = tmp_path / "export"
     with Running(tmp_path, *settings(directory)) as running:
         running.wait_for("Server startup complete")
@@ -210,7 +210,7 @@ def test_sums_are_those_that_clients_counted(tmp_path):
 
 @pytest.mark.parametrize("mode", ["consumer-ack", "consumer-ack-light"])
 def test_sums_are_right_where_confirms_wait_for_consumers(tmp_path, mode):
-    """What publishers were told because of consumers is counted as accepted, too."""
+    """Confirms that consumers' acks caused are counted as accepted, too."""
     directory = tmp_path / "export"
     with Running(tmp_path, *settings(directory, f"confirm.mode={mode}")) as running:
         running.wait_for("Server startup complete")
@@ -226,7 +226,7 @@ def test_sums_are_right_where_confirms_wait_for_consumers(tmp_path, mode):
 
 
 def test_a_kill_leaves_what_can_be_read(tmp_path):
-    """Finished files are consistent, those that were being written are finished at the next start, and counting begins anew."""
+    """A kill leaves consistent finished files; unfinished ones are finished at the next start, and counters restart."""
     directory = tmp_path / "export"
     with Running(tmp_path, *settings(directory, "export.rotate_interval=1s")) as running:
         running.wait_for("Server startup complete")
@@ -273,14 +273,14 @@ def small_disk(tmp_path) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Write until there is no room any more."""
+    """Write until there is no space left."""
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(b"x" * 4096):
             pass
 
 
 def test_a_full_disk_stops_the_export_and_not_the_broker(tmp_path, small_disk):
-    """There is one warning, publishing goes on, and with room again so does the export, which tells of the gap."""
+    """A full disk causes one warning; publishing goes on, and once there is space so does the export, with the gap."""
     directory, filler = small_disk / "export", small_disk / "filler"
     log: list[str] = []
 

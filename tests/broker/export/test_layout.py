@@ -1,4 +1,4 @@
-"""Where files of the export lie."""
+"""Paths of export files."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ MOMENT = 1_763_740_799_999  # 2025-11-21 15:59:59.999 UTC
 
 
 def test_a_file_lies_in_its_hour():
-    """Table, day, hour and node are folders, in UTC."""
+    """Table, day, hour and node are directories, in UTC."""
     names = LAYOUT.names("event", Layout.hour(MOMENT), MOMENT, 7)
 
     assert (
@@ -22,12 +22,12 @@ def test_a_file_lies_in_its_hour():
 
 
 def test_hours_end_on_the_millisecond():
-    """The next millisecond lies in the next hour."""
+    """A file of the next millisecond lies in the next hour."""
     assert "dt=2025-11-21/hour=16" == Layout.hour(MOMENT + 1)
 
 
 def test_the_name_follows_from_that_of_the_unfinished_file():
-    """What an earlier run has left behind can be finished by its name alone."""
+    """An unfinished file of an earlier run can be finished by its name alone."""
     names = LAYOUT.names("event", Layout.hour(MOMENT), MOMENT, 7)
 
     assert names.finished == finished_name(names.unfinished)
@@ -43,11 +43,11 @@ def test_the_name_follows_from_that_of_the_unfinished_file():
     ],
 )
 def test_no_name_of_a_node_leaves_its_folder(node, folder):
-    """What has a meaning in paths or for readers of partitions is percent-encoded."""
+    """Characters with a meaning in paths or for readers of partitions are percent-encoded."""
     assert folder == Layout(Path("/x"), node).node_folder
 
 
 def test_days_are_in_order():
-    """The folder of an earlier day sorts before that of a later one."""
+    """The directory of an earlier day sorts before that of a later one."""
     assert Layout.day(MOMENT - 86_400_000) < Layout.day(MOMENT)
     assert "dt=2025-11-21" == Layout.day(MOMENT)

@@ -1,4 +1,4 @@
-"""What the export's rows say of a broker, beside what was done to it."""
+"""Rows of the export, compared with what was done to the broker."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ NAMES = {struct: name for name, struct in TABLES.items()}
 
 
 class Looking:
-    """Somebody who looks at a broker now and then."""
+    """A sampler that takes the rows of a broker when a test says so."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -25,7 +25,7 @@ class Looking:
         self.rows.begin()
 
     def look(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of one look, by table."""
+        """Return the rows of one sample, by table."""
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows.take(self.node.wall_clock(), PROCESS, 0):
             if row is not None:
@@ -33,20 +33,20 @@ class Looking:
         return found
 
     def queue(self, name: str = "q") -> dict[str, Any]:
-        """The row of a queue, which must have one."""
+        """Return the row of a queue, which must have one."""
         (row,) = [row for row in self.look()["queue_interval"] if name == row["queue"]]
         return row
 
 
 @pytest.fixture
 def node(tmp_path) -> Node:
-    """A broker that measures."""
+    """A broker with sampling enabled."""
     return Node(export=ExportConfig(dir=tmp_path))
 
 
 @pytest.fixture
 def looking(node) -> Looking:
-    """Who looks at it."""
+    """A sampler of that broker."""
     return Looking(node)
 
 
@@ -81,7 +81,7 @@ def test_a_queue_s_row_counts_what_was_done(node, looking):
 
 
 def test_what_a_queue_discards_is_counted_by_reason(node, looking):
-    """What expires, what is too much and what is purged are told apart, and what became dead letters is counted."""
+    """Expired, overflown and purged messages are counted apart, and dead letters are counted."""
     client = Client(node)
     client.declare("dead")
     client.declare(
@@ -107,7 +107,7 @@ def test_what_a_queue_discards_is_counted_by_reason(node, looking):
 
 @pytest.mark.parametrize("mode", ["consumer-ack", "consumer-ack-light"])
 def test_promises_are_counted(node, looking, mode):
-    """Where publishers wait for consumers it is told for how many they were right to, and for how many not."""
+    """Publishes that wait for consumer acks are counted as accepted or refused."""
     client = Client(node)
     client.declare("q", arguments={"x-confirm-mode": ("longstr", mode)})
     client.send(make(Confirm.Select, False))
@@ -128,7 +128,7 @@ def test_promises_are_counted(node, looking, mode):
 
 
 def test_a_queue_at_rest_has_a_row_once_a_minute(node, looking):
-    """A row is written when something has changed, and otherwise so often that readers know it is there."""
+    """A changed queue has a row in each sample, an idle one once a minute, so that readers know it exists."""
     Client(node).declare("q")
     first = looking.look()["queue_interval"]
     node.clock.now += 5
@@ -140,7 +140,7 @@ def test_a_queue_at_rest_has_a_row_once_a_minute(node, looking):
 
 
 def test_after_a_loss_everything_is_written_again(node, looking):
-    """What was not written has to be, whether it has changed or not."""
+    """Rows that were not written are written again, changed or not."""
     Client(node).declare("q")
     looking.look()
     looking.rows.forget()
@@ -149,7 +149,7 @@ def test_after_a_loss_everything_is_written_again(node, looking):
 
 
 def test_what_is_gone_has_a_last_row(node, looking):
-    """A queue, an exchange and a connection that ended are written once more, with all they have counted."""
+    """A deleted queue, a deleted exchange and a closed connection have a last row, with their final counters."""
     client = Client(node)
     client.declare("q")
     client.ask(make(Exchange.Declare, 0, "e", "fanout", False, False, False, False, False, {}))
@@ -168,7 +168,7 @@ def test_what_is_gone_has_a_last_row(node, looking):
 
 
 def test_a_queue_made_again_begins_anew(node, looking):
-    """Two queues of one name are told apart by when they were made."""
+    """Two queues of one name are distinguished by their creation times."""
     client = Client(node)
     client.declare("q")
     client.publish("q")
@@ -182,7 +182,7 @@ def test_a_queue_made_again_begins_anew(node, looking):
 
 
 def test_areas_give_exact_averages(node, looking):
-    """Whatever happens between two rows, the difference of areas is messages times time."""
+    """The difference of areas between two rows is messages times time, whatever happens in between."""
     client = Client(node)
     client.declare("q")
     before = looking.queue()
@@ -206,7 +206,7 @@ def exchange_row(rows: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_an_exchange_s_row_adds_up(node, looking):
-    """What was published was routed, returned or dropped, and copies are counted."""
+    """Every publish to an exchange was routed, returned or dropped, and copies are counted."""
     client = Client(node)
     for queue in ("a", "b"):
         client.declare(queue)
@@ -226,7 +226,7 @@ def test_an_exchange_s_row_adds_up(node, looking):
 
 
 def test_binding_keys_have_rows(node, looking):
-    """Of a topic exchange it is told how many messages each binding key has matched."""
+    """A topic exchange has a row per binding key with the number of messages that the key has matched."""
     client = Client(node)
     client.declare("q")
     for pattern in ("a.*", "#", "b"):
@@ -239,7 +239,7 @@ def test_binding_keys_have_rows(node, looking):
 
 
 def test_a_connection_s_counters_never_fall(node, looking):
-    """What a channel has counted stays with its connection, and with the node, when it is closed."""
+    """Counters of a closed channel stay in those of its connection and of the node."""
     client = Client(node)
     client.declare("q")
     client.send(Channel.Open(), channel=2)
@@ -257,7 +257,7 @@ def test_a_connection_s_counters_never_fall(node, looking):
 
 
 def test_a_connection_says_who_it_is(node, looking):
-    """User, vhost, address and state are in its row, and what its channels wait for."""
+    """The row of a connection has user, vhost, address and state, and what its channels wait for."""
     client = Client(node)
     client.declare("q")
     client.consume("q")
@@ -273,7 +273,7 @@ def test_a_connection_says_who_it_is(node, looking):
 
 
 def test_the_node_s_row_sums_up(node, looking):
-    """Every look has one row of the node, with the sums of all its objects."""
+    """Every sample has one row of the node, with the sums of all its objects."""
     client = Client(node)
     for queue in ("a", "b"):
         client.declare(queue)
@@ -299,7 +299,7 @@ def test_the_node_s_row_sums_up(node, looking):
 
 
 def test_what_happens_is_told(node, looking):
-    """Connections, queues, exchanges, policies, logins and alarms have events, in their order."""
+    """Connections, queues, exchanges, policies, logins and alarms have events, in order."""
     client = Client(node)
     client.declare("q")
     client.ask(make(Exchange.Declare, 0, "e", "fanout", False, False, False, False, False, {}))
@@ -330,7 +330,7 @@ def test_what_happens_is_told(node, looking):
 
 
 def test_measured_times_have_rows_once(node, looking):
-    """What was measured since the last look is a histogram of its own; what was not measured has no row."""
+    """Each histogram covers the latencies since the last sample; a metric without any has no row."""
     client = Client(node)
     client.declare("q")
     client.send(make(Confirm.Select, False))
@@ -382,7 +382,7 @@ def test_a_paged_queue_tells_its_states(tmp_path):
 
 
 def test_looking_can_pause_anywhere(node, looking):
-    """Between any two rows things may come and go; nothing fails, and nothing counts twice."""
+    """Sampling may pause between any two rows while objects come and go: nothing fails or is counted twice."""
     client = Client(node)
     for number in range(20):
         client.declare(f"q{number}")
@@ -404,7 +404,7 @@ def test_looking_can_pause_anywhere(node, looking):
 
 
 def test_the_areas_of_a_queue_end_with_it(node, looking):
-    """What a queue held when it was deleted is in its areas until then, and in no level of its last row."""
+    """A deleted queue's messages count in its areas until the deletion, and in no level of its last row."""
     client = Client(node)
     client.declare("q")
     for _ in range(5):
@@ -421,7 +421,7 @@ def test_the_areas_of_a_queue_end_with_it(node, looking):
 
 
 def test_queues_and_exchanges_of_a_deleted_vhost_are_still_counted(node, looking):
-    """Counters of a vhost outlive it, and its exchanges are told of as any others."""
+    """Counters of a deleted vhost stay, and its exchanges have rows like any others."""
     node.add_vhost("v")
     node.administration.users.set_permissions(None, "v", "guest", configure=".*", write=".*", read=".*")
     client = Client(node, vhost="v")
@@ -438,7 +438,7 @@ def test_queues_and_exchanges_of_a_deleted_vhost_are_still_counted(node, looking
 
 
 def test_areas_never_fall(node, looking):
-    """A turn that was begun before somebody looked takes nothing from what was seen."""
+    """A turn that began before a sample takes nothing from the areas sampled."""
     publisher, one, other = Client(node), Client(node, port=50001), Client(node, port=50002)
     publisher.declare("q")
     one.consume("q")
@@ -458,7 +458,7 @@ def test_areas_never_fall(node, looking):
 
 
 def test_what_a_restart_brings_back_has_not_happened(tmp_path):
-    """Queues and exchanges of an earlier run are neither told of nor counted as created."""
+    """Queues and exchanges of an earlier run have no creation events and are not counted as created."""
     first = DiskNode(tmp_path, export=ExportConfig(dir=tmp_path / "export"))
     client = Client(first)
     client.declare("q", durable=True)

@@ -18,7 +18,7 @@ COMMON = ["v", "ts", "mono_us", "node", "boot_id"]
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_column_is_described(table):
-    """Each column says what it is, and whether it adds up; the version comes first."""
+    """Each column has a description, which says whether it adds up; the version comes first."""
     described = columns(table)
 
     assert "v" == described[0].name
@@ -28,13 +28,13 @@ def test_every_column_is_described(table):
 
 @pytest.mark.parametrize("table", [name for name, struct in TABLES.items() if issubclass(struct, Row)])
 def test_the_broker_s_tables_begin_alike(table):
-    """Time, node and run of the broker are in the same columns of all tables that it writes itself."""
+    """All tables that the broker writes itself have time, node and run in the same columns."""
     assert COMMON == [column.name for column in columns(table)][:5]
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_what_is_written_has_the_columns_of_the_schema(table):
-    """A row as JSON has exactly the columns that readers are told, in that order, and values of their types."""
+    """A row as JSON has exactly the documented columns, in that order, and values of their types."""
     struct = TABLES[table]
     values = {int: 1, float: 1.5, str: "s", bool: True, list[str]: ["a"], dict[str, str]: {"k": "v"}}
     made = {
@@ -51,12 +51,12 @@ def test_what_is_written_has_the_columns_of_the_schema(table):
 
 
 def bare(kind: object) -> object:
-    """The type of a column without its description."""
+    """Return the type of a column without its description."""
     return getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
 
 
 def fits(value: object, kind: object) -> bool:
-    """Whether a value is one of Spark's type."""
+    """Return whether a value is of one of Spark's types."""
     if isinstance(kind, str):
         python = {"long": int, "integer": int, "double": float, "string": str, "boolean": bool}[kind]
         return value is None or type(value) is python
@@ -85,7 +85,7 @@ def test_a_schema_is_in_spark_s_form():
 
 
 def test_only_what_may_be_missing_is_null():
-    """A column of a union is of the other type, and null where nothing is known."""
+    """A column of a union is of the other type, and null where the value is unknown."""
     types = {column.name: column.type for column in columns("bench_cost")}
 
     assert "bigint" == types["flushes"]
@@ -93,7 +93,7 @@ def test_only_what_may_be_missing_is_null():
 
 
 def test_events_are_described():
-    """Every kind of event that the code tells of is in the list, and the list has no other."""
+    """The list of events has every kind that the code notes, and no other."""
     told = {
         word
         for path in (ROOT / "broker").rglob("*.py")

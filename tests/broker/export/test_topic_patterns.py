@@ -1,4 +1,4 @@
-"""How many messages binding keys match, beside matching each message with each key."""
+"""Matches of binding keys, compared with matching each message with each key."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ BINDINGS = st.lists(
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a topic pattern matches, by a regular expression over words that all end with a dot."""
+    """Return whether a topic pattern matches, by a regular expression over words that all end with a dot."""
     words = {"*": r"[^.]*\.", "#": r"([^.]*\.)*"}
     expression = "".join(words.get(word, re.escape(word) + r"\.") for word in pattern.split("."))
     return re.fullmatch(expression, key + "." if key else "") is not None
@@ -39,7 +39,7 @@ def counted(patterns: Patterns, exchange: TopicExchange, generation: int) -> dic
 
 @given(BINDINGS, st.lists(st.lists(KEYS, max_size=20), max_size=4))
 def test_each_binding_key_counts_what_it_matches(bindings, rounds):
-    """Looking now and then finds for each key the messages that it has matched since the beginning."""
+    """Sampling now and then finds for each key the messages that it has matched since the beginning."""
     exchange, patterns = TopicExchange("e"), Patterns()
     for number, pattern in enumerate(bindings):
         exchange.bind(number, pattern)
@@ -54,7 +54,7 @@ def test_each_binding_key_counts_what_it_matches(bindings, rounds):
 
 
 def test_a_binding_key_that_is_gone_is_forgotten():
-    """What is bound anew counts from then on."""
+    """A key that is bound again is counted from then on."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "a")
     exchange.tally(1, "a").published += 3
@@ -69,7 +69,7 @@ def test_a_binding_key_that_is_gone_is_forgotten():
 
 
 def test_a_binding_key_that_matches_nothing_is_told():
-    """A binding that is of no use has a count, of 0, behind those that are."""
+    """A binding key without a match has a count of 0, after those with matches."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "idle")
     exchange.bind("q", "a")
@@ -80,7 +80,7 @@ def test_a_binding_key_that_matches_nothing_is_told():
 
 
 def test_what_is_not_told_apart_is_missed():
-    """Messages with keys beyond those that are counted one by one are the error of every count."""
+    """Messages with keys beyond those counted individually are the error of every count."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "#")
     for number in range(KEYS_TOLD_APART + 30):
@@ -91,7 +91,7 @@ def test_what_is_not_told_apart_is_missed():
 
 
 def test_the_most_matched_are_told():
-    """Of many binding keys those that matched most, the most first."""
+    """The most matched of many binding keys are listed in descending order."""
     exchange, patterns = TopicExchange("e"), Patterns()
     for number in range(MOST + 40):
         exchange.bind("q", str(number))
@@ -103,7 +103,7 @@ def test_the_most_matched_are_told():
 
 @pytest.fixture
 def few(monkeypatch) -> int:
-    """Exchanges tell a few keys apart only."""
+    """Let exchanges count a few keys individually only."""
     monkeypatch.setattr(base, "KEYS_TOLD_APART", 8)
     return 8
 
@@ -120,7 +120,7 @@ MANY_KEYS = st.lists(st.integers(0, 40).map(lambda number: f"k.{number % 7}.{num
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(MANY_KEYS, max_size=8))
 def test_counts_are_right_but_for_what_is_known_to_be_missed(few, rounds):
-    """However many keys there are: no message is lost or counted twice, and counts are short of `missed` at most."""
+    """No message is lost or counted twice for any number of keys, and counts are short by at most `missed`."""
     exchange, patterns = TopicExchange("e"), Patterns()
     bindings = ["#", "k.1.*", "k.*.8", "k.3.3", "other"]
     for number, pattern in enumerate(bindings):
@@ -149,7 +149,7 @@ def test_counts_are_right_but_for_what_is_known_to_be_missed(few, rounds):
 
 
 def test_keys_that_come_late_are_told_apart_in_the_end(few):
-    """A key that is used much is counted by itself soon, whatever was there first, and those in use stay."""
+    """A frequent key is soon counted individually, whatever was there first, and those in use stay."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "late")
     exchange.bind("q", "busy")
@@ -173,7 +173,7 @@ def test_keys_that_come_late_are_told_apart_in_the_end(few):
 
 
 def test_nothing_is_given_up_without_need():
-    """As long as all keys are told apart they stay so, used or not."""
+    """Keys stay individual, used or not, as long as there is room for all of them."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "#")
     for number in range(KEYS_TOLD_APART):
@@ -186,7 +186,7 @@ def test_nothing_is_given_up_without_need():
 
 
 def test_a_million_keys_need_little_memory():
-    """What is kept of keys is bounded, looked at or not."""
+    """The number of keys that are kept is bounded, with and without sampling."""
     exchange, patterns = TopicExchange("e"), Patterns()
     exchange.bind("q", "#")
     for number in range(1_000_000):
@@ -205,7 +205,7 @@ def test_a_million_keys_need_little_memory():
     st.lists(st.tuples(st.integers(0, 1), MANY_KEYS, st.booleans()), min_size=1, max_size=8),
 )
 def test_publishers_count_with_what_the_exchange_knows(few, tmp_path_factory, rounds):
-    """Connections that remember routes lose no message when the exchange gives up keys that they use."""
+    """Connections with cached routes lose no message when the exchange stops counting keys that they use."""
     node = Node(export=ExportConfig(dir=tmp_path_factory.mktemp("export")))
     clients = [Client(node), Client(node, port=40_001)]
     clients[0].declare("q")

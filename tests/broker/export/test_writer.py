@@ -1,4 +1,4 @@
-"""Files of the export: when they can be seen, what is in them, and what happens when they cannot be written."""
+"""Files of the export: when they become visible, their contents, and failures to write them."""
 
 import asyncio
 import errno
@@ -30,17 +30,17 @@ NODE = "rabbit@test"
 
 
 def finished(directory: Path) -> list[Path]:
-    """The files that readers see."""
+    """Return the files that readers see."""
     return sorted(path for path in directory.rglob("*.jsonl") if not path.name.startswith("."))
 
 
 def hidden(directory: Path) -> list[Path]:
-    """Those that are being written, or were when a broker ended."""
+    """Return the files that are being written, or were when a broker ended."""
     return sorted(directory.rglob(".*.tmp"))
 
 
 def read(directory: Path) -> dict[str, list[dict[str, Any]]]:
-    """All rows that readers see, by table; each must have its table's columns and lie where its time says."""
+    """Return all visible rows, by table; each must have its table's columns and lie in the hour of its time."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for path in finished(directory):
         table, day, hour = path.relative_to(directory).parts[:3]
@@ -53,7 +53,7 @@ def read(directory: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 class Exporting:
-    """A broker without sockets that is looked at when a test says so."""
+    """A broker without sockets that is sampled when a test says so."""
 
     def __init__(self, directory: Path, node: str = NODE, **settings: Any) -> None:
         self.directory = directory
@@ -63,7 +63,7 @@ class Exporting:
         self.client.declare("q")
 
     async def look(self, seconds: float = 0.0) -> None:
-        """Let time pass, then look."""
+        """Let time pass, then sample."""
         self.node.pass_time(round(seconds * 1000))
         self.client.publish("q")
         await self.export._try(self.export._look())
@@ -75,7 +75,7 @@ class Exporting:
 
 
 async def test_a_file_is_seen_when_it_is_finished(tmp_path):
-    """Until a file is old enough its name is one that readers overlook, and then it has all that was written."""
+    """A file has a name that readers ignore until it is old enough, and is complete then."""
     exporting = Exporting(tmp_path)
     await exporting.look()
     await exporting.look(59)
@@ -88,7 +88,7 @@ async def test_a_file_is_seen_when_it_is_finished(tmp_path):
 
 
 async def test_a_large_file_is_finished_early(tmp_path):
-    """Size counts as well as age."""
+    """A file is finished by its size as well as by its age."""
     exporting = Exporting(tmp_path, rotate_size=1)
     await exporting.look()
     await exporting.look(1)
@@ -98,7 +98,7 @@ async def test_a_large_file_is_finished_early(tmp_path):
 
 
 async def test_a_new_hour_begins_new_files(tmp_path):
-    """No file has rows of two hours, also where something happened in the hour before the look."""
+    """No file has rows of two hours, also where an event is from the hour before the sample."""
     exporting = Exporting(tmp_path)
     now = exporting.node.wall_clock()
     exporting.node.pass_time(HOUR - now % HOUR - 1000)
@@ -124,7 +124,7 @@ async def test_a_clock_that_was_set_back_stops_nothing(tmp_path):
 
 
 class Failing:
-    """A file on a disk that has room for a few octets only."""
+    """A file on a disk that has space for a few bytes only."""
 
     def __init__(self, file: Any, room: int) -> None:
         self._file = file
@@ -142,7 +142,7 @@ class Failing:
 
 
 async def test_a_full_disk_stops_the_export_with_one_warning(tmp_path, caplog, monkeypatch):
-    """What was written whole can be read, the broker goes on, and is told of once; later it is tried again."""
+    """A full disk leaves whole rows readable, causes one warning, does not stop the broker, and is retried later."""
     exporting = Exporting(tmp_path)
     caplog.set_level(logging.INFO, logger="leveret.export")
     await exporting.look()
@@ -174,7 +174,7 @@ async def failing_append(*_arguments: object) -> None:
 
 
 async def test_it_is_not_tried_all_the_time(tmp_path, monkeypatch, caplog):
-    """After a failure the broker waits before it looks again, and ends without a fuss."""
+    """After a failure the broker waits before the next sample, and stops cleanly."""
     exporting = Exporting(tmp_path / "file", interval=0.01)
     (tmp_path / "file").write_text("in the way")
     tried: list[float] = []
@@ -196,7 +196,7 @@ async def test_it_is_not_tried_all_the_time(tmp_path, monkeypatch, caplog):
 
 
 async def test_a_bug_ends_the_export_and_not_the_broker(tmp_path, monkeypatch, caplog):
-    """An error of ours is logged with its trace, nothing is noted any more, and stopping works."""
+    """An internal error is logged with its traceback, ends the notes for the export, and stopping works."""
     exporting = Exporting(tmp_path, interval=0.01)
 
     def broken(*_arguments: object) -> Iterator[None]:
@@ -212,7 +212,7 @@ async def test_a_bug_ends_the_export_and_not_the_broker(tmp_path, monkeypatch, c
 
 
 async def test_the_loop_is_kept_busy_for_moments_only(tmp_path, monkeypatch):
-    """A look at many queues is done a bit at a time: others have their turns in between."""
+    """A sample of many queues is taken in slices: others have their turns in between."""
     exporting = Exporting(tmp_path)
     for number in range(300):
         exporting.client.declare(f"q{number}")
@@ -234,7 +234,7 @@ async def test_the_loop_is_kept_busy_for_moments_only(tmp_path, monkeypatch):
 
 
 def test_what_a_crash_has_left_is_finished(tmp_path):
-    """Whole rows are kept, the torn one is cut off, a file without any goes; other nodes' files are left alone."""
+    """Whole rows are kept, a torn one is cut off, a file without any is removed; other nodes' files stay unchanged."""
     mine, other = Layout(tmp_path, NODE), Layout(tmp_path, "other")
     left = {
         mine.names("event", Layout.hour(0), 0, 1): b'{"a":1}\n{"a":2}\n{"a"',
@@ -253,7 +253,7 @@ def test_what_a_crash_has_left_is_finished(tmp_path):
 
 
 def test_old_days_are_removed(tmp_path):
-    """Files of this node up to a day go with their folders; those of other nodes and tables stay."""
+    """Files of this node up to a day are removed with their directories; those of other nodes and tables stay."""
     mine, other = Layout(tmp_path, NODE), Layout(tmp_path, "other")
     day = 24 * HOUR
     for layout in (mine, other):
@@ -273,7 +273,7 @@ def test_old_days_are_removed(tmp_path):
 
 
 def test_what_others_have_put_there_is_left_alone(tmp_path):
-    """Only the export's own files are removed, and a folder in their place is no failure."""
+    """Only the export's own files are removed, and a directory in their place is no failure."""
     layout = Layout(tmp_path, NODE)
     folder = tmp_path / "event" / "dt=1970-01-01" / "hour=00" / layout.node_folder
     (folder / "_temporary").mkdir(parents=True)
@@ -284,7 +284,7 @@ def test_what_others_have_put_there_is_left_alone(tmp_path):
 
 
 async def test_retention_is_kept_to_the_day(tmp_path):
-    """What is older than asked for is removed while the broker runs."""
+    """Files beyond the retention are removed while the broker runs."""
     exporting = Exporting(tmp_path, retention=86_400.0)
     await exporting.look()
     await exporting.finish()
@@ -307,7 +307,7 @@ def test_the_process_is_looked_at():
 
 @pytest.mark.parametrize("where", ["file", "file/below"])
 async def test_a_directory_that_is_none_is_told_at_the_start(tmp_path, where, caplog):
-    """Before the first look there is one warning that names it, and it is tried again later."""
+    """An unusable directory is named in one warning before the first sample, and is retried later."""
     (tmp_path / "file").write_text("in the way")
     exporting = Exporting(tmp_path / where)
     exporting.export.start(asyncio.get_running_loop())
@@ -324,7 +324,7 @@ async def test_a_directory_that_is_none_is_told_at_the_start(tmp_path, where, ca
 
 
 async def test_a_directory_that_is_removed_is_made_again(tmp_path, caplog):
-    """Rows of files that went with it are counted as lost; later everything is written anew, and the gap is told."""
+    """Rows of files in a removed directory count as lost; later all rows are written again, and the gap is noted."""
     directory = tmp_path / "export"
     exporting = Exporting(directory)
     await exporting.look()
@@ -344,7 +344,7 @@ async def test_a_directory_that_is_removed_is_made_again(tmp_path, caplog):
 
 
 async def test_two_brokers_write_into_one_directory(tmp_path):
-    """With names of their own they do not see each other."""
+    """Brokers with different node names do not see each other's files."""
     one, other = Exporting(tmp_path), Exporting(tmp_path, node="other/é")
     for exporting in (one, other, other):
         await exporting.look()
@@ -356,7 +356,7 @@ async def test_two_brokers_write_into_one_directory(tmp_path):
 
 
 async def test_two_brokers_of_one_name_do_not_write_into_one_directory(tmp_path, caplog):
-    """The second says so and leaves the files of the first alone; it takes over when the first is gone."""
+    """A second broker of one name reports it and leaves the files unchanged; it takes over when the first stops."""
     first, second = Exporting(tmp_path), Exporting(tmp_path)
     await first.look()
     being_written = hidden(tmp_path)
@@ -373,7 +373,7 @@ async def test_two_brokers_of_one_name_do_not_write_into_one_directory(tmp_path,
 
 
 async def test_names_that_are_no_text_are_written_so_that_they_can_be_read(tmp_path):
-    """Octets of a client that are not UTF-8 spoil neither the row nor the export; other names are kept as they are."""
+    """A client's bytes that are not UTF-8 spoil neither the row nor the export; other names are kept as they are."""
     exporting = Exporting(tmp_path)
     properties = {"product": ("longstr", "caf\udce9"), "version": ("longstr", "1")}
     exporting.client.connection.client_properties = encode_table(properties)
@@ -392,7 +392,7 @@ async def test_names_that_are_no_text_are_written_so_that_they_can_be_read(tmp_p
 
 
 async def test_events_that_nobody_kept_are_counted_as_lost(tmp_path):
-    """Where more happens between two looks than is kept, the rest is in `export_lost`."""
+    """Events above the limit between two samples are counted in `export_lost`."""
     exporting = Exporting(tmp_path)
     exporting.node.turn.events.take()
     for _ in range(MOST_EVENTS + 5):
@@ -403,7 +403,7 @@ async def test_events_that_nobody_kept_are_counted_as_lost(tmp_path):
 
 
 def test_a_broker_writes_down_what_clients_do(tmp_path):
-    """From start to stop of a real one: counts are those of the client, times are measured, nothing is left hidden."""
+    """A real broker's export has its client's counts and latencies from start to stop, and no unfinished file."""
     directory = tmp_path / "export"
     settings = [
         f"export.dir={directory}",

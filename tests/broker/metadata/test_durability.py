@@ -1,4 +1,4 @@
-"""What a broker with a disk owes its clients, seen from the wire: real data, and commits when a test says so."""
+"""Durability as clients see it on the wire: real data, and commits when a test says so."""
 
 import gc
 
@@ -28,7 +28,7 @@ def other(node):
 
 
 def durable(client, *names):
-    """Durable queues that are on disk."""
+    """Declare durable queues and commit them."""
     for name in names:
         client.send(queue_declare(name, durable=True))
         client.node.commit()
@@ -40,7 +40,7 @@ def delete(name):
 
 
 def test_a_get_that_waits_for_a_message_is_answered_when_that_is_purged(client, other, node):
-    """Who waits for a message to be read does not wait for ever if somebody else takes it away."""
+    """A get that waits for a message to be read is answered as empty if another client purges the queue."""
     durable(client, "q")
     client.publish("q", b"one", delivery_mode=2)
     node.commit()
@@ -55,7 +55,7 @@ def test_a_get_that_waits_for_a_message_is_answered_when_that_is_purged(client, 
 
 
 def test_a_transaction_for_a_queue_that_is_gone_leaves_nothing(client, other, node):
-    """What is committed for a queue that was deleted since the publish is dropped, and lies nowhere on disk."""
+    """A transaction's publish to a queue deleted since then is dropped, and leaves nothing on disk."""
     durable(client, "q", "r")
     client.send(Tx.Select())
     client.publish("q", b"one", delivery_mode=2)
@@ -71,7 +71,7 @@ def test_a_transaction_for_a_queue_that_is_gone_leaves_nothing(client, other, no
 
 
 def test_a_mandatory_message_of_a_transaction_whose_queue_is_gone_is_returned(client, other, node):
-    """The commit finds that it has nowhere to go any more."""
+    """A mandatory message is returned at the commit if its queue was deleted since the publish."""
     client.declare("q")
     client.send(Tx.Select())
     client.publish("q", b"one", mandatory=True)
@@ -85,7 +85,7 @@ def test_a_mandatory_message_of_a_transaction_whose_queue_is_gone_is_returned(cl
 
 
 def test_commit_ok_waits_for_bodies_in_files(client, node):
-    """A transaction is not answered before the file of a very large body, and its record, are on disk."""
+    """A transaction is answered once the file of a very large body, and its record, are on disk."""
     durable(client, "q")
     client.ask(Tx.Select())
     client.publish("q", b"x" * node.config.storage.file_from, delivery_mode=2)
@@ -101,7 +101,7 @@ def test_commit_ok_waits_for_bodies_in_files(client, node):
 
 
 def test_commit_ok_is_refused_when_there_is_no_room_for_a_file(client, node):
-    """A transaction whose body finds no room is told so."""
+    """A transaction whose body file finds no space on disk fails with an error."""
     durable(client, "q")
     client.ask(Tx.Select())
     client.publish("q", b"x" * node.config.storage.file_from, delivery_mode=2)
@@ -115,7 +115,7 @@ def test_commit_ok_is_refused_when_there_is_no_room_for_a_file(client, node):
 
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_a_deleted_queue_is_freed_at_once(client, node, is_durable):
-    """Nothing of it is left for the garbage collector, whose pauses everybody feels."""
+    """A deleted queue leaves nothing to the garbage collector, whose pauses delay all clients."""
     client.send(queue_declare("q", durable=is_durable))
     node.commit()
     client.publish("q", b"one", delivery_mode=2)
@@ -162,7 +162,7 @@ def test_a_queue_that_fails_refuses_what_it_was_about_to_take(client, node, monk
 
 
 def fail_in(monkeypatch, backing, name, *, times=1, late=False):
-    """Have a backing queue's method raise; `times` by the call that fails first, `late` when it has done its work."""
+    """Let a backing queue's method raise in the call with the number `times`; if `late`, after it has done its work."""
     method = getattr(type(backing), name)
     calls = []
 
@@ -180,7 +180,7 @@ def fail_in(monkeypatch, backing, name, *, times=1, late=False):
 
 
 def references(node):
-    """How many records each body apart has that more than one has."""
+    """Return the reference counts of bodies stored once for several records."""
     return [int.from_bytes(count, "big") for _, count in node.disk.environment.rows("refs")]
 
 
@@ -196,7 +196,7 @@ def references(node):
 def test_a_queue_that_fails_keeps_what_it_has_taken(
     client, other, node, monkeypatch, expirations, consumed, fails
 ):
-    """An internal error among arrivals costs those that are not in the queue yet, and no other queue's body."""
+    """An internal error among arrivals loses those not yet in the queue, and no other queue's body."""
     durable(client, "bad", "good")
     for name in ("bad", "good"):
         client.send(make(Queue.Bind, 0, name, "amq.fanout", "", False, {}))
@@ -225,7 +225,7 @@ def test_a_queue_that_fails_keeps_what_it_has_taken(
 
 
 def test_a_queue_that_fails_gives_acked_messages_back(client, other, node, monkeypatch):
-    """What was acked when an internal error came is delivered again, and its body goes with the ack that follows."""
+    """Messages acked when an internal error occurs are redelivered, and their bodies are removed with the next ack."""
     durable(client, "q")
     client.publish("q", b"x" * 5000, delivery_mode=2)
     node.commit()
@@ -245,7 +245,7 @@ def test_a_queue_that_fails_gives_acked_messages_back(client, other, node, monke
 
 
 def test_a_quorum_queue_keeps_every_message(client, other, node):
-    """Whichever way a message takes into a quorum queue, it is confirmed when it is on disk, persistent or not."""
+    """A message to a quorum queue is confirmed when it is on disk, persistent or not, however it gets there."""
     client.send(queue_declare("q", durable=True, arguments={"x-queue-type": ("longstr", "quorum")}))
     dead = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "q")}
     client.send(queue_declare("passing", arguments=dead))

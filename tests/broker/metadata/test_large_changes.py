@@ -16,7 +16,7 @@ LIMIT = {"pattern": "^q", "definition": {"max-length": 3}}
 
 
 def node_with_queues() -> Node:
-    """A broker with some queues, whose steps are over after five looks at the time."""
+    """A broker with some queues, whose steps end after five looks at the clock."""
     node = Node()
     client = Client(node)
     for number in range(COUNT):
@@ -27,7 +27,7 @@ def node_with_queues() -> Node:
 
 
 def limited(vhost: VHost) -> int:
-    """How many queues have the limit."""
+    """Return the number of queues with the limit."""
     return sum(queue.settings.max_length is not None for queue in vhost.queues.values())
 
 
@@ -46,7 +46,7 @@ def test_a_policy_is_applied_in_slices():
 
 
 def test_policies_that_change_meanwhile_are_applied_by_the_same_job():
-    """However many policies are set at once, one job walks over the queues, and the last word counts."""
+    """One job applies any number of policies to the queues, and the last setting wins."""
     node = node_with_queues()
     vhost = node.vhosts["/"]
     for number in range(100):
@@ -91,7 +91,7 @@ def definitions(count: int, **more: object) -> bytes:
 
 
 def test_an_import_can_be_a_job():
-    """Beside clients an import is carried out a piece at a time, and then all of it is there."""
+    """An import while clients are connected is carried out in slices and is complete at the end."""
     node = node_with_queues()
     node.turn.slices.add(node.administration.definitions.importing(None, definitions(50)), "import")
     at_once = len(node.vhosts["/"].queues)
@@ -105,7 +105,7 @@ def test_an_import_can_be_a_job():
 
 
 def test_an_import_that_cannot_be_changes_nothing():
-    """The last entry is looked at before the first is made."""
+    """An import checks its last entry before it makes the first."""
     node = node_with_queues()
     wrong = definitions(
         20, bindings=[{"source": "none", "vhost": "/", "destination": "n1", "destination_type": "queue"}]
@@ -118,7 +118,7 @@ def test_an_import_that_cannot_be_changes_nothing():
 
 @pytest.mark.parametrize("what", ["queue", "exchange"])
 def test_a_deletion_is_on_disk_before_all_bindings_are_gone(what: str):
-    """A restart in the midst of a deletion has neither what was deleted nor any of its bindings."""
+    """A restart in the middle of a deletion has neither the deleted object nor any of its bindings."""
     node = StoringNode()
     client = Client(node)
     client.send(make(Exchange.Declare, 0, "x", "topic", False, True, False, False, True, {}))
@@ -152,7 +152,7 @@ def test_a_deletion_is_on_disk_before_all_bindings_are_gone(what: str):
 
 
 def test_octets_are_counted_in_slices():
-    """A byte limit that comes to a queue with messages counts them in slices, and what comes and goes meanwhile."""
+    """A byte limit set on a queue with messages counts them in slices, with those that come and go meanwhile."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -180,7 +180,7 @@ def test_octets_are_counted_in_slices():
 
 
 def test_a_purge_ends_the_count_of_octets():
-    """What was counted of messages that have been purged does not shorten the queue."""
+    """Bytes counted of purged messages do not shorten the queue."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -201,7 +201,7 @@ def test_a_purge_ends_the_count_of_octets():
 
 
 def test_a_match_of_hostile_patterns_is_made_in_slices():
-    """A key that very many patterns match in many ways is routed in several steps, and nothing behind it overtakes."""
+    """A key that very many patterns match in many ways is routed in slices, and later publishes do not overtake it."""
     node = Node()
     client = Client(node)
     router = node.vhosts["/"].router

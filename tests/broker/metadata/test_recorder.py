@@ -1,4 +1,4 @@
-"""Durable definitions: what is written down, when it goes, and what is there after a restart."""
+"""Durable metadata: rows that are written, when they are removed, and what a restart restores."""
 
 from collections import Counter
 from typing import Any
@@ -69,12 +69,12 @@ def durable_queue(name: str, **options: Any) -> Any:
 
 
 def kinds(node: StoringNode) -> Counter[str]:
-    """How many rows of each kind are on disk."""
+    """Return the number of stored rows by kind."""
     return Counter(key[:1].decode() for key in node.store.rows)
 
 
 def topology(node: Server, *, durable_only: bool = True) -> dict[str, Any]:
-    """Everything that matters of a server's vhosts, as plain values."""
+    """Return everything that matters of a server's vhosts, as plain values."""
     return {name: _topology(vhost, durable_only=durable_only) for name, vhost in node.vhosts.items()}
 
 
@@ -104,7 +104,7 @@ def _topology(vhost: VHost, *, durable_only: bool) -> Any:
 
 
 def rights(node: Server) -> Any:
-    """Everything that matters of a server's users."""
+    """Return everything that matters of a server's users."""
     users = node.users
     return (
         {user.name: user for user in users.all()},
@@ -119,12 +119,12 @@ def rights(node: Server) -> Any:
 
 
 def test_the_first_start_writes_what_the_configuration_says(node):
-    """Vhost, user, permission and the exchanges that every vhost has, in one commit."""
+    """The first start stores vhost, user, permission and the predeclared exchanges in one commit."""
     assert Counter(V=1, U=1, P=1, E=7) == kinds(node)
 
 
 def test_the_next_start_is_the_same(node):
-    """Users with their passwords, rights, vhosts: everything is as it was, and nothing is written again."""
+    """A second start restores users with their passwords, permissions and vhosts, and writes nothing."""
     again = node.restarted()
 
     assert (rights(node), topology(node)) == (rights(again), topology(again))
@@ -135,7 +135,7 @@ def test_the_next_start_is_the_same(node):
 
 
 def test_what_is_stored_wins_over_the_configuration(node):
-    """After the first start the configuration brings back nothing that an administrator has deleted."""
+    """After the first start the configuration does not restore what an administrator has deleted."""
     node.users.add(User("ada", "", frozenset({"administrator"})))
     node.users.remove("guest")
     node.commit()
@@ -154,7 +154,7 @@ def test_what_was_not_committed_is_not_there(client, node):
 
 
 def test_a_broker_without_storage_forgets():
-    """The journal that keeps nothing takes rows and lets nobody wait."""
+    """The journal without storage accepts rows, and nothing waits for it."""
     told = []
     journal = NullJournal()
     journal.put("defs", b"k", b"v")
@@ -168,7 +168,7 @@ def test_a_broker_without_storage_forgets():
 
 
 def test_durable_topology_survives(client, node):
-    """Exchanges, queues and bindings are there again, with arguments, types and qids."""
+    """Exchanges, queues and bindings are restored with arguments, types and qids."""
     arguments = {"x-max-length": ("long", 5), "x-odd": ("array", [("void", None), ("decimal", (2, 314))])}
     ask(
         client,
@@ -192,7 +192,7 @@ def test_durable_topology_survives(client, node):
 
 
 def test_a_restored_topology_works(client, node):
-    """Messages find their way through it, and it can be changed and stored again."""
+    """A restored topology routes messages, and can be changed and stored again."""
     ask(client, declare("x"), durable_queue("q"), bind("q", "x"))
     again = node.restarted()
     other = Client(again)
@@ -204,7 +204,7 @@ def test_a_restored_topology_works(client, node):
 
 
 def test_what_is_not_durable_leaves_no_rows(client, node):
-    """Transient and exclusive queues, transient exchanges, and bindings to or from any of them."""
+    """Transient and exclusive queues, transient exchanges, and bindings to or from any of them have no rows."""
     before = kinds(node)
     ask(
         client,
@@ -232,7 +232,7 @@ def test_what_is_not_durable_leaves_no_rows(client, node):
     ],
 )
 def test_rows_go_with_what_they_say(client, node, going):
-    """However a queue, an auto-delete exchange and their bindings go, nothing of them is left on disk."""
+    """A deleted queue or auto-delete exchange leaves no rows on disk, nor do its bindings, however it is deleted."""
     before = node.store.rows.copy()
     ask(
         client,
@@ -256,7 +256,7 @@ def test_rows_go_with_what_they_say(client, node, going):
 
 
 def test_an_auto_delete_queue_goes_with_its_rows(client, node):
-    """Its last consumer takes it along, bindings too, in the same commit."""
+    """An auto-delete queue is removed with its last consumer, and its bindings in the same commit."""
     before = node.store.rows.copy()
     ask(client, durable_queue("q", auto_delete=True), bind("q", "amq.direct"))
     client.consume("q")
@@ -267,7 +267,7 @@ def test_an_auto_delete_queue_goes_with_its_rows(client, node):
 
 
 def test_the_order_of_arguments_does_not_matter_to_unbind(client, node):
-    """A binding is found by what its arguments are, however they are written."""
+    """A binding is found by its arguments, in any order."""
     before = kinds(node)
     there = {"a": ("signedint", 1), "b": ("double", 0.0)}
     back = {"b": ("double", -0.0), "a": ("signedint", 1)}
@@ -279,7 +279,7 @@ def test_the_order_of_arguments_does_not_matter_to_unbind(client, node):
 
 
 def test_names_that_are_no_text_survive(node):
-    """Names of any octets come back as they were, wherever they came from."""
+    """Names of any octets are restored unchanged, wherever they came from."""
     name = b"\xff\xfe q".decode("utf-8", "surrogateescape")
     vhost = node.add_vhost(name)
     queue = vhost.create_queue(name, durable=True, exclusive_owner=None, auto_delete=False, arguments={})
@@ -293,7 +293,7 @@ def test_names_that_are_no_text_survive(node):
 
 
 def test_a_new_queue_of_an_old_name_is_another(client, node):
-    """Ids are never given twice, not over a restart either."""
+    """Ids are never reused, not after a restart either."""
     ask(client, durable_queue("q"))
     first = node.vhosts["/"].queues["q"].qid
     ask(client, delete("q"), durable_queue("q"))
@@ -306,7 +306,7 @@ def test_a_new_queue_of_an_old_name_is_another(client, node):
 
 
 def test_the_maker_of_backing_queues_is_told_which_queue():
-    """It gets the qid and the arguments of durable queues, new and restored, and 0 for others."""
+    """The factory of backing queues gets qid and arguments of durable queues, new and restored; 0 for others."""
     made = []
 
     def make_backing(qid: int, arguments: Any) -> MemoryQueue:
@@ -338,7 +338,7 @@ def written(*rows: Any) -> dict[bytes, bytes]:
 
 
 def test_a_binding_without_its_ends_is_dropped(caplog):
-    """It is told in the log, its row goes, and the rest is there."""
+    """A binding without one of its ends is logged and its row removed; the rest is restored."""
     rows = written(
         VHostRow(1, b"/"),
         ExchangeRow(2, 1, b"x", b"direct", False, False, EMPTY),
@@ -361,7 +361,7 @@ def test_a_binding_without_its_ends_is_dropped(caplog):
 
 
 def test_a_binding_its_exchange_does_not_take_is_dropped(caplog):
-    """What could not be bound by a client is not bound at a restart either."""
+    """A binding that a client could not make is not restored at a restart."""
     arguments = encode_table({"x-match": ("longstr", "perhaps")})
     rows = written(
         VHostRow(1, b"/"),
@@ -384,7 +384,7 @@ def test_what_this_version_does_not_know_is_not_passed_over():
 
 
 def test_damage_stops_the_start(client, node):
-    """A broker that cannot read one definition does not start without it."""
+    """A broker does not start if it cannot read a definition."""
     ask(client, durable_queue("q"))
     key = next(key for key in node.store.rows if key[:1] == b"Q")
     node.store.rows[key] = node.store.rows[key][:-1] + b"?"
@@ -402,13 +402,13 @@ def test_damage_stops_the_start(client, node):
     ],
 )
 def test_what_is_no_json_stops_the_start(row):
-    """It is damage as any other, although the checksum is right."""
+    """A row that is not JSON is damage like any other, although its checksum is right."""
     with pytest.raises(DamagedError, match=f"definition {row.key().hex()} is damaged"):
         StoringNode(written(VHostRow(1, b"/"), row))
 
 
 def test_a_policy_without_its_vhost_is_dropped(caplog):
-    """It is told in the log, and its row goes."""
+    """A policy without its vhost is logged and its row removed."""
     node = StoringNode(written(VHostRow(1, b"/"), PolicyRow(9, False, b"p", b"", b"{}", 0, b"all")))
     node.commit()
 
@@ -422,7 +422,7 @@ NO_TABLES = (b"", b"\0\0\0\1", EMPTY + b"?", b"\0\0\0\3\1a?")
 @pytest.mark.parametrize("octets", NO_TABLES)
 @pytest.mark.parametrize("kind", ["exchange", "queue", "binding"])
 def test_arguments_that_are_no_table_stop_the_start(kind, octets):
-    """They are damage as any other, although the checksum is right."""
+    """Arguments that are not a table are damage like any other, although their checksum is right."""
     arguments = dict.fromkeys(("exchange", "queue", "binding"), EMPTY) | {kind: octets}
     rows = written(
         VHostRow(1, b"/"),
@@ -439,7 +439,7 @@ def test_arguments_that_are_no_table_stop_the_start(kind, octets):
 
 
 def test_users_and_their_rights_survive(node):
-    """Users, tags, permissions, topic permissions and limits."""
+    """Users, tags, permissions, topic permissions and limits survive a restart."""
     users = node.users
     node.add_vhost("/two")
     users.add(User("ada", "hash", frozenset({"administrator", "\udcff"}), "rabbit_password_hashing_sha512"))
@@ -456,7 +456,7 @@ def test_users_and_their_rights_survive(node):
 
 
 def test_rights_that_are_taken_away_stay_away(node):
-    """Clearing, removing a user and removing a vhost delete their rows."""
+    """Clearing permissions, removing a user and removing a vhost delete their rows."""
     before = node.store.rows.copy()
     users = node.users
     vhost = node.add_vhost("/two")
@@ -488,7 +488,7 @@ def test_rights_that_are_taken_away_stay_away(node):
 
 
 def test_a_vhost_goes_with_everything_in_it(node):
-    """Its queues, exchanges and bindings leave no rows."""
+    """A removed vhost leaves no rows of its queues, exchanges and bindings."""
     before = node.store.rows.copy()
     vhost = node.add_vhost("/two")
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
@@ -501,7 +501,7 @@ def test_a_vhost_goes_with_everything_in_it(node):
 
 
 def test_a_vhost_is_removed_in_slices(node):
-    """Nobody finds a vhost that is being removed; its queues go in later steps, and its name can be used anew at once."""
+    """A vhost being removed cannot be found; its queues are deleted in later steps, and its name is free at once."""
     before = node.store.rows.copy()
     vhost = node.add_vhost("/two")
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
@@ -525,7 +525,7 @@ def test_a_vhost_is_removed_in_slices(node):
 
 
 def test_a_crash_while_a_vhost_is_removed_finishes_it(node):
-    """What is left of a vhost that was being removed is gone at the next start."""
+    """The next start completes the removal of a vhost that a crash interrupted."""
     before = node.store.rows.copy()
     vhost = node.add_vhost("/two")
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
@@ -599,7 +599,7 @@ _steps = st.one_of(
 @settings(max_examples=150)
 @given(st.lists(_steps, max_size=30))
 def test_after_a_restart_everything_durable_is_as_it_was(steps):
-    """Whatever clients do, what was committed is what is there, and rows are exactly those of what is there."""
+    """A restart restores exactly what was committed, whatever clients do, and the rows are exactly those of it."""
     node = StoringNode()
     client = Client(node)
     safe = topology(node)
@@ -637,7 +637,7 @@ def test_after_a_restart_everything_durable_is_as_it_was(steps):
 
 
 def test_a_row_is_written_once_for_each_change(client, node):
-    """A redeclaration and a binding that is there already write nothing."""
+    """A redeclaration and an existing binding write no row."""
     ask(client, durable_queue("q"), bind("q", "amq.direct"))
     client.send(durable_queue("q"))
     client.send(bind("q", "amq.direct"))
@@ -646,7 +646,7 @@ def test_a_row_is_written_once_for_each_change(client, node):
 
 
 def test_rows_are_small():
-    """A million bindings or queues shall not need a gigabyte."""
+    """Rows are small enough for a million bindings or queues in less than a gigabyte."""
     journal = ManualJournal()
     definitions = Definitions(journal, iter(range(1 << 40, 1 << 41)).__next__)
     vhost = VHost("/", StoringNode().turn)

@@ -1,4 +1,4 @@
-"""What handlers check and answer, method by method, where scenarios do not show it."""
+"""Checks and replies of method handlers that the scenarios do not cover."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_handlers_are_named_after_the_wire():
     ],
 )  # fmt: skip
 def test_refusals(client, method, text):
-    """What a channel closes for, in RabbitMQ's words."""
+    """A refused method closes the channel with RabbitMQ's text."""
     (sent,) = client.ask(method)
 
     assert "1 channel.close" in sent
@@ -76,7 +76,7 @@ def test_refusals(client, method, text):
 
 
 def test_declaring_again_changes_nothing(client):
-    """An equal declaration is answered and keeps bindings and messages; so is a passive one."""
+    """An equal or passive declaration is answered and keeps bindings and messages."""
     client.ask(bind("q", "x", "k"))
     client.publish("k", b"body", exchange="x")
 
@@ -88,7 +88,7 @@ def test_declaring_again_changes_nothing(client):
 
 
 def test_an_empty_name_is_the_last_declared_queue(client):
-    """It stands for the queue, and in a bind without key for the key; without a queue it is 404."""
+    """An empty name is the last declared queue, in a bind without key also the key; without such a queue it is 404."""
     assert ["1 queue.bind-ok"] == client.ask(bind("", "x"))
     client.publish("q", b"body", exchange="x")
     assert ["1 queue.purge-ok message_count=1"] == client.ask(make(Queue.Purge, 0, "", False))
@@ -101,13 +101,13 @@ def test_an_empty_name_is_the_last_declared_queue(client):
 
 
 def test_unbinding_what_is_not_bound_succeeds(client):
-    """Neither the binding nor the exchange nor the queue has to be there."""
+    """An unbind succeeds even if the binding, the exchange or the queue does not exist."""
     for method in (unbind("q", "x", "never"), unbind("q", "none"), unbind("none", "x")):
         assert ["1 queue.unbind-ok"] == client.ask(method)
 
 
 def test_a_locked_queue_keeps_its_bindings(client):
-    """Another connection can neither bind an exclusive queue nor take a binding away."""
+    """Another connection can neither bind an exclusive queue nor unbind it."""
     client.declare("mine", exclusive=True)
     client.ask(bind("mine", "x", "k"))
     for port, method in enumerate((bind("mine", "x", "l"), unbind("mine", "x", "k")), 50001):
@@ -119,7 +119,7 @@ def test_a_locked_queue_keeps_its_bindings(client):
 
 
 def test_deleting_can_be_conditional(client):
-    """`if_unused` and `if_empty` are 406 where untrue; deleting what is not there succeeds."""
+    """`if_unused` and `if_empty` are 406 if not met; deleting an object that does not exist succeeds."""
     assert ["1 queue.delete-ok"] == client.ask(make(Queue.Delete, 0, "none", True, True, False))
     client.publish("q")
     assert (
@@ -135,7 +135,7 @@ def test_deleting_can_be_conditional(client):
 
 
 def test_without_wait_there_is_no_answer(client):
-    """Methods with `nowait` take effect in silence."""
+    """A method with `nowait` takes effect without a reply."""
     for method in (
         declare("y", nowait=True),
         bind("q", "y", nowait=True),
@@ -152,7 +152,7 @@ def test_without_wait_there_is_no_answer(client):
 
 
 def test_a_consumer_tag_is_used_once(client):
-    """A tag in use is 530; an empty one gets a tag of the broker's."""
+    """A consumer tag in use is 530; an empty one is replaced by a tag of the broker's."""
     client.consume("q", "c")
     (sent,) = client.ask(make(Basic.Consume, 0, "q", "", False, True, False, False, {}))
     assert "1 basic.consume-ok consumer_tag=amq.ctag-" in sent
@@ -161,7 +161,7 @@ def test_a_consumer_tag_is_used_once(client):
 
 
 def test_recover_async_gives_no_answer(client):
-    """The deprecated form requeues and stays silent."""
+    """`basic.recover-async`, which is deprecated, requeues without a reply."""
     client.publish("q", b"body")
     client.ask(make(Basic.Get, 0, "q", False))
 
@@ -170,12 +170,12 @@ def test_recover_async_gives_no_answer(client):
 
 
 def test_names_lose_their_line_ends(client):
-    """Carriage returns and line feeds are taken out of names, as by RabbitMQ."""
+    """Carriage returns and line feeds are removed from names, as by RabbitMQ."""
     assert ["1 queue.declare-ok queue=ab"] == client.declare("a\r\nb")
 
 
 def test_hashes_in_topic_keys_can_be_limited():
-    """With RabbitMQ 4.3's rule a binding key of more `#` than allowed is 406."""
+    """A binding key with more `#` than allowed is 406 under RabbitMQ 4.3's rule."""
     client = Client(Node(compatibility=Compatibility(topic_max_hash=2)))
     client.declare("q")
 
@@ -187,7 +187,7 @@ def test_hashes_in_topic_keys_can_be_limited():
 
 
 def test_a_dead_letter_exchange_takes_its_permissions():
-    """Naming one wants read on the queue and write on the exchange; naming an alternate likewise."""
+    """A dead-letter exchange takes read on the queue and write on the exchange; so does an alternate exchange."""
     user = UserConfig("me", "me", (), {"/": (".*", "^mine", ".*")})
     for method in (
         queue_declare("q", arguments={"x-dead-letter-exchange": ("longstr", "theirs")}),
@@ -202,7 +202,7 @@ def test_a_dead_letter_exchange_takes_its_permissions():
 
 
 def test_a_vhosts_default_type_is_that_of_its_queues(client):
-    """A queue declared without a type gets the default, may be declared again without, and keeps it when that changes."""
+    """A queue declared without a type gets the vhost's default and keeps it, and can be redeclared without one."""
     vhost = client.node.vhosts["/"]
     vhost.default_queue_type = "quorum"
     client.declare("durable", durable=True)

@@ -16,7 +16,7 @@ from leveret.broker.metrics.rabbitmq_differences import ABSENT, COMPARED, LABELS
 
 pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
 MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connection_channels")
-"""What is the same in both for each channel or connection, whatever it is called."""
+"""Prefixes of the metrics that must agree for each channel or connection, whatever its name."""
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +35,24 @@ def theirs() -> Told:
 
 
 def told_names(told: Told) -> set[str]:
-    """What is in the sums."""
+    """Return the names of the aggregated metrics."""
     return {name for name, _ in told.after[OVERVIEW].samples}
 
 
 def covered(name: str, differences: Iterable[Difference]) -> bool:
-    """Whether something is written down about a metric."""
+    """Return whether a difference is documented for the metric."""
     return any(each.covers(name) for each in differences)
 
 
 def families(told: Told) -> dict[str, str]:
-    """Types by name of family."""
+    """Return types by name of family."""
     return {
         plain(name): each.type for answer in told.after.values() for name, each in answer.families.items()
     }
 
 
 def label_names(told: Told) -> dict[tuple[str, str], set[tuple[str, ...]]]:
-    """Which labels series have, by path and name."""
+    """Return the labels of series, by path and name."""
     found = defaultdict(set)
     for path, name, labels in told.samples():
         found[path, name].add(tuple(sorted(labels)))
@@ -60,7 +60,7 @@ def label_names(told: Told) -> dict[tuple[str, str], set[tuple[str, ...]]]:
 
 
 def by_channel(told: Told) -> dict[str, Counter[float]]:
-    """How many channels, or connections, have which value that is not 0, by metric; all their series as one."""
+    """Return by metric how many channels or connections have each value other than 0, summed over their series."""
     sums: Counter[tuple[str, str]] = Counter()
     for (name, labels), value in told.after[SINGLE].samples.items():
         if "channel" in dict(labels) and name.startswith(MEASURED):
@@ -72,7 +72,7 @@ def by_channel(told: Told) -> dict[str, Counter[float]]:
 
 
 def test_every_name_of_rabbitmq_is_ours_or_explained(ours, theirs):
-    """There is a reason for each metric that we have not, and no reason for one that we have or that nobody has."""
+    """Each metric of RabbitMQ that we lack has a documented reason, and no other metric has one."""
     absent = {name for _, name, _ in theirs.samples()} - {name for _, name, _ in ours.samples()}
 
     assert set() == {name for name in absent if not covered(name, ABSENT)}
@@ -82,7 +82,7 @@ def test_every_name_of_rabbitmq_is_ours_or_explained(ours, theirs):
 
 
 def test_what_rabbitmq_lacks_is_in_later_ones(ours, theirs):
-    """Nothing has a name of RabbitMQ's that it does not have, but for what is listed as that of later releases."""
+    """No metric has a RabbitMQ name that this RabbitMQ lacks, except those listed as added in later releases."""
     own = ("leveret_", "python_")
     new = {name for _, name, _ in ours.samples() if not name.startswith(own)}
     new -= {name for _, name, _ in theirs.samples()}
@@ -93,7 +93,7 @@ def test_what_rabbitmq_lacks_is_in_later_ones(ours, theirs):
 
 
 def test_types_are_equal(ours, theirs):
-    """What has the same name is of the same type."""
+    """Metrics of the same name have the same type."""
     here, there = families(ours), families(theirs)
     both = here.keys() & there.keys()
 
@@ -102,7 +102,7 @@ def test_types_are_equal(ours, theirs):
 
 
 def test_labels_are_equal_or_explained(ours, theirs):
-    """What has the same name has the same labels at the same place; where it has fewer or more a reason is given."""
+    """Metrics of the same name and path have the same labels, unless a reason for fewer or more is documented."""
     here, there = label_names(ours), label_names(theirs)
     different = set()
     for place in here.keys() & there.keys():
@@ -117,7 +117,7 @@ def test_labels_are_equal_or_explained(ours, theirs):
 
 
 def test_groups_have_the_same_metrics(ours, theirs):
-    """Wherever RabbitMQ tells something that we tell, too, we tell it there as well."""
+    """A metric that we have is in each group in which RabbitMQ has it."""
     here, there = label_names(ours), label_names(theirs)
     known = {name for _, name in here}
 
@@ -127,7 +127,7 @@ def test_groups_have_the_same_metrics(ours, theirs):
 
 
 def test_the_day_changes_the_same_sums(ours, theirs):
-    """After the same work the sums have changed by as much, but where a reason is given."""
+    """After the same work the sums have changed by the same amounts, unless a reason is documented."""
     here, there = (told.after[OVERVIEW].changed(told.before) for told in (ours, theirs))
     both = {name for name in told_names(ours) & told_names(theirs) if not covered(name, VALUES)}
     moved = {name: there[name] for name in both if name in there}
@@ -137,7 +137,7 @@ def test_the_day_changes_the_same_sums(ours, theirs):
 
 
 def test_the_day_leaves_the_same_queues(ours, theirs):
-    """Every series of every queue has the same value, but where a reason is given."""
+    """Every series of every queue has the same value, unless a reason is documented."""
     here, there = (
         {
             (name, labels): value
@@ -154,7 +154,7 @@ def test_the_day_leaves_the_same_queues(ours, theirs):
 
 
 def test_the_day_leaves_the_same_channels_and_connections(ours, theirs):
-    """Whatever a channel is called, there is one with these values on the other side."""
+    """Every channel has a counterpart with the same values on the other side, whatever its name."""
     here, there = by_channel(ours), by_channel(theirs)
     names = here.keys() & there.keys() - {
         "rabbitmq_channel_messages_published_total"
@@ -165,7 +165,7 @@ def test_the_day_leaves_the_same_channels_and_connections(ours, theirs):
 
 
 def test_each_value_that_is_explained_is_there(ours, theirs):
-    """No reason is given for what nobody has."""
+    """No reason is documented for a metric that neither has."""
     both = told_names(ours) & told_names(theirs)
     both |= {name for _, name, _ in ours.samples()} & {name for _, name, _ in theirs.samples()}
 

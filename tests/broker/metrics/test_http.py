@@ -1,4 +1,4 @@
-"""The HTTP listener: what it answers to whom, and that answering holds up nobody."""
+"""The HTTP listener: its answers, and that answering delays nobody else."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def node() -> Node:
 
 @pytest.fixture
 async def monitor(node) -> AsyncIterator[Monitor]:
-    """What answers for it."""
+    """The monitor that answers for the broker."""
     made = Monitor(node, Identity("rabbit@here", "c", cluster_id("here")))
     await made.start("127.0.0.1", 0)
     yield made
@@ -46,7 +46,7 @@ async def monitor(node) -> AsyncIterator[Monitor]:
 
 @pytest.fixture
 async def ask(monitor):
-    """Asks: status, text and type of the answer."""
+    """Send a request; returns status, text and content type of the answer."""
     async with aiohttp.ClientSession() as session:
 
         async def get(path: str, method: str = "GET") -> tuple[int, str, str]:
@@ -61,7 +61,7 @@ async def ask(monitor):
     "path", ["/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics"]
 )
 async def test_metrics_are_text_that_prometheus_reads(node, ask, path):
-    """Each endpoint answers in the text format, and says which it is."""
+    """Each endpoint answers in the text format, with its content type."""
     Client(node).declare("q")
     status, text, kind = await ask(path)
     found = Scraped([text])
@@ -96,7 +96,7 @@ async def test_what_the_system_says_of_the_process(ask):
     ],
 )
 async def test_what_is_asked_for_in_detail(node, ask, query, shown):
-    """Families, vhosts and a pattern for the names of queues, as RabbitMQ reads them."""
+    """Families, vhosts and a pattern for the names of queues are parsed as RabbitMQ does."""
     node.add_vhost("other")
     node.users.set_permissions("guest", "other", ".*", ".*", ".*")
     client, other = Client(node), Client(node, vhost="other", port=50001)
@@ -119,21 +119,21 @@ async def test_what_is_asked_for_in_detail(node, ask, query, shown):
     ],
 )
 async def test_what_cannot_be_asked_for(ask, query, reason):
-    """A pattern that is none, or several, is a bad request."""
+    """An invalid pattern, or several, is a bad request."""
     status, text, _ = await ask(f"/metrics/detailed?family=queue_coarse_metrics&{query}")
 
     assert (400, True) == (status, reason in text)
 
 
 async def test_other_paths_and_methods(ask):
-    """There is nothing else, and nothing can be changed."""
+    """Other paths are not found, and methods that change something are not allowed."""
     assert 404 == (await ask("/"))[0]
     assert 405 == (await ask("/metrics", "POST"))[0]
     assert (200, "") == (await ask("/metrics", "HEAD"))[:2]
 
 
 async def test_health(node, ask):
-    """A broker is alive as long as its loop looks at the clock, and ready from its start to its stop."""
+    """A broker is alive as long as its loop checks the clock, and ready from its start to its stop."""
     assert (200, '{"status": "ok"}') == (await ask("/healthz"))[:2]
     assert (200, '{"status": "ok"}') == (await ask("/readyz"))[:2]
 
@@ -151,7 +151,7 @@ async def test_health(node, ask):
 
 
 async def test_alarms_are_no_reason_to_stay_away(node, ask):
-    """Publishers are blocked, and consumers are needed."""
+    """A broker with an alarm is ready: publishers are blocked, but consumers are needed."""
     node.watch.memory.raised = True
     node.disk_full(full=True)
 
@@ -163,7 +163,7 @@ async def test_alarms_are_no_reason_to_stay_away(node, ask):
 
 
 async def test_nobody_is_sent_where_no_file_descriptors_are_left(node, ask):
-    """New connections would be refused; those that are there are served, and metrics are told."""
+    """A broker without file descriptors is not ready for new connections; existing ones and metrics are served."""
     node._file_limit = 0
     status, text, _ = await ask("/readyz")
 
@@ -173,7 +173,7 @@ async def test_nobody_is_sent_where_no_file_descriptors_are_left(node, ask):
 
 
 async def test_scrapes_at_once_are_few(ask, monkeypatch):
-    """Whoever comes while as many as may be are under way is told to come later."""
+    """A request above the limit of concurrent scrapes is answered with 503."""
     monkeypatch.setattr(http, "SCRAPES", 0)
 
     assert (503, "too many scrapes at once") == (await ask("/metrics"))[:2]
@@ -195,7 +195,7 @@ async def test_scrapes_at_once_are_few(ask, monkeypatch):
     ],
 )
 async def test_requests_that_nobody_sends(monitor, ask, caplog, request_line):
-    """Are answered or cut, and the next one is answered as ever; nothing is said about it in the log."""
+    """Incomplete requests are answered or cut without a log line, and the next one is answered."""
     reader, writer = await asyncio.open_connection(*monitor.address)
     with contextlib.suppress(ConnectionError):
         writer.write(request_line.encode("latin-1") + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -209,7 +209,7 @@ async def test_requests_that_nobody_sends(monitor, ask, caplog, request_line):
 
 
 async def test_many_connections_leave_descriptors_for_clients(monitor, ask):
-    """Whoever opens one after the other, and asks nothing, loses the oldest ones; others are answered meanwhile."""
+    """Idle connections above the limit are closed, the oldest first; others are answered meanwhile."""
     opened = [await asyncio.open_connection(*monitor.address) for _ in range(3 * http.CONNECTIONS)]
     for _, writer in opened:
         with contextlib.suppress(ConnectionError):
@@ -226,7 +226,7 @@ async def test_many_connections_leave_descriptors_for_clients(monitor, ask):
 
 
 async def test_a_hundred_scrapes_at_once(node, monitor, ask):
-    """Some are answered, others told to come later or cut, and afterwards everything is as before."""
+    """Concurrent scrapes are answered, refused for now or cut, and afterwards everything is as before."""
     client = Client(node)
     for number in range(300):
         client.declare(f"q{number}")
@@ -245,7 +245,7 @@ async def test_a_hundred_scrapes_at_once(node, monitor, ask):
 
 
 async def test_who_does_not_read_is_cut(node, monitor, ask, monkeypatch, caplog):
-    """A scrape that is asked for and not taken holds one place for a while, and no longer."""
+    """A scrape whose answer is not read holds one place for a limited time."""
     monkeypatch.setattr(http, "SCRAPES", 1)
     monkeypatch.setattr(http, "SCRAPE_SECONDS", 0.3)
     client = Client(node)
@@ -270,7 +270,7 @@ async def test_who_does_not_read_is_cut(node, monitor, ask, monkeypatch, caplog)
 
 
 async def test_others_run_between_two_pieces(node, ask):
-    """While a large answer is written, whoever else wants to runs about as often as there are pieces."""
+    """Other tasks run about as often as a large answer has pieces while it is written."""
     client = Client(node)
     for number in range(2000):
         client.declare(f"q{number}")
@@ -292,7 +292,7 @@ async def test_others_run_between_two_pieces(node, ask):
 
 
 def test_a_broker_has_the_same_name_at_each_start():
-    """And another one has another."""
+    """A broker has the same cluster name at each start, and another broker has another."""
     assert cluster_id("here") == cluster_id("here") != cluster_id("there")
     assert cluster_id("here").startswith("rabbitmq-cluster-id-")
 
@@ -301,12 +301,12 @@ def test_a_broker_has_the_same_name_at_each_start():
 
 
 def address_of(line: str) -> str:
-    """Where the broker says that it answers."""
+    """Return the address in the log line of the listener."""
     return line.partition("started HTTP listener on ")[2].split()[0]
 
 
 def test_the_broker_answers_until_it_has_stopped(tmp_path):
-    """Metrics and health are there from the start on, by default, and the process ends as ever."""
+    """Metrics and health checks are there from the start on, by default, and the process ends as before."""
     with Running(tmp_path, *WATCHED, "--set", "prometheus.tcp.port=0") as running:
         address = address_of(running.wait_for("started HTTP listener"))
         running.wait_for("Server startup complete")
@@ -321,7 +321,7 @@ def test_the_broker_answers_until_it_has_stopped(tmp_path):
 
 
 def test_a_port_that_is_taken_is_no_reason_not_to_start(tmp_path):
-    """Where nobody has said which port it has to be a second broker starts without, and says so."""
+    """A second broker starts without metrics, with a log line, if the default port is taken."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Running(tmp_path, *WATCHED, program=program_with_port(tmp_path, port)) as running:
@@ -348,7 +348,7 @@ def program_with_port(tmp_path, port: int) -> list[str]:
 
 @pytest.mark.parametrize(("host", "wanted"), [("127.0.0.1", "port"), ("127.0.0.2", "ip")])
 def test_a_place_that_was_asked_for_has_to_be_free(tmp_path, host, wanted):
-    """Who has set the port gets one line and 69 if it is taken, and who has set the address, with the usual port, too."""
+    """A taken port is one line and 69 if the port, or the address with the default port, was configured."""
     with socket.create_server((host, 0)) as taken:
         port = taken.getsockname()[1]
         settings = (

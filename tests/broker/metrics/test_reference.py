@@ -13,7 +13,7 @@ NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)
 
 
 def test_the_page_names_what_is_shown():
-    """Each metric of an answer is on the page, and each on the page is in some answer, but for what has no value here."""
+    """The page has each metric of an answer, and the answers have each of the page that has a value here."""
     node = Node()
     Client(node).declare("q")
     process, scraper = Process(1, 2, 0.0, 0.0, 0.0), Scraper(node, Identity("n", "c", "i"))

@@ -1,4 +1,4 @@
-"""What answers to scrapes say: RabbitMQ's dashboard finds what it asks for, and numbers are those of what happened."""
+"""Scrapes: RabbitMQ's dashboard finds its metrics, and values agree with what happened."""
 
 import gc
 import re
@@ -25,11 +25,11 @@ PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)
 LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
 READY = re.compile(r"rabbitmq_(detailed_)?queue_messages_ready[ {]")
 MOST_SECONDS = 0.02
-"""How long nobody else may run because of a scrape."""
+"""Longest time in seconds that a scrape may keep others from running."""
 
 
 def scraper(node: Node, *, per_object: bool = False) -> Scraper:
-    """What answers for a node."""
+    """Return the scraper of a node."""
     return Scraper(node, IDENTITY, per_object=per_object)
 
 
@@ -58,7 +58,7 @@ def node() -> Node:
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory) -> Scraped:
-    """The answer of a broker that nobody has used."""
+    """The answer of a broker that has not been used."""
     node = DiskNode(tmp_path_factory.mktemp("data"))
     node.watch.disk.check(10**9)
     found = scraped(node)
@@ -68,7 +68,7 @@ def untouched(tmp_path_factory) -> Scraped:
 
 @pytest.mark.parametrize("expression", [*EXPRESSIONS, *VARIABLES])
 def test_the_dashboard_finds_each_metric_with_its_labels(untouched, expression):
-    """Every name is there before anything has happened, with the labels that are asked for, and of the right type."""
+    """Every metric of the dashboard exists before anything has happened, with its labels and the right type."""
     parsed = promql.parse(expression)
     identity = dict(next(iter(untouched.values("rabbitmq_identity_info"))))
     build = dict(next(iter(untouched.values("rabbitmq_build_info"))))
@@ -90,13 +90,13 @@ def test_the_dashboard_finds_each_metric_with_its_labels(untouched, expression):
 
 
 def test_there_is_one_identity(untouched):
-    """Each panel multiplies by it: two would be an error on all of them."""
+    """The identity metric has one series: each panel multiplies by it, and two would be an error on all of them."""
     assert 1 == len(untouched.values("rabbitmq_identity_info"))
     assert 1 == len(untouched.values("rabbitmq_build_info"))
 
 
 def test_operands_have_equal_labels(untouched):
-    """What is added or subtracted has the same series on both sides."""
+    """Operands of a sum or difference have the same series."""
     name = "rabbitmq_global_messages_delivered_consume_{}_ack_total"
 
     assert untouched.values(name.format("auto")).keys() == untouched.values(name.format("manual")).keys()
@@ -107,7 +107,7 @@ def test_operands_have_equal_labels(untouched):
 
 
 def test_size_bounds_are_written_as_rabbitmq_does():
-    """Dashboards compare them as text."""
+    """Bounds of size buckets are written as RabbitMQ does, because dashboards compare them as text."""
     assert SIZE_BOUNDS == (*SIZE_LABELS, "+Inf")
 
 
@@ -118,7 +118,7 @@ CLASSIC = {**PROTOCOL, "queue_type": "rabbit_classic_queue"}
 
 
 def test_messages_are_told(node):
-    """What a publisher and a consumer do moves the figures that RabbitMQ has for it, by as much."""
+    """The actions of a publisher and a consumer change RabbitMQ's metrics for them by the right amounts."""
     publisher, consumer = Client(node), Client(node, port=50001)
     publisher.ask(Confirm.Select())
     publisher.declare("q")
@@ -166,7 +166,7 @@ def test_messages_are_told(node):
 
 
 def test_quorum_queues_have_series_of_their_own(node):
-    """By the type that RabbitMQ has for them."""
+    """Quorum queues have series of RabbitMQ's type for them."""
     client = Client(node)
     client.declare("q", durable=True, arguments={"x-queue-type": ("longstr", "quorum")})
     client.publish("q")
@@ -181,7 +181,7 @@ def test_quorum_queues_have_series_of_their_own(node):
 
 
 def test_the_same_is_told_of_each_object(node):
-    """The sums over all objects are those of `/metrics`, for what adds up, and the labels are RabbitMQ's."""
+    """Per-object metrics that add up have the sums of `/metrics`, and RabbitMQ's labels."""
     client = Client(node)
     client.declare("q")
     client.declare('an "odd" \\ name')
@@ -209,7 +209,7 @@ def test_the_same_is_told_of_each_object(node):
 
 
 def test_metrics_may_tell_objects_apart(node):
-    """If the configuration says so, as RabbitMQ's does."""
+    """`/metrics` is per object if so configured, as in RabbitMQ."""
     Client(node).declare("q")
     found = Scraped(scraper(node, per_object=True).metrics(PROCESS))
 
@@ -217,7 +217,7 @@ def test_metrics_may_tell_objects_apart(node):
 
 
 def test_details_are_those_that_are_asked_for(node):
-    """Groups, vhosts and names of queues leave out everything else; what is no group is ignored."""
+    """Groups, vhosts and names of queues leave out everything else; an unknown group is ignored."""
     node.add_vhost("other")
     node.users.set_permissions("guest", "other", ".*", ".*", ".*")
     client, other = Client(node), Client(node, vhost="other", port=50001)
@@ -251,7 +251,7 @@ def test_details_are_those_that_are_asked_for(node):
     ],
 )
 def test_each_group_can_be_asked_for(node, group):
-    """And has series then, whose names say that they are of this kind."""
+    """Each group can be requested, and its series have names of that group."""
     Client(node).declare("q")
 
     found = detailed(node, group).families.keys() - {"rabbitmq_build_info", "rabbitmq_identity_info"}
@@ -263,7 +263,7 @@ def test_each_group_can_be_asked_for(node, group):
 
 @pytest.mark.parametrize("text", ["(", "a" * (PATTERN_OCTETS + 1), r"(a)\1"])
 def test_patterns_that_cannot_be_used(text):
-    """Are refused, those as well that could take for ever."""
+    """Invalid patterns are refused, as are those that could run without end."""
     with pytest.raises(UnusablePatternError, match="regex"):
         pattern(text)
 
@@ -272,7 +272,7 @@ def test_patterns_that_cannot_be_used(text):
     "text", [r"x.{240}z", r"x[xy]{60}z", r"(x.{99}y|.{99}x){2}z", r"(.{0,9}){19}z", r"(x+x+)+y"]
 )
 def test_no_pattern_takes_long(node, text):
-    """Names and a pattern that are made to take time do not make a step of an answer long; or it is refused."""
+    """Names and a pattern made to match slowly do not make a step of an answer long, or are refused."""
     client = Client(node)
     for number in range(200):
         name = "".join("xy"[(number * at * at // 7) % 2] for at in range(1, 251)) + str(number)
@@ -287,7 +287,7 @@ def test_no_pattern_takes_long(node, text):
 
 
 def test_churn_survives_a_vhost(node):
-    """Queues that were declared, created and deleted in a vhost count when it is gone."""
+    """Queues declared, created and deleted in a vhost are still counted when it is deleted."""
     node.add_vhost("other")
     node.users.set_permissions("guest", "other", ".*", ".*", ".*")
     client = Client(node, vhost="other")
@@ -306,7 +306,7 @@ def test_churn_survives_a_vhost(node):
 
 
 def test_promises_and_light_deliveries_that_come_back(node):
-    """Publishes that wait for consumers are told, and those that had to be sent again."""
+    """Publishes that wait for consumers are counted, and so are those delivered again."""
     client = Client(node)
     client.ask(Confirm.Select())
     client.declare("q", arguments=LIGHT)
@@ -338,7 +338,7 @@ def test_confirms_take_time_by_mode(node):
 
 
 def test_states_and_transitions(tmp_path):
-    """Messages that are paged are told by where they are, and that they went there, also when the queue is gone."""
+    """Paged messages are counted by state and by transition, also after their queue is deleted."""
     node = DiskNode(tmp_path)
     client = Client(node)
     client.declare("q")
@@ -364,7 +364,7 @@ def test_states_and_transitions(tmp_path):
 
 
 def test_held_publishers(node):
-    """Those that an alarm blocks, and those that wait for a queue now and then."""
+    """Publishers blocked by an alarm, and those paused for a queue, are counted."""
     client = Client(node)
     client.declare("q")
     node.set_alarm("low on memory")
@@ -389,7 +389,7 @@ def test_held_publishers(node):
 
 
 def longest_step(pieces: Iterator[str]) -> tuple[float, list[str]]:
-    """Processor time, in seconds, of the longest step of an answer, and the answer."""
+    """Return the processor time in seconds of the longest step of an answer, and the answer."""
     longest, made = 0.0, []
     while True:
         began = time.thread_time()
@@ -401,7 +401,7 @@ def longest_step(pieces: Iterator[str]) -> tuple[float, list[str]]:
 
 
 def stepwise(pieces: Iterator[str], between) -> Scraped:
-    """An answer, with something happening between its pieces."""
+    """Make an answer, with something happening between its pieces."""
     made = []
     for piece in pieces:
         made.append(piece)
@@ -412,7 +412,7 @@ def stepwise(pieces: Iterator[str], between) -> Scraped:
 @given(st.data())
 @settings(max_examples=30)
 def test_counters_never_fall(data):
-    """Whatever is closed or deleted while an answer is made, no counter is lower in the next one."""
+    """No counter is lower in the next answer, whatever is closed or deleted while one is made."""
     node = Node()
     clients = [Client(node, port=50000 + number) for number in range(6)]
     for number, client in enumerate(clients):
@@ -447,7 +447,7 @@ def test_counters_never_fall(data):
 
 @pytest.fixture
 def collecting_as_the_broker_does() -> Iterator[None]:
-    """The garbage collector looks as seldom as in a broker, and not at what was there before."""
+    """Run the garbage collector as seldom as in a broker, without the objects that were there before."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -458,7 +458,7 @@ def collecting_as_the_broker_does() -> Iterator[None]:
 
 
 def test_a_long_step_is_noticed():
-    """What is measured is each step, not their sum, nor the time in which others run."""
+    """The time of each step is measured, not their sum, nor the time in which others run."""
 
     def pieces() -> Iterator[str]:
         yield "short"
@@ -474,7 +474,7 @@ def test_a_long_step_is_noticed():
 
 @pytest.mark.parametrize("way", ["aggregated", "per_object", "detailed"])
 def test_ten_thousand_queues_stall_nobody(way, collecting_as_the_broker_does):
-    """Every step of an answer is short, whatever there is to look at."""
+    """Every step of an answer is short, however many objects there are."""
     node = Node()
     client = Client(node)
     for number in range(10_000):
@@ -498,7 +498,7 @@ def test_ten_thousand_queues_stall_nobody(way, collecting_as_the_broker_does):
 
 
 def test_what_was_deleted_meanwhile_is_not_shown(node):
-    """A queue that goes while an answer is made has no series, and what it has counted is in the sums."""
+    """A queue deleted while an answer is made has no series, and its counters are in the sums."""
     client = Client(node)
     for number in range(250):
         client.send(make(Queue.Declare, 0, f"q{number}", False, False, False, False, True, {}))
@@ -514,7 +514,7 @@ def test_what_was_deleted_meanwhile_is_not_shown(node):
 
 
 def test_channels_and_exchanges_that_close(node):
-    """An exchange that is deleted, and a channel, take their series along; their sums stay."""
+    """A deleted exchange and a closed channel have no series any more; their sums stay."""
     client = Client(node)
     client.ask(make(Exchange.Declare, 0, "x", "fanout", False, False, False, False, False, {}))
     client.publish("", exchange="x")

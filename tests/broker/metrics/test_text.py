@@ -1,4 +1,4 @@
-"""The text of metrics: what Prometheus' own parser makes of it, and how much is made at once."""
+"""The text format: read back by Prometheus' own parser, and made in bounded pieces."""
 
 from grafana.exposition import Scraped
 from hypothesis import given, strategies as st
@@ -25,7 +25,7 @@ COLUMNS = (
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=20))
 def test_any_text_may_be_the_value_of_a_label(text):
-    """Quotes, backslashes and ends of lines come out of the parser as they went in."""
+    """Quotes, backslashes and line ends in labels are parsed to the original text."""
     scraped = Scraped([family("m", GAUGE, "help", [("", labels_text(("name",), (text,)), 1)])])
 
     assert 1 == scraped.value("m", name=text)
@@ -39,7 +39,7 @@ def test_octets_that_are_no_text_are_shown():
 
 
 def test_a_family_without_values_is_left_out():
-    """What nobody can tell is not shown as nothing."""
+    """A value that is not known is left out instead of being 0."""
     assert "" == family("m", GAUGE, "help", [("", "", None)])
     assert "# TYPE m gauge\n# HELP m a \\\\ b\nm 2\n" == family(
         "m", GAUGE, "a \\ b", [("", "", 2), ("", "", None)]
@@ -48,7 +48,7 @@ def test_a_family_without_values_is_left_out():
 
 @given(st.integers(0, 3 * LINES + 5))
 def test_columns_come_in_pieces_and_each_family_once(count):
-    """However many rows there are no piece has more lines than it may, and all rows are there."""
+    """No piece exceeds its number of lines, however many rows there are, and all rows are included."""
     rows = [(f'n="{number}"', (number, 2 * number)) for number in range(count)]
     pieces = list(columns("p_", COLUMNS, rows))
 
@@ -59,12 +59,12 @@ def test_columns_come_in_pieces_and_each_family_once(count):
 
 
 def test_sums_show_what_adds_up():
-    """A share of something, say, does not."""
+    """Metrics that do not add up, such as a fraction, are not in the sums."""
     assert "# TYPE p_one gauge\n# HELP p_one The first\np_one 5\n" == sums("p_", COLUMNS, (5, 6))
 
 
 def test_a_histogram_is_cumulative():
-    """Its buckets, the last of which has all, and then count and sum."""
+    """A histogram has cumulative buckets, the last with all values, then count and sum."""
     samples = buckets(("1.0", "2.0"), (3, 4), 'mode="m"', 6, 11.5)
     scraped = Scraped([family("h", HISTOGRAM, "help", samples)])
 

@@ -1,4 +1,4 @@
-"""Who may be between connecting and logging in."""
+"""Limits on connections that have not logged in."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -17,7 +17,7 @@ from leveret.broker.network.half_open import HalfOpen, origin
     ],
 )
 def test_an_ipv6_network_is_one_origin(host, stands_for):
-    """An IPv4 address stands for itself, mapped or not, an IPv6 address for its /64 network."""
+    """An IPv4 address is one origin, mapped or not, and so is an IPv6 /64 network."""
     assert stands_for == origin(host)
 
 
@@ -27,7 +27,7 @@ def test_an_ipv6_network_is_one_origin(host, stands_for):
     steps=st.lists(st.tuples(st.booleans(), st.sampled_from("abc"))),
 )
 def test_places_are_limited_in_all_and_for_each_origin(most, share, steps):
-    """A place is given exactly while some are left and the origin has fewer than its share."""
+    """A place is granted exactly while some are left and the origin has fewer than its share."""
     places = HalfOpen(most, share)
     taken: list[str] = []
     for takes, who in steps:

@@ -1,4 +1,4 @@
-"""Clients that come and do not log in, over real sockets."""
+"""Clients that connect and do not log in, over real sockets."""
 
 import contextlib
 import signal
@@ -31,14 +31,14 @@ def serving(tmp_path, *arguments: str, files: int | None = None) -> Iterator[Run
 
 
 def connect(running: Running, host: str = "127.0.0.1") -> socket.socket:
-    """A connection from that address, which sends the protocol header and no more."""
+    """Open a connection from that address, which sends the protocol header and no more."""
     sock = socket.create_connection(running.address, timeout=10, source_address=(host, 0))
     sock.sendall(HEADER)
     return sock
 
 
 def is_greeted(sock: socket.socket, seconds: float = 10.0) -> bool:
-    """Whether the broker answers in time."""
+    """Return whether the broker answers in time."""
     sock.settimeout(seconds)
     try:
         return bool(sock.recv(1))
@@ -48,7 +48,7 @@ def is_greeted(sock: socket.socket, seconds: float = 10.0) -> bool:
 
 @pytest.mark.parametrize("files", [None, 160])
 def test_one_address_cannot_keep_all_logins_out(tmp_path, sockets, files):
-    """Whoever connects from one address without logging in leaves room for those who come from another."""
+    """Connections from one address that do not log in leave room for those from another."""
     with serving(tmp_path, *PLACES, files=files) as running:
         sockets += [connect(running) for _ in range(14)]
         greeted = [is_greeted(sock, 1.0) for sock in sockets]
@@ -60,7 +60,7 @@ def test_one_address_cannot_keep_all_logins_out(tmp_path, sockets, files):
 
 
 def test_who_is_too_many_is_served_when_others_have_gone(tmp_path, sockets):
-    """The next of an address is greeted when one before it has gone, and when one has logged in."""
+    """The next connection of an address is greeted when one before it has closed or logged in."""
     with serving(tmp_path, *PLACES) as running:
         first = [connect(running) for _ in range(3)]
         sockets += first
@@ -78,7 +78,7 @@ def test_who_is_too_many_is_served_when_others_have_gone(tmp_path, sockets):
 
 
 def test_nobody_is_accepted_while_all_places_are_taken(tmp_path, sockets):
-    """With all places taken who comes waits in the backlog, and is served when a place is free."""
+    """A connection waits in the backlog while all places are taken, and is served when one is free."""
     with serving(tmp_path, *PLACES) as running:
         for host in ("127.0.0.1", "127.0.0.2"):
             held = [connect(running, host) for _ in range(4)]
@@ -93,7 +93,7 @@ def test_nobody_is_accepted_while_all_places_are_taken(tmp_path, sockets):
 
 
 def test_guessing_is_slow_and_quiet(tmp_path, sockets):
-    """A refused login holds its place although the client leaves, the log has few lines, and others log in at once."""
+    """A refused login holds its place although the client leaves, logs few lines, and delays no other login."""
     name = "x" * 3000
     with serving(tmp_path, *PLACES, "--set", "auth.failure_delay=2s") as running:
         for _ in range(4):

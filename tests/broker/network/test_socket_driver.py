@@ -19,7 +19,7 @@ Opened = Callable[..., Channel]
 RESET = struct.pack("ii", 1, 0)
 GONE = "client unexpectedly closed TCP connection"
 NOTICED = 4.0
-"""Seconds for what takes two on a machine that has nothing else to do."""
+"""Seconds to allow for events that take two on an idle machine."""
 
 
 @contextlib.contextmanager
@@ -32,7 +32,7 @@ def serving(tmp_path, *arguments: str) -> Iterator[Running]:
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Opens a channel of a new connection, whose socket is closed when the test is over."""
+    """Return a function that opens a channel on a new connection, whose socket is closed after the test."""
     made: list[Client] = []
 
     def give(running: Running, **options: int) -> Channel:
@@ -46,7 +46,7 @@ def opened() -> Iterator[Opened]:
 
 
 def publish(key: str, body: bytes) -> bytes:
-    """The octets of a publish to the default exchange."""
+    """Return the octets of a publish to the default exchange."""
     method = frame(1, 1, encode_method("basic.publish", exchange="", routing_key=key))
     return method + frame(2, 1, encode_header(len(body))) + (frame(3, 1, body) if body else b"")
 
@@ -60,7 +60,7 @@ def blocked(opened: Opened, running: Running) -> Channel:
 
 
 def leave(sock: socket.socket, *, reset: bool) -> None:
-    """Close a socket, by an end or a reset."""
+    """Close a socket, by EOF or a reset."""
     if reset:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     sock.close()
@@ -69,7 +69,7 @@ def leave(sock: socket.socket, *, reset: bool) -> None:
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("unread", [0, 30_000])
 def test_a_blocked_client_that_leaves_is_noticed(tmp_path, reset, unread, opened):
-    """The end of a client that an alarm has blocked is noticed without heartbeats, behind unread octets as well."""
+    """The EOF of a client that an alarm has blocked is noticed without heartbeats, behind unread octets as well."""
     with serving(tmp_path, *ALARMED) as running:
         sock = blocked(opened, running).client.socket
         sock.setblocking(False)
@@ -83,7 +83,7 @@ def test_a_blocked_client_that_leaves_is_noticed(tmp_path, reset, unread, opened
 
 
 def test_a_client_that_waits_for_its_own_replies_is_noticed(tmp_path, opened):
-    """The end of a client that is not read because it takes no replies is noticed, too."""
+    """The EOF of a client that is not read because it takes no replies is noticed, too."""
     with serving(tmp_path) as running:
         sock = opened(running, heartbeat=0).client.socket
         method = encode_method("basic.publish", exchange="", routing_key="nowhere", mandatory=True)
@@ -100,7 +100,7 @@ def test_a_client_that_waits_for_its_own_replies_is_noticed(tmp_path, opened):
 
 
 def test_who_takes_nothing_is_cut_although_it_sends_heartbeats(tmp_path, opened):
-    """A client that reads nothing is cut after the send timeout, heartbeats or not, and its messages go back."""
+    """A client that reads nothing is cut after the send timeout, heartbeats or not, and its messages are requeued."""
     with serving(tmp_path, "--set", "tcp_listen_options.send_timeout=1000") as running:
         publisher, consumer = opened(running), opened(running, heartbeat=1)
         publisher.queue("q")
@@ -125,7 +125,7 @@ def beats_until_cut(client: Client) -> None:
 
 
 def test_the_largest_reader_is_cut_when_too_much_waits(tmp_path, opened):
-    """Beyond `limits.unsent_bytes` for all together the client for whom most waits is cut; the others go on."""
+    """Above `limits.unsent_bytes` for all clients the one with the most unsent bytes is cut; the others go on."""
     with serving(tmp_path, "--set", "limits.unsent_bytes=3MiB") as running:
         publisher = opened(running)
         publisher.queue("many")
@@ -149,7 +149,7 @@ def test_the_largest_reader_is_cut_when_too_much_waits(tmp_path, opened):
 
 
 def test_a_client_that_takes_its_time_is_not_cut(tmp_path, opened):
-    """A client that takes something now and then may have as much waiting for it as it likes."""
+    """A client that reads something now and then may have any amount waiting for it."""
     with serving(tmp_path, "--set", "tcp_listen_options.send_timeout=1500") as running:
         publisher, consumer = opened(running), opened(running)
         publisher.queue("q")
@@ -172,7 +172,7 @@ def test_a_client_that_takes_its_time_is_not_cut(tmp_path, opened):
 
 @pytest.mark.parametrize(("linger", "end"), [("true", "reset"), ("false", "end")])
 def test_what_the_broker_closes_ends_with_a_reset(tmp_path, linger, end, opened):
-    """A socket that the broker closes by itself is reset after its last octets, unless `linger` is off."""
+    """A socket that the broker closes itself is reset after its last octets, unless `linger` is off."""
     with serving(tmp_path, "--set", f"tcp_listen_options.linger.on={linger}") as running:
         with socket.create_connection(running.address, timeout=10) as sock:
             sock.sendall(b"GET / HT")
@@ -188,7 +188,7 @@ def test_what_the_broker_closes_ends_with_a_reset(tmp_path, linger, end, opened)
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_client_that_has_ended_its_half_gets_all_replies(tmp_path, says_so):
-    """Replies and close-ok reach a client whose end follows its last method, and then an ordinary end, no reset."""
+    """A client whose EOF follows its last method gets replies and close-ok, and then an EOF, not a reset."""
     with serving(tmp_path) as running:
         client = Client(running.address, timeout=10.0).login()
         client.raw(b"".join(frame(1, number, encode_method("channel.open")) for number in range(1, 1001)))
@@ -212,7 +212,7 @@ def test_a_client_that_has_ended_its_half_gets_all_replies(tmp_path, says_so):
 
 
 def test_the_end_of_a_client_is_not_put_off_for_its_confirms(tmp_path, opened):
-    """What a client sends before its end is carried out; what it held goes back at once, and no confirm is waited for."""
+    """Frames before a client's EOF are carried out; its messages are requeued at once, without waiting for confirms."""
     with serving(tmp_path) as running:
         channel, other = opened(running), opened(running)
         for queue in ("held", "kept"):
@@ -274,7 +274,7 @@ def reads(octets: int, most: int) -> tuple[int, list[Callable[[], object]], Read
 
 
 def test_who_sends_without_end_is_not_read_without_end():
-    """Libuv reads a socket that fills the buffer again at once: after a slice of that, others have their turn first."""
+    """A socket that always fills the buffer is paused after a slice: libuv would read it again before others."""
     count, soon, transport = reads(800, 100)
 
     assert 1 < count <= 10
@@ -284,7 +284,7 @@ def test_who_sends_without_end_is_not_read_without_end():
 
 
 def test_reads_that_do_not_fill_the_buffer_are_not_paused():
-    """Behind these libuv looks at other sockets by itself."""
+    """Reads that do not fill the buffer need no pause: libuv goes on to other sockets by itself."""
     count, _, transport = reads(792, 100)
 
     assert (100, True) == (count, transport.is_read)
@@ -296,7 +296,7 @@ def test_reads_that_do_not_fill_the_buffer_are_not_paused():
 def test_who_publishes_little_does_not_wait_for_the_disk_beside_who_publishes_much(
     tmp_path, octets, overloaded, is_read
 ):
-    """While much waits for the disk, a read of much is the last until it has gone, and one of little if twice as much waits."""
+    """While much waits for the disk a large publisher is paused after a read, a small one at twice that much only."""
     (tmp_path / "data").mkdir()
     node = DiskNode(tmp_path / "data")
     client = FakeClient(node)
@@ -320,7 +320,7 @@ def test_who_publishes_little_does_not_wait_for_the_disk_beside_who_publishes_mu
 
 
 class Ended:
-    """The transport of a socket whose client has ended its half, where it is not read."""
+    """The transport of a socket that is not read and whose client has sent EOF."""
 
     def __init__(self) -> None:
         self.aborted = False
@@ -340,7 +340,7 @@ class Ended:
 
 @pytest.mark.parametrize(("blocked", "looks"), [(True, STUCK_LOOKS), (False, PATIENT_LOOKS)])
 def test_the_end_of_a_client_that_is_not_read(blocked, looks):
-    """Whom an alarm blocks is cut soon after its end; what waits for a commit, or for a job, may take its time."""
+    """A client blocked by an alarm is cut soon after its EOF, one that waits for a commit or a job much later."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.shutdown(socket.SHUT_WR)
@@ -360,7 +360,7 @@ def test_the_end_of_a_client_that_is_not_read(blocked, looks):
 
 
 def ended(sock: socket.socket) -> str:
-    """How a socket ends that has no more to read."""
+    """Return how a socket without more octets ends."""
     try:
         return "octets" if sock.recv(1) else "end"
     except ConnectionResetError:
@@ -368,7 +368,7 @@ def ended(sock: socket.socket) -> str:
 
 
 def test_a_silent_client_is_cut_while_it_is_blocked(tmp_path, opened):
-    """A blocked client whose system takes our heartbeats and that sends none is cut after some intervals."""
+    """A blocked client whose kernel accepts heartbeats but that sends none is cut after some intervals."""
     with serving(tmp_path, *ALARMED) as running:
         silent, alive = opened(running, heartbeat=1), opened(running, heartbeat=1)
         for channel in (silent, alive):
@@ -395,7 +395,7 @@ HOLDER = ("--set", f"vm_memory_high_watermark.absolute={MEMORY}")
 
 
 def hold(opened: Opened, running: Running, octets: int) -> Channel:
-    """A client that has sent so much of one body, and is blocked by the alarm that it has raised."""
+    """Send so much of one body that the alarm it raises blocks the client."""
     channel = opened(running, heartbeat=0)
     client = channel.client
     client.send(1, "basic.publish", exchange="amq.direct", routing_key="nowhere")
@@ -408,7 +408,7 @@ def hold(opened: Opened, running: Running, octets: int) -> Channel:
 
 
 def test_an_alarm_goes_with_the_client_that_has_raised_it(tmp_path, opened):
-    """What a client held that has left while it was blocked is given back, and the alarm is cleared."""
+    """Memory of a blocked client that leaves is released, and the alarm is cleared."""
     with serving(tmp_path, *HOLDER) as running:
         holder = hold(opened, running, 129_000_000)
         running.wait_for("memory alarm raised")
@@ -422,7 +422,7 @@ def test_an_alarm_goes_with_the_client_that_has_raised_it(tmp_path, opened):
 
 
 def test_the_largest_holder_is_closed_until_the_alarm_is_gone(tmp_path, opened):
-    """Who holds the memory that is short is closed with 506 and logged; who holds little is only blocked."""
+    """The client that holds the memory that is short is closed with 506 and logged; small holders are only blocked."""
     with serving(tmp_path, *HOLDER) as running:
         small = opened(running, heartbeat=0)
         small.queue("q")

@@ -1,4 +1,4 @@
-"""What the system knows of a client that is not read."""
+"""The kernel's state of a socket that is not read."""
 
 import contextlib
 import socket
@@ -23,7 +23,7 @@ def pair() -> Iterator[Pair]:
 
 
 def fill(sock: socket.socket) -> None:
-    """Send until there is no room."""
+    """Send until the buffer is full."""
     sock.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while sock.send(b"x" * 65536):
@@ -31,7 +31,7 @@ def fill(sock: socket.socket) -> None:
 
 
 def test_an_end_behind_unread_octets_is_seen(pair):
-    """Who has closed its socket has ended, although what it sent before waits to be read."""
+    """A client that has closed its socket has ended, although earlier octets are still unread."""
     ours, client = pair
     client.sendall(b"x" * 1000)
 
@@ -41,7 +41,7 @@ def test_an_end_behind_unread_octets_is_seen(pair):
 
 
 def test_a_reset_is_seen(pair):
-    """Who has reset its socket has ended."""
+    """A client that has reset its socket has ended."""
     ours, client = pair
     socket_state.reset_when_closed(client)
     client.close()
@@ -50,7 +50,7 @@ def test_a_reset_is_seen(pair):
 
 
 def test_unread_octets_are_counted(pair):
-    """What has arrived is counted, and there is room for more until about half of the buffer is full."""
+    """Unread octets are counted, and there is room for more until about half of the buffer is full."""
     ours, client = pair
 
     assert (0, True) == (socket_state.unread(ours), socket_state.takes_more(ours, 0))
@@ -61,7 +61,7 @@ def test_unread_octets_are_counted(pair):
 
 
 def test_what_nobody_acknowledges_is_counted(pair):
-    """Octets that the client's system has are acknowledged; those that it has no room for are not."""
+    """Octets in the client's kernel are acknowledged; those it has no room for are not."""
     ours, client = pair
     ours.sendall(b"x")
     deadline = time.monotonic() + 5
@@ -74,7 +74,7 @@ def test_what_nobody_acknowledges_is_counted(pair):
 
 
 def test_a_reset_makes_the_next_write_fail(pair):
-    """A client whose connection was reset cannot write into nothing."""
+    """A write to a connection that was reset fails."""
     ours, client = pair
     socket_state.reset_when_closed(ours)
     ours.close()
