@@ -1,1 +1,1 @@
-"""Backing queues, the state of one queue's messages: in memory, on disk, or both."""
+"""Backing queues: the messages of one queue in memory, on disk, or both."""

@@ -1,9 +1,9 @@
-"""What must hold of a variable queue between any two calls: one function, called by tests after every operation.
+"""Invariants of a variable queue between any two calls, checked by tests after every operation.
 
 The numbers are those of docs/storage.md. A broker started with `storage.check_invariants = true` calls it after every
-run of every queue, which costs time in proportion to what is in memory.
+operation of every queue, which takes time in proportion to the messages in memory.
 """
-# ruff: noqa: SLF001 - friends: it looks into what it checks
+# ruff: noqa: SLF001 - friends: it reads the private attributes that it checks
 
 from itertools import islice, pairwise
 
@@ -14,7 +14,7 @@ from leveret.storage.queues.variable_queue import VariableQueue
 
 
 class InvariantError(AssertionError):
-    """Raised when a queue contradicts itself; the text says how."""
+    """Raised when an invariant of a queue is violated; the text says which."""
 
 
 def check(queue: VariableQueue) -> None:
@@ -144,7 +144,7 @@ def _size(item: Item) -> int:
 
 
 def _ready_seq_ids(queue: VariableQueue) -> list[int]:
-    """The seq_ids of never fetched messages in memory, and the delta's range, from head to tail."""
+    """Return the seq_ids of never fetched messages in memory, and the delta's range, from head to tail."""
     q4_first, q1_first = queue._q4_first, queue._q1_first
     seq_ids = list(range(q4_first, q4_first + len(queue.q4)))
     seq_ids += [entry.seq_id for entry in queue.q3]

@@ -1,17 +1,18 @@
-"""The variable queue that confirms late: what a message was published for is no reason not to write it.
+"""A variable queue that writes every persistent message, even if it is acked before its commit.
 
-Theory. A `VariableQueue` forgets what is settled before its commit: it is never written, and its publisher is told at
-once. A `LateQueue` does what RabbitMQ 3.6 did with the small messages in its queue index: whatever was published is
-written, its publisher is told when that commit is done, and its end is written down after it. So its entries have one
-more fate. What is settled while it is NEW or WRITING is *doomed*: nothing in the queue stands for it any more, the
-journal goes on with it as if it were needed, and as soon as it is STORED it is buried (`Journal.bury`), which the next
-commit writes down. Whoever waits for what was noted so far (`Journal.when_safe`) waits for that one.
+Theory. A `VariableQueue` forgets messages that are settled before their commit: they are never written, and confirmed
+at once. A `LateQueue` does what RabbitMQ 3.6 did with the small messages in its queue index: every published message is
+written and confirmed when that commit is done, and its end is written after that. So its entries have one more state.
+An entry that is settled while NEW or WRITING is *doomed*: the queue has no message for it any more, the journal writes
+it as if it were needed, and as soon as it is STORED its end is noted (`Journal.bury`) and written by the next commit.
+Callbacks that wait for everything noted so far (`Journal.when_safe`) wait for that commit.
 
-The exceptions are those in which somebody else has become responsible. What moves to other queues (dead letters) goes
-as ever, so the disk has the original or the letter and never both. What is doomed in a queue that is deleted is not
-written, nor is what was refused because the disk is full.
+There are exceptions where the message is kept elsewhere or cannot be written. Messages that move to other queues (dead
+letters) move as in a `VariableQueue`, so the disk has the original or the dead letter and never both. Doomed entries
+are not written if their queue is deleted, or if they were refused because the disk is full.
 
-This is for measurements (`storage.early_confirm = false`): it promises nothing more and costs a write for each message.
+This is for measurements (`storage.early_confirm = false`): it guarantees nothing more and costs a write for each
+message.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ from leveret.storage.queues.variable_queue import VariableQueue
 
 
 class LateQueue(VariableQueue):
-    """A variable queue that writes what is settled, too; the arguments are those of `sub_queues.SubQueues`."""
+    """A variable queue that also writes settled messages; the arguments are those of `sub_queues.SubQueues`."""
 
     __slots__ = ("_doomed",)
 
@@ -47,7 +48,7 @@ class LateQueue(VariableQueue):
         return range(first, stop)
 
     def _forget(self, items: Iterable[Item], *, moved: bool = False) -> None:
-        """Settled: what is not on disk yet is doomed, unless it has moved to other queues."""
+        """Settle messages: those not on disk yet are doomed, unless they have moved to other queues."""
         if moved:
             super()._forget(items, moved=True)
             return
@@ -58,14 +59,14 @@ class LateQueue(VariableQueue):
             if entry.durable and entry.state in {NEW, WRITING}:
                 if entry.evict:
                     self._keep(entry)
-                entry.evict = True  # so that the journal says when it is on disk
+                entry.evict = True  # so that the journal reports when it is on disk
                 self._doomed[entry.seq_id] = entry
             else:
                 others.append(entry)
         super()._forget(others)
 
     def stored(self, entries: list[Entry]) -> None:
-        """Entries that shall be evicted, or are doomed, are on disk now (the journal calls this)."""
+        """Handle entries to be evicted, or doomed, that are on disk now (called by the journal)."""
         doomed = self._doomed
         if doomed:
             kept = []
@@ -79,13 +80,13 @@ class LateQueue(VariableQueue):
         super().stored(entries)
 
     def unstored(self, entries: Iterable[Entry]) -> None:
-        """Entries have found no room (the journal calls this): doomed ones need none any more."""
+        """Handle entries that found no space on disk (called by the journal): doomed ones need none any more."""
         for entry in entries:
             if self._doomed.pop(entry.seq_id, None) is not None:
                 self._release_doomed(entry)
 
     def delete(self) -> None:
-        """The queue goes, with its unacked messages and what is doomed."""
+        """Delete the queue with its unacked messages and doomed entries."""
         for entry in self._doomed.values():
             if entry.state == WRITING:
                 self._journal.outlast()

@@ -1,16 +1,16 @@
-"""How much memory each queue may use for messages, judged anew every few seconds.
+"""Memory targets of all queues, recomputed every few seconds.
 
-Theory (after RabbitMQ's `rabbit_memory_monitor`). While all queues together use less than half of the limit nobody
-has a target. Above, queues are judged by how long what they hold in memory would last at their present rates, their
-*duration*; all get the same desired duration, the shorter the more is used, and a queue's target is that times its
-rates. So a fast queue may keep more than one that only grows. RabbitMQ judges the memory of the whole process; here
-the octets that queues count themselves are judged, because a process that maps its files looks larger than it is.
+Theory (after RabbitMQ's `rabbit_memory_monitor`). While all queues together use less than half of the limit, no queue
+has a target. Above that, each queue's *duration* is computed: how long its messages in memory would last at its present
+rates. All queues get the same desired duration, which is shorter the more memory is used, and a queue's target is that
+times its rates. So a fast queue may keep more than one that only grows. RabbitMQ uses the memory of the whole process;
+here it is the bytes that queues count themselves, because a process that maps its files appears larger than it is.
 
-In between a queue bounds itself by octets. Without targets that is its share of the limit, the same for all, or a
-quarter of it if there are fewer than four. With targets the limit is divided in their proportion, by what the messages
-of each queue take on average, so that the bound in octets allows what the target asks for.
+Between two updates a queue limits itself by bytes. Without targets that limit is its share of the total, the same for
+all, or a quarter of it if there are fewer than four. With targets the total is divided in their proportion, by the
+average message size of each queue, so that the limit in bytes permits the target.
 
-A body that several queues have counts once, divided among them (`storage.journal.shared_bodies`).
+A body shared by several queues counts once, divided among them (`storage.journal.shared_bodies`).
 """
 # ruff: noqa: C901, PLR0912 - one case after the other
 
@@ -24,22 +24,22 @@ from leveret.storage.queues.pager import Pager, Paging
 T = TypeVar("T")
 
 INTERVAL = 2.5
-"""Seconds between two looks, as in RabbitMQ."""
+"""Seconds between two updates, as in RabbitMQ."""
 LEAST = 1024 * 1024
-"""Octets that each queue may have at least, as long as there are no targets."""
+"""Minimum bytes allowed to each queue as long as there are no targets."""
 _LEAST_SHARE = 4
-"""Under targets no queue is given less than its even share divided by this, or `LEAST` if that is less."""
+"""With targets, no queue gets less than its even share divided by this, or `LEAST` if that is less."""
 _IDLE = 0.01
-"""Messages per second below which a queue's rates say nothing."""
+"""Messages per second below which a queue's rates are ignored."""
 _ALLOWANCE = 0.95
 _SAMPLE = 8
-"""Messages of each part of a queue that say how much of its memory it shares with others."""
+"""Messages sampled from each part of a queue to estimate how much memory it shares with others."""
 _AT_ONCE = 16
-"""Queues that are looked at in one step."""
+"""Queues processed in one step."""
 
 
 class _Look:
-    """What one look has found of a queue."""
+    """Measurements of one queue in one update."""
 
     __slots__ = ("messages", "octets", "queue", "rate", "share", "wanted")
 
@@ -49,19 +49,18 @@ class _Look:
         self.octets: float = memory_of(queue)
         self.rate = queue.rates.total
         self.share = 1.0
-        """What part of the octets is the queue's own."""
+        """The queue's own fraction of its bytes."""
         self.wanted = 0.0
-        """Octets that the messages of its target would take."""
+        """Bytes that the messages of its target would take."""
 
 
 class MemoryMonitor:
-    """Sets the targets of all queues that have a backlog.
+    """Sets the memory targets of all queues that have a backlog.
 
     Args:
-        pager: knows them.
-        limit: octets that messages may take in memory, all queues together.
-        fixed_target: `target_ram_count` for every queue instead of a judgement, for tests and measurements.
-
+        pager: lists those queues.
+        limit: bytes of memory for the messages of all queues together.
+        fixed_target: fixed `target_ram_count` for every queue, for tests and measurements.
     """
 
     __slots__ = ("_fixed", "_pager", "desired_duration", "limit", "used")
@@ -71,16 +70,16 @@ class MemoryMonitor:
         self.limit = limit
         self._fixed = fixed_target
         self.used = 0
-        """Octets that messages took at the last look, about."""
+        """Approximate bytes that messages took at the last update."""
         self.desired_duration = inf
 
     def look(self, now: float) -> None:
-        """Judge the queues' memory at a time in seconds of a monotonic clock; may page."""
+        """Update the targets at a time in seconds of a monotonic clock; may page."""
         for _ in self.steps(now):
             pass
 
     def steps(self, now: float) -> Iterator[None]:
-        """The same in pieces, some queues each; messages may come and go, and queues be deleted, between any two."""
+        """Update the targets in steps of a few queues; messages and queues may come and go between two steps."""
         self._pager.journal.shared.prune()
         looks: list[_Look] = []
         naive = 0.0
@@ -98,7 +97,7 @@ class MemoryMonitor:
         known = messages = 0
         for pieces in _pieces(looks):
             for look in pieces:
-                if naive > self.limit / 2 or look.octets > even:  # or nothing depends on it
+                if naive > self.limit / 2 or look.octets > even:  # otherwise the share does not matter
                     look.share = self._own_share(look.queue)
                     look.octets *= look.share
                 used += look.octets
@@ -129,12 +128,12 @@ class MemoryMonitor:
             yield
 
     def _own_share(self, queue: Paging) -> float:
-        """What part of the memory that a queue's messages take is its own, by some of them."""
+        """Return the queue's own fraction of its messages' memory, estimated from a sample."""
         messages, has_entry = queue.some_in_memory(_SAMPLE)
         return self._pager.journal.shared.own_share(messages, has_entry)
 
     def _judge(self, durations: float, known: int) -> float:
-        """How long what each queue has in memory should last, in seconds, by how long it would last those known."""
+        """Return the desired duration in seconds of each queue's messages, from the sum of `known` durations."""
         ratio = self.used / self.limit
         if ratio < 0.5:  # noqa: PLR2004 - half of what there may be
             return inf
@@ -151,7 +150,7 @@ class MemoryMonitor:
 
 
 def memory_of(queue: Paging) -> int:
-    """Octets of memory that a queue's messages take, about, if it shares them with nobody."""
+    """Return the approximate bytes of memory of a queue's messages, ignoring shared bodies."""
     octets = queue.ram_octets + queue.unacked_octets
     return octets + OVERHEAD * (queue.ram_msg_count + queue.ram_ack_count)
 

@@ -1,8 +1,8 @@
-"""The backing queue in memory: for queues that live no longer than a connection, and for brokers without a disk.
+"""The in-memory backing queue, for queues that end with their connection and for brokers without a disk.
 
-Theory. Messages leave the head in the order they came in, so the seq_id of the head never needs to be stored: the
-n-th message ever fetched from `_ready` has seq_id n. What comes back by requeue was fetched before, hence is older
-than anything in `_ready`; it waits in a heap by seq_id and goes out first.
+Theory. Messages leave the head in the order of publishing, so the seq_id of the head never needs to be stored: the n-th
+message ever fetched from `_ready` has seq_id n. A requeued message was fetched before, hence is older than any in
+`_ready`; it waits in a heap by seq_id and is delivered first.
 
 Hot path: see docs/performance.md.
 """
@@ -17,12 +17,12 @@ from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
 from leveret.storage.queues.backing_queue import Fetched
 
-# Shared by all queues that never kept a message, never changed: an empty deque of one's own costs 600 octets.
+# Shared by all queues that never kept a message, never modified: an empty deque of their own would cost 600 bytes.
 _NOTHING: deque[Message] = deque()
 
 
 def _never() -> None:
-    """Nobody wants to know."""
+    """Default of `on_loaded`: do nothing."""
 
 
 def _accept(messages: Collection[Message]) -> None:
@@ -32,7 +32,7 @@ def _accept(messages: Collection[Message]) -> None:
 
 
 class MemoryQueue:
-    """A `BackingQueue` that lives and dies with the process."""
+    """A `BackingQueue` that keeps its messages in memory only."""
 
     __slots__ = ("_head", "_ready", "_requeued", "_unacked", "expiring", "on_loaded", "ready_count")
 
@@ -50,7 +50,7 @@ class MemoryQueue:
 
     @property
     def unacked_count(self) -> int:
-        """Messages fetched with `ack_required` and neither acked nor requeued yet."""
+        """Number of messages fetched with `ack_required` and neither acked nor requeued yet."""
         return len(self._unacked)
 
     def publish(
@@ -61,7 +61,7 @@ class MemoryQueue:
         small: bool = False,
         expires: int = 0,
     ) -> range:
-        """Append messages at the tail, in order; there is nothing to wait for. Returns their seq_ids."""
+        """Append messages at the tail, in order; nothing is written. Returns their seq_ids."""
         del small
         if persistent:
             _accept(messages)
@@ -120,7 +120,7 @@ class MemoryQueue:
         return Fetched([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered=True)
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
-        """Forget fetched messages for good."""
+        """Remove fetched messages for good."""
         del moved
         unacked = self._unacked
         for seq_id in seq_ids:
@@ -138,17 +138,17 @@ class MemoryQueue:
 
     @property
     def head_is_new(self) -> bool:
-        """Whether the next message was never delivered."""
+        """True if the next message was never delivered."""
         return bool(self._ready) and not self._requeued
 
     def head_expires(self) -> int | None:
-        """When the next message expires (epoch ms), 0 for never; None if there is none."""
+        """Return when the next message expires (epoch ms), 0 for never; None if there is none."""
         if self._requeued:
             return self._requeued[0][1].expires
         return self._ready[0].expires if self._ready else None
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
-        """How many messages from the head on have all expired by `now` or all not; and which."""
+        """Return the length of the head's leading run, all expired or all live at `now`, and which of the two."""
         if self._requeued:
             return 1, 0 < self._requeued[0][1].expires <= now
         return leading(islice(self._ready, limit), now)
@@ -161,27 +161,27 @@ class MemoryQueue:
         return before - self.ready_count
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
-        """Unacked messages; none has to be read. What is not unacked any more is left out."""
+        """Return unacked messages, none of which has to be read. Messages no longer unacked are left out."""
         unacked = self._unacked
         return [(seq_id, unacked[seq_id]) for seq_id in seq_ids if seq_id in unacked], []
 
     def ready_octets(self) -> Iterator[int]:
-        """Octets of the bodies of all messages that are ready now, in summands."""
+        """Yield the body bytes of all ready messages in partial sums."""
         return octets_in_pieces([*self._ready, *(message for _, message in self._requeued)])
 
     def count_returns(self, *, counted: bool) -> None:
-        """Nothing is read from disk."""
+        """Do nothing: no message is read from disk."""
 
     def note_returns(self, counts: Mapping[int, int]) -> None:
-        """Nothing survives."""
+        """Do nothing: no message survives a restart."""
 
     def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
-        """Nothing was there before the start."""
+        """Return no counts: no message survives a restart."""
         del seq_ids
         return {}
 
     def set_lazy(self, *, lazy: bool) -> None:
-        """There is no other place for messages."""
+        """Do nothing: messages are in memory only."""
 
     def purge(self) -> int:
         """Drop every ready message; returns how many."""
@@ -193,11 +193,11 @@ class MemoryQueue:
         return purged
 
     def delete(self) -> None:
-        """The queue goes."""
+        """Delete the queue."""
         self.purge()
-        self.on_loaded = _never  # or it would keep its owner, who keeps it
+        self.on_loaded = _never  # breaks the reference cycle with its owner
 
     def peek(self) -> list[Message]:
-        """The ready messages in order, without taking them (for inspection and tests)."""
+        """Return the ready messages in order, without taking them (for inspection and tests)."""
         requeued = [message for _, message in sorted(self._requeued, key=lambda entry: entry[0])]
         return [*requeued, *islice(self._ready, None)]

@@ -1,4 +1,4 @@
-"""What the variable queues of one broker share: their limits, the journal, and who pages when."""
+"""State shared by the variable queues of one broker: limits, the journal, and the queues that wait to page."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
@@ -12,11 +12,11 @@ from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import Requeued
 
 PAGING_OCTETS = 4 * 1024 * 1024
-"""Octets of transient messages on their way to disk, `OVERHEAD` each included, above which no queue pages more."""
+"""Bytes of transient messages on their way to disk, including `OVERHEAD` each, above which no queue pages more."""
 
 
 LARGE = 4096
-"""Messages of a run that takes long to free: a millisecond, about."""
+"""Length of a run of messages that takes about a millisecond to free."""
 
 
 _PIECE = 500
@@ -27,11 +27,11 @@ Releasable = deque[Any] | Requeued | MutableMapping[int, Any]
 
 
 def release_at_once(run: Releasable) -> None:
-    """Whoever had it has let it go."""
+    """Do nothing: the run is freed when its last reference is gone."""
 
 
 def freeing(run: Releasable) -> Iterator[None]:
-    """Free a run of messages in pieces, each of them well below a millisecond."""
+    """Free a run of messages in steps, each well below a millisecond."""
     pop: Callable[[], object] = run.popitem if isinstance(run, MutableMapping) else run.pop
     while run:
         for _ in range(min(_PIECE, len(run))):
@@ -40,7 +40,7 @@ def freeing(run: Releasable) -> Iterator[None]:
 
 
 class Paging(Protocol):
-    """A queue that can move messages out of memory, as the pager and the memory monitor see it."""
+    """A queue that can move messages out of memory, as used by the pager and the memory monitor."""
 
     next_seq: int
     fetched: int
@@ -53,39 +53,38 @@ class Paging(Protocol):
 
     @property
     def unacked_count(self) -> int:
-        """Unacked messages."""
+        """Number of unacked messages."""
 
     @property
     def ram_msg_count(self) -> int:
-        """Ready messages whose body is in memory."""
+        """Number of ready messages whose body is in memory."""
 
     @property
     def ram_ack_count(self) -> int:
-        """Unacked messages whose body is in memory."""
+        """Number of unacked messages whose body is in memory."""
 
     def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:
-        """Some messages whose body is in memory, and which of them have an entry."""
+        """Return some messages whose body is in memory, and for each whether it has an entry."""
 
     def set_ram_target(self, count: float, octets: int) -> None:
-        """Let the queue have so many messages, and so many octets of them, in memory."""
+        """Set the maximum number of messages in memory, and their maximum bytes."""
 
     def reduce_memory_use(self, published: int = 0) -> None:
-        """Move messages out of memory, as far as the queue's targets ask for."""
+        """Move messages out of memory, as far as the queue's targets require."""
 
 
 class Pager:
-    """What the queues of one broker share.
+    """State shared by the queues of one broker.
 
     Args:
-        journal: takes what has to go to disk.
-        load: has blocks read; the queue's `loaded` is called with what was found, later.
-        segment: seq_ids that are loaded together at most (`queue_index_segment_entry_count`).
-        io_batch: betas that are turned into deltas together at least (`msg_store_io_batch_size`).
-        load_octets: what is enough for one load.
-        file_from: octets of content from which a persistent body is written to a file of its own.
-        ram_limit: octets of alphas that one queue may have, as long as nothing else says so.
-        damages: is told what cannot be read.
-
+        journal: collects the changes to be written to disk.
+        load: starts a read of blocks; the queue's `loaded` is called later with the result.
+        segment: maximum number of seq_ids per load (`queue_index_segment_entry_count`).
+        io_batch: minimum number of betas turned into deltas together (`msg_store_io_batch_size`).
+        load_octets: bytes after which one load stops.
+        file_from: bytes of content from which a persistent body is written to a file of its own.
+        ram_limit: bytes of alphas that one queue may have, until the memory monitor sets another limit.
+        damages: collects unreadable data.
     """
 
     __slots__ = (
@@ -125,24 +124,24 @@ class Pager:
         self.file_from = file_from
         self.ram_limit = ram_limit
         self.release: Callable[[Releasable], object] = release_at_once
-        """Frees a run of more than `LARGE` messages that were dropped; whoever sets it may take its time."""
+        """Frees a dropped run of more than `LARGE` messages; a replacement may do so gradually."""
         self.active: set[Paging] = set()
-        """Queues that had a backlog since the memory monitor last looked."""
+        """Queues that had a backlog since the memory monitor's last update."""
         self.read_delta = Reads()
-        """What was read of deltas, position and body at once."""
+        """Reads of deltas, which return positions and bodies together."""
         self.read_entries = Reads()
-        """What was read for betas and gammas, whose positions memory had."""
+        """Reads for betas and gammas, whose positions were in memory."""
         self.waiting: dict[Paging, None] = {}
-        """Queues that have more to page than there was room for in the journal."""
+        """Queues that have more to page than the journal had space for."""
 
     @property
     def may_page(self) -> bool:
-        """Whether the journal has room for transient messages that are to be paged."""
+        """Return whether the journal has space for more transient messages to be paged."""
         journal = self.journal
         return journal.octets_to_page + journal.octets_in_flight < PAGING_OCTETS
 
     def go_on(self) -> None:
-        """Have those queues page that had to wait, as long as there is room."""
+        """Resume paging of the waiting queues, as long as the journal has space."""
         while self.waiting and self.may_page:
             queue = next(iter(self.waiting))
             del self.waiting[queue]

@@ -20,33 +20,33 @@ from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES, SubQueues
 
 PAGE_AT_ONCE = 2048
-"""Messages that one call moves out of memory at most, so that it stays short."""
+"""Maximum number of messages that one call moves out of memory, to keep it short."""
 PAGE_OCTETS = 1024 * 1024
-"""Octets of transient messages that are paged before the journal is asked whether it has room for more."""
+"""Bytes of transient messages to page before checking again whether the journal has space."""
 
 _block_of = attrgetter("block")
 
 
 class Paging(SubQueues):
-    """A variable queue's way out of memory."""
+    """The part of a variable queue that moves messages out of memory."""
 
     __slots__ = ()
 
     def set_lazy(self, *, lazy: bool) -> None:
-        """Keep as little as possible in memory (`x-queue-mode=lazy`), or no longer."""
+        """Keep as little as possible in memory (`x-queue-mode=lazy`), or stop doing so."""
         self.lazy = lazy
         self.set_ram_target(inf, self.pager.ram_limit)
 
     def set_ram_target(self, count: float, octets: int) -> None:
-        """Let the queue have so many messages, and so many octets of them, in memory."""
+        """Set the maximum number of messages in memory, and their maximum bytes."""
         self.target_ram_count = 0 if self.lazy else count
         self.ram_limit = 0 if self.lazy else octets
         self.reduce_memory_use()
 
     def reduce_memory_use(self, published: int = 0) -> None:
-        """Move messages out of memory, as far as its targets ask for and one step may go.
+        """Move messages out of memory, as far as the targets require and one step permits.
 
-        `published` is how many have just come: at least twice as many may go.
+        `published` is the number of messages just published: at least twice as many may be moved.
         """
         at_once = max(PAGE_AT_ONCE, 2 * published)
         self.count_octets()
@@ -67,7 +67,7 @@ class Paging(SubQueues):
             self._push_betas_to_deltas(int(min(betas, at_once)))
 
     def _effective_target(self) -> float:
-        """The target as a number of messages, of their present size on average."""
+        """Return the target as a number of messages of the present average size."""
         count = self.ram_msg_count + self.ram_ack_count
         octets = self.ram_octets - self._evicting + self.unacked_octets
         if octets + OVERHEAD * count <= self.ram_limit:
@@ -76,7 +76,7 @@ class Paging(SubQueues):
         return min(self.target_ram_count, self.ram_limit / average)
 
     def _permitted_beta_count(self, target: float) -> float:
-        """How many betas and gammas may stay in memory; never less than a segment (docs/storage.md)."""
+        """Return how many betas and gammas may stay in memory; never less than a segment (docs/storage.md)."""
         if not self.ready_count:
             return inf
         if not target:
@@ -98,7 +98,7 @@ class Paging(SubQueues):
         return limited
 
     def _limit_run(self, count: int) -> int:
-        """Drop bodies of so many unacked messages, at most as many as there are; returns of how many."""
+        """Drop the bodies of at most `count` unacked messages; returns of how many."""
         unacked, out = self._unacked, self._unacked_out
         before = len(unacked)
         limited = min(count, before)
@@ -124,10 +124,10 @@ class Paging(SubQueues):
         return limited
 
     def _page(self, seq_ids: Sequence[int], messages: list[Message]) -> list[Entry]:
-        """Have transient messages written to the environment of paged ones, and their bodies dropped then.
+        """Note transient messages for the environment of paged ones; their bodies are dropped once written.
 
-        A body that other queues have too is written once, apart from its records. The caller owes: the queue has the
-        messages nowhere any more.
+        A body shared with other queues is written once, apart from its records. The caller must have removed the
+        messages from the queue.
         """
         journal = self._journal
         shared, embed_below = journal.shared, journal.embed_below
@@ -155,10 +155,10 @@ class Paging(SubQueues):
     def _push_alphas_to_betas(self, quota: int, target: float) -> int:
         """Drop bodies of alphas: q1 from its head, then q4 from its tail; returns of how many.
 
-        Transient ones have to be written before: no more of them at once than the journal has room for.
+        Transient messages must be written first: no more of them at once than the journal has space for.
         """
         pushed = self._push_q1(quota)
-        keep = 1 if target else 0  # a head that can be delivered at once
+        keep = 1 if target else 0  # keeps a head that can be delivered immediately
         more = min(quota - pushed, len(self.q4) - keep)
         while more > 0 and self._may_push():
             count = min(more, self._run(self.ram_octets // self.ram_msg_count))
@@ -190,11 +190,11 @@ class Paging(SubQueues):
         return pushed
 
     def _may_push(self) -> bool:
-        """Whether alphas may leave memory now: those that are on disk, or on their way there, always may."""
+        """Return whether alphas may leave memory now: always, if they are on disk or on their way there."""
         return self._run_entries == len(self.q4) + len(self.q1) or self._may_page()
 
     def _may_page(self) -> bool:
-        """Whether transient messages may be paged now; else the queue goes on when the journal has room again."""
+        """Return whether transient messages may be paged now; if not, the queue resumes when the journal has space."""
         if self.pager.may_page:
             return True
         self.pager.waiting[self] = None
@@ -202,7 +202,7 @@ class Paging(SubQueues):
 
     @staticmethod
     def _run(average: int) -> int:
-        """How many messages of a size are paged before the journal is asked again."""
+        """Return how many messages of a size are paged before checking the journal again."""
         return max(1, min(PAGE_AT_ONCE, PAGE_OCTETS // (average + OVERHEAD)))
 
     def _demote(self, seq_ids: range, items: list[Item]) -> list[Entry]:
@@ -239,7 +239,7 @@ class Paging(SubQueues):
         return entries
 
     def stored(self, entries: list[Entry]) -> None:
-        """Entries that shall be evicted are on disk now (the journal calls this)."""
+        """Handle entries to be evicted that are on disk now (called by the journal)."""
         out = self._unacked_out
         ready = 0
         for entry in entries:
@@ -252,12 +252,12 @@ class Paging(SubQueues):
         self.pager.go_on()
 
     def _push_betas_to_deltas(self, quota: int) -> None:
-        """Forget entries that are on disk: q3 from its tail down to a segment's boundary, then q2 from its head."""
+        """Forget entries that are on disk: q3 from its tail down to a segment boundary, then q2 from its head."""
         q3, q2 = self.q3, self.q2
         pushed = 0
         if q3 and (
             self._loading is None or self._loading.what in {RETURNED, UNACKED}
-        ):  # else the delta's start may not move
+        ):  # otherwise the delta's start may not move
             boundary = (q3[0].seq_id // self.segment + 1) * self.segment
             young = self._take_unwritten(boundary)
             taken: list[Entry] = []
@@ -288,9 +288,9 @@ class Paging(SubQueues):
             self._moved("to_delta", pushed)
 
     def _take_unwritten(self, boundary: int) -> list[Entry]:
-        """Take those entries off q3's tail that are not on disk yet, if a delta could begin before them.
+        """Remove entries that are not on disk yet from q3's tail, if a delta could begin before them.
 
-        While a publisher goes on the youngest ones never are; they belong into q2 as soon as there is a delta.
+        While messages are being published the youngest ones never are; they belong in q2 once there is a delta.
         """
         q3 = self.q3
         young: list[Entry] = []
@@ -301,7 +301,7 @@ class Paging(SubQueues):
         return young
 
     def _to_delta(self, entries: list[Entry]) -> None:
-        """Forget entries, neighbours all of them: their blocks know how many of their records are away."""
+        """Forget entries that are all neighbours; their blocks count these records as away."""
         blocks = self.blocks
         for block, run in groupby(entries, _block_of):
             members = list(run)
@@ -315,7 +315,7 @@ class Paging(SubQueues):
                 self.delta_paged += len(members)
                 self.delta_octets_paged += octets
             block.away = away = block.away + len(members)
-            if away == block.count:  # nothing of it is in memory any more, and nothing of it is dead
+            if away == block.count:  # none of it is in memory any more, and none of it is dead
                 blocks.pop(block.slot, None)
                 block.home = None
             else:

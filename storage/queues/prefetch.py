@@ -1,11 +1,11 @@
-"""Reading a variable queue's messages from disk, ahead of those who want them.
+"""Reading a variable queue's messages from disk, ahead of demand.
 
 The theory is in `storage.queues.variable_queue`.
 
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: C901 - hot: one flat function is several times cheaper than small ones
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -39,22 +39,22 @@ _seq_id = attrgetter("seq_id")
 
 
 class Reading(Paging):
-    """A variable queue's way back into memory."""
+    """The part of a variable queue that reads messages back into memory."""
 
     __slots__ = ()
 
     def _want(self) -> None:
-        """Somebody wants the head, which is not in memory: have it read, and tell them when it is here."""
+        """Read the head, which a consumer wants and is not in memory, and call `on_loaded` when it is."""
         self._asked = self._starved = True
         self._prefetch()
 
     def _keep_ahead(self) -> None:
-        """If nothing is in memory for the next who asks, have it read before they do."""
+        """Start a read if no message is in memory for the next fetch."""
         if self.delta_count and self._asked and not (self.returned or self.q4 or self.q3):
             self._prefetch()
 
     def _prefetch(self) -> None:
-        """Have the next messages read, unless something is being read already."""
+        """Start a read of the next messages, unless another one is in progress."""
         if self._loading is not None or self.deleted:
             return
         if self.returned:
@@ -77,7 +77,7 @@ class Reading(Paging):
                 self._ahead = ahead
                 return
             else:
-                if entry.evict:  # it would have to be read again at once
+                if entry.evict:  # it would have to be read again immediately
                     self._keep(entry)
                     octets += entry.size
                 ahead += 1
@@ -89,7 +89,7 @@ class Reading(Paging):
             self._load([Range(self.qid, self.delta_start, min(boundary, self.delta_stop))], DELTA)
 
     def _load_bodies(self, items: Iterable[tuple[int, Item]], what: str) -> None:
-        """Have the bodies read of those of some messages (ascending by seq_id) that have none."""
+        """Start a read of the missing bodies of some messages (ascending by seq_id)."""
         ranges: list[Range] = []
         wanted: list[Entry] = []
         octets = 0
@@ -112,7 +112,7 @@ class Reading(Paging):
         self.pager.load(request)
 
     def loaded(self, request: LoadRequest, found: Loaded) -> None:
-        """Take what was read. The caller owes a turn afterwards: messages may have become available."""
+        """Take the result of a read. The caller must run a turn afterwards: messages may have become available."""
         if self._loading is not request:
             return  # overtaken by a purge
         self._loading = None
@@ -163,7 +163,7 @@ class Reading(Paging):
         self._moved("from_delta", len(entries))
         reads.messages += len(entries)
         lost = self.delta_count - (self.delta_stop - stop)
-        if lost > 0:  # damaged ones were counted, or some twice; they are not there
+        if lost > 0:  # damaged ones were counted, or some twice; they do not exist
             missing = min(lost, self.delta_count) - self.delta_twice
             if self.damaged == damaged and missing > 0:
                 self._note_damage(first, MISSING, missing)
@@ -176,11 +176,11 @@ class Reading(Paging):
             self._prefetch()
 
     def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> RawBlock:
-        """A block whose bitmap on disk is damaged, with one that goes by what memory knows of the block.
+        """Return a block with its damaged bitmap replaced by one from the block's state in memory.
 
-        If that is nothing, all its messages come back. Some of them are in the count of the delta, nobody knows how
-        many; so all are added to it, or others would seem not to be there when it comes to 0. At the end of the delta
-        what was counted twice is subtracted.
+        Without such a state all its messages come back. An unknown number of them is in the delta's count, so all are
+        added to it; otherwise other messages would seem not to exist when it reaches 0. At the end of the delta those
+        counted twice are subtracted.
         """
         self._note_damage(header.first, BITMAP)
         if block is not None:
@@ -202,12 +202,12 @@ class Reading(Paging):
         return raw._replace(dead=pack_bits(raw.key, header.records, 0))
 
     def _note_damage(self, position: int, kind: str, count: int = 1) -> None:
-        """Count what cannot be read, and have it told."""
+        """Count and report unreadable data."""
         self.damaged += count
         self.pager.damages.note((self.qid, position), kind, count)
 
     def _headed(self, request: LoadRequest, found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
-        """The blocks of a load with their headers; those whose header is damaged are counted and left out."""
+        """Yield the blocks of a load with their headers; those with a damaged header are counted and left out."""
         for raw in found.blocks:
             try:
                 header = read_header(raw.key, raw.value)
@@ -219,7 +219,7 @@ class Reading(Paging):
     def _take_block(
         self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, entries: list[Entry]
     ) -> None:
-        """Make entries of those records of a block that belong to a part of the delta."""
+        """Make entries of a block's records that belong to a part of the delta."""
         dead = bits_of(raw.dead, header)
         durable = self.durable and not raw.paged
         taken = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
@@ -236,7 +236,7 @@ class Reading(Paging):
         entries += taken
 
     def _leave_delta(self, block: Block, count: int, octets: int) -> None:
-        """Messages of one block, with so many octets of bodies, do not belong to the delta any more."""
+        """Remove `count` messages of one block, with `octets` bytes of bodies, from the delta."""
         block.away -= count
         self.delta_octets -= octets
         if block.paged:
@@ -246,7 +246,7 @@ class Reading(Paging):
     def _take_records(
         self, block: Block, raw: RawBlock, header: Header, wanted: range, found: Loaded, *, durable: bool
     ) -> list[Entry]:
-        """Make entries of those records of a block that belong to a part of the delta; give up what is damaged."""
+        """Make entries of a block's records that belong to a part of the delta; drop damaged ones."""
         dead = bits_of(raw.dead, header)
         bodies = bodies_of(raw.value, header, found.body_octets)
         entries: list[Entry] = []
@@ -266,7 +266,7 @@ class Reading(Paging):
             entry.index = record.place
             entry.msg_id = record.msg_id
             entry.body = bodies[record.place]
-            if message is None:  # damaged: it cannot be served
+            if message is None:  # damaged: it cannot be delivered
                 self._note_damage(record.seq_id, _kind(record.msg_id, found))
                 self._give_up(entry)
             else:
@@ -274,7 +274,7 @@ class Reading(Paging):
         return entries
 
     def _give_up(self, entry: Entry) -> None:
-        """A message of the delta is damaged: note its record as dead, and count it no more."""
+        """Drop a damaged message of the delta: note its record as dead and stop counting it."""
         self._leave_delta(entry.block, 1, entry.body)
         self.lost_octets += entry.body
         self.delta_count -= 1
@@ -282,7 +282,7 @@ class Reading(Paging):
         self._journal.dead(entry)
 
     def _give_up_damaged(self, block: Block, raw: RawBlock, header: Header, dead: int) -> None:
-        """Give up what cannot be read of a block that nothing in memory stands for."""
+        """Drop the unreadable records of a block that have no entries in memory."""
         bodies = bodies_of(raw.value, header, lambda _: 0)
         for record in read_records(raw.value, header, dead):
             if isinstance(record, int):
@@ -293,10 +293,10 @@ class Reading(Paging):
                 self._give_up(entry)
 
     def _delta_exhausted(self) -> None:
-        """All of the delta has been read: q2 follows q3."""
-        if self.delta_count:  # damaged ones were counted; they are not there
+        """Handle the end of the delta: q2 follows q3."""
+        if self.delta_count:  # damaged ones were counted; they do not exist
             self.ready_count -= self.delta_count
-        self.lost_octets += self.delta_octets  # the count may be right already, where a whole block is lost
+        self.lost_octets += self.delta_octets  # the count may be right already if a whole block is lost
         self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
         if self.q2:
@@ -306,14 +306,14 @@ class Reading(Paging):
             self._q1_to_q4()
 
     def _take_bodies(self, request: LoadRequest, found: Loaded, reads: Reads) -> None:
-        """Give entries in q3, or returned ones, their bodies."""
+        """Attach bodies that were read to entries in q3, or to requeued ones."""
         waiting = {
             entry.seq_id: entry
             for entry in request.entries
             if entry.message is None and entry.state == STORED
         }
         places: dict[int, int] = {}
-        """Bits of the records wanted, by their block's slot."""
+        """Bits of the requested records, by their block's slot."""
         for entry in waiting.values():
             slot = entry.block.slot
             places[slot] = places.get(slot, 0) | 1 << entry.index
@@ -341,7 +341,7 @@ class Reading(Paging):
                 self._lose(entry, request.what, _kind(entry.msg_id, found))
 
     def _lose(self, entry: Entry, what: str, kind: str) -> None:
-        """A body cannot be read: its message is given up, and the damage counted."""
+        """Drop a message whose body cannot be read, and count the damage."""
         self._note_damage(entry.seq_id, kind)
         self._journal.dead(entry)
         if self._unacked_out.pop(entry.seq_id, None) is not None:
@@ -359,7 +359,7 @@ class Reading(Paging):
 
 
 def _kind(msg_id: int, found: Loaded) -> str:
-    """What is wrong with a message that was not found; its body's number, or 0."""
+    """Return the kind of damage of a message that was not found; `msg_id` is its body's id, or 0."""
     body = found.bodies.get(msg_id)
     return body if isinstance(body, str) else RECORD
 

@@ -1,15 +1,15 @@
-"""The priority queue: a backing queue made of one backing queue for each priority that is used.
+"""The priority queue: a backing queue made of one backing queue per priority in use.
 
-Theory (after RabbitMQ's `rabbit_priority_queue`). The *level* of a message is its priority, at most that of the queue;
-each level is a backing queue of its own, made when its first message comes, which pages, survives and is recovered like
-any other. The head of the queue is the head of the highest level that has ready messages; whatever speaks of the
-head (`fetch`, `drop`, `head_expires`, `head_run`) speaks of that one alone, so a message that has expired behind
-one that has not stays, as in RabbitMQ, and a full queue drops what is most urgent first. While the head is being read
-from disk there is nothing to be had from lower levels either; any level that has read something wakes the owner.
+Theory (after RabbitMQ's `rabbit_priority_queue`). The *level* of a message is its priority, limited to that of the
+queue. Each level is a backing queue of its own, made with its first message, which pages, survives restarts and is
+recovered like any other. The head of the queue is the head of the highest level that has ready messages; operations on
+the head (`fetch`, `drop`, `head_expires`, `head_run`) use that level only. So an expired message behind one that is not
+stays, as in RabbitMQ, and a full queue drops its most urgent messages first. While the head is being read from disk
+lower levels deliver nothing either; a completed read of any level wakes the owner.
 
-A seq_id is that of the level, shifted, and the level in its lowest octet. On disk each level is a queue by itself: the
-level is the highest octet of its id, and level 0 has the id of the queue. Ids count starts in their upper half, so
-that octet is free (docs/storage.md).
+A seq_id is that of the level, shifted, with the level in its lowest byte. On disk each level is a queue of its own: the
+level is the highest byte of its id, and level 0 has the id of the queue. The upper half of an id counts starts, so that
+byte is free (docs/storage.md).
 
 Hot path: see docs/performance.md.
 """
@@ -31,28 +31,27 @@ _QID_BITS = 56
 
 
 def level_qid(qid: int, level: int) -> int:
-    """The id under which a level of a queue is stored."""
+    """Return the id under which a level of a queue is stored."""
     return level << _QID_BITS | qid
 
 
 def queue_qid(qid: int) -> int:
-    """The id of the queue that stores a level, or itself, under this one."""
+    """Return the id of the queue that a stored level belongs to."""
     return qid & ((1 << _QID_BITS) - 1)
 
 
 def _never() -> None:
-    """Nobody wants to know."""
+    """Default of `on_loaded`: do nothing."""
 
 
 class PriorityQueue(Generic[Level]):
-    """A `BackingQueue` that gives the most urgent messages first.
+    """A `BackingQueue` that delivers the most urgent messages first.
 
     Args:
-        make_level: makes what keeps the messages of a level, by its number.
-        priority_of: the priority (0 to 255) that the content of a message asks for.
-        max_priority: the highest level; whatever asks for more gets that.
+        make_level: makes the backing queue of a level, by its number.
+        priority_of: returns the priority (0 to 255) in the content of a message.
+        max_priority: the highest level; higher priorities are reduced to it.
         qid: the id under which level 0 is stored, if levels are.
-
     """
 
     __slots__ = (
@@ -82,18 +81,18 @@ class PriorityQueue(Generic[Level]):
         self.qid = qid
         self.on_loaded: Callable[[], object] = _never
         self.levels: dict[int, Level] = {}
-        """Those that ever had a message."""
+        """Levels that ever had a message."""
         self.ready_count = 0
         self.expiring = False
         self._lazy = False
         self._counts_returns = False
         self._filled = 0
-        """Bit n: level n has ready messages."""
+        """Bit n is set if level n has ready messages."""
 
     # -- levels -----------------------------------------------------------------------------------------------------
 
     def level(self, number: int) -> Level:
-        """A level, made if there is none yet. Who changes it from outside owes a `recount`."""
+        """Return a level, made if there is none yet. A caller that changes it must call `recount`."""
         queue = self.levels.get(number)
         if queue is None:
             queue = self.levels[number] = self._make_level(number)
@@ -105,22 +104,22 @@ class PriorityQueue(Generic[Level]):
         return queue
 
     def stored_level(self, qid: int) -> Level:
-        """The level that is stored under an id; as `level`."""
+        """Return the level that is stored under an id, as `level` does."""
         return self.level(qid >> _QID_BITS)
 
     def recount(self) -> None:
-        """Ask the levels what is ready, and whether it may expire."""
+        """Update the ready counts, and whether messages may expire, from the levels."""
         self.expiring = any(queue.expiring for queue in self.levels.values())
         self.ready_count = sum([queue.ready_count for queue in self.levels.values()])
         self._filled = sum([1 << number for number, queue in self.levels.items() if queue.ready_count])
 
     def narrow(self, queue: BackingQueue) -> None:
-        """Have the head be that of one level, and count what that has, until `recount`."""
+        """Use a single level as the head and for the counts, until `recount`."""
         self.ready_count = queue.ready_count
         self._filled = sum([1 << number for number, level in self.levels.items() if level is queue])
 
     def _loaded(self) -> None:
-        """A level has read something; what was damaged is not ready any more."""
+        """Handle a completed read of a level; damaged messages are no longer ready."""
         self.recount()
         self.on_loaded()
 
@@ -132,7 +131,7 @@ class PriorityQueue(Generic[Level]):
         return levels
 
     def _by_level(self, seq_ids: Iterable[int]) -> Iterator[tuple[int, Level, list[int]]]:
-        """Levels, and the seq_ids that they know messages by."""
+        """Yield each level, and its own seq_ids of the given ones."""
         split: dict[int, list[int]] = {}
         for seq_id in seq_ids:
             level = seq_id & _LEVEL
@@ -148,22 +147,22 @@ class PriorityQueue(Generic[Level]):
 
     @property
     def unacked_count(self) -> int:
-        """Messages fetched with `ack_required` and neither acked nor requeued yet."""
+        """Number of messages fetched with `ack_required` and neither acked nor requeued yet."""
         return sum([queue.unacked_count for queue in self.levels.values()])
 
     @property
     def damaged(self) -> int:
-        """How often something of any level could not be read from disk any more."""
+        """Number of read errors, over all levels."""
         return sum([queue.damaged for queue in self.levels.values()])
 
     @property
     def lost_octets(self) -> int:
-        """Octets of the bodies of messages of any level that were ready and could not be read any more."""
+        """Body bytes of ready messages that could not be read, over all levels."""
         return sum([queue.lost_octets for queue in self.levels.values()])
 
     @property
     def loading(self) -> bool:
-        """Whether messages of any level are being read from disk."""
+        """True if messages of any level are being read from disk."""
         return any(queue.loading for queue in self.levels.values())
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ class PriorityQueue(Generic[Level]):
     def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages from the head; `ready_count` must not be 0.
 
-        Returns none if the head is being read from disk, whatever lower levels have.
+        Returns none if the head is being read from disk, even if lower levels have messages.
         """
         level = self._filled.bit_length() - 1
         queue = self.levels[level]
@@ -225,7 +224,7 @@ class PriorityQueue(Generic[Level]):
     def _fetch_more(
         self, count: int, seq_ids: list[int], messages: list[Message], *, ack_required: bool
     ) -> None:
-        """Go on with lower levels, where what they have was not delivered before and is in memory."""
+        """Continue with lower levels, as long as their messages were not delivered before and are in memory."""
         while self._filled and len(messages) < count:
             level = self._filled.bit_length() - 1
             queue = self.levels[level]
@@ -240,17 +239,17 @@ class PriorityQueue(Generic[Level]):
 
     @property
     def head_is_new(self) -> bool:
-        """Whether the next message is in memory and was never delivered."""
+        """True only if the next message is in memory and was never delivered."""
         return bool(self._filled) and self.levels[self._filled.bit_length() - 1].head_is_new
 
     def head_expires(self) -> int | None:
-        """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
+        """Return when the next message expires (epoch ms), 0 for never; None if it is being read or there is none."""
         if not self._filled:
             return None
         return self.levels[self._filled.bit_length() - 1].head_expires()
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
-        """How many messages from the head on have all expired by `now` or all not, and which; of its level only."""
+        """As `BackingQueue.head_run`, for the messages of the head's level only."""
         if not self._filled:
             return 0, False
         return self.levels[self._filled.bit_length() - 1].head_run(now, limit)
@@ -271,7 +270,7 @@ class PriorityQueue(Generic[Level]):
     # -- settling ---------------------------------------------------------------------------------------------------
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
-        """Forget fetched messages for good; `moved`: they live on as others published in this turn."""
+        """Remove fetched messages for good; `moved`: they live on in copies published in this turn."""
         for _, queue, own in self._by_level(seq_ids):
             queue.ack(own, moved=moved)
 
@@ -283,7 +282,7 @@ class PriorityQueue(Generic[Level]):
         self.ready_count += len(seq_ids)
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
-        """Unacked messages with their bodies, in the order asked for, and the seq_ids of those that are being read."""
+        """Return unacked messages with bodies, in the requested order, and the seq_ids of those being read."""
         asked = list(seq_ids)
         found: dict[int, Message] = {}
         missing: list[int] = []
@@ -294,22 +293,22 @@ class PriorityQueue(Generic[Level]):
         return [(seq_id, found[seq_id]) for seq_id in asked if seq_id in found], missing
 
     def ready_octets(self) -> Iterator[int]:
-        """Octets of the bodies of all messages that are ready now, in summands."""
+        """Yield the body bytes of all ready messages in partial sums."""
         return chain.from_iterable([queue.ready_octets() for queue in self.levels.values()])
 
     def count_returns(self, *, counted: bool) -> None:
-        """Have it known how often messages had come back that are read from disk, or no longer."""
+        """Enable or disable delivery counts of messages that are read from disk."""
         self._counts_returns = counted
         for queue in self.levels.values():
             queue.count_returns(counted=counted)
 
     def note_returns(self, counts: Mapping[int, int]) -> None:
-        """Unacked messages are about to come back, so often by now: those that survive a restart will know it."""
+        """Note the delivery counts of unacked messages that are about to be requeued."""
         for level, queue, own in self._by_level(counts):
             queue.note_returns({seq_id: counts[seq_id << _LEVEL_BITS | level] for seq_id in own})
 
     def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
-        """How often messages that have just been fetched had come back before the start: those that had."""
+        """Return the delivery counts from before the start of messages that were just fetched, if any."""
         found: dict[int, int] = {}
         for level, queue, own in self._by_level(seq_ids):
             for seq_id, count in queue.take_returns(own).items():
@@ -317,7 +316,7 @@ class PriorityQueue(Generic[Level]):
         return found
 
     def set_lazy(self, *, lazy: bool) -> None:
-        """Keep as little as possible in memory, or no longer."""
+        """Keep as little as possible in memory, or stop doing so."""
         self._lazy = lazy
         for queue in self.levels.values():
             queue.set_lazy(lazy=lazy)
@@ -331,15 +330,15 @@ class PriorityQueue(Generic[Level]):
         return purged
 
     def delete(self) -> None:
-        """The queue goes, with its unacked messages."""
+        """Delete the queue with its unacked messages."""
         for queue in self.levels.values():
             queue.delete()
         self.ready_count = self._filled = 0
-        self.on_loaded = _never  # or it would keep its owner, who keeps it
+        self.on_loaded = _never  # breaks the reference cycle with its owner
 
 
 def _runs(messages: Collection[Message], levels: list[int]) -> dict[int, list[Message]]:
-    """Messages by level, each in order."""
+    """Return messages by level, each in order."""
     if levels and levels.count(levels[0]) == len(levels):
         return {levels[0]: list(messages)}
     runs: dict[int, list[Message]] = {}
@@ -353,14 +352,14 @@ def _runs(messages: Collection[Message], levels: list[int]) -> dict[int, list[Me
 
 
 def _numbered(seq_ids: Sequence[int], level: int) -> Sequence[int]:
-    """The seq_ids of a level as those of the queue."""
+    """Return the queue's seq_ids for seq_ids of a level."""
     if type(seq_ids) is range:
         return range(seq_ids.start << _LEVEL_BITS | level, seq_ids.stop << _LEVEL_BITS | level, _STEP)
     return [seq_id << _LEVEL_BITS | level for seq_id in seq_ids]
 
 
 def _interleaved(given: dict[int, Sequence[int]], levels: list[int]) -> Sequence[int]:
-    """The seq_ids that levels gave to messages, in the order of the messages."""
+    """Return the seq_ids assigned by the levels, in the order of the messages."""
     if len(given) == 1:
         return next(iter(given.values()))
     taken = {level: iter(seq_ids) for level, seq_ids in given.items()}
@@ -368,7 +367,7 @@ def _interleaved(given: dict[int, Sequence[int]], levels: list[int]) -> Sequence
 
 
 def transitions_of(backing: BackingQueue) -> dict[str, int]:
-    """How many messages have changed their state in memory and on disk, by kind (`storage.queues.sub_queues`)."""
+    """Return the numbers of state transitions of messages, by kind (`storage.queues.sub_queues`)."""
     found: dict[str, int] = {}
     for part in parts((backing,)):
         if isinstance(part, SubQueues) and part.transitions is not None:
@@ -378,7 +377,7 @@ def transitions_of(backing: BackingQueue) -> dict[str, int]:
 
 
 def parts(backings: Iterable[BackingQueue]) -> Iterator[BackingQueue]:
-    """What keeps messages itself: backing queues as they are, of priority queues the levels."""
+    """Yield the backing queues that hold messages: of a priority queue its levels, any other as it is."""
     for backing in backings:
         if isinstance(backing, PriorityQueue):
             yield from backing.levels.values()

@@ -1,9 +1,9 @@
-"""How fast messages come and go: moving averages, as RabbitMQ's queues keep them."""
+"""Message rates of a queue: moving averages, as in RabbitMQ's queues."""
 
 from math import exp, log
 
 HALF_LIFE = 5.0
-"""Seconds after which a rate counts half."""
+"""Half-life of a rate in seconds."""
 
 
 class Rates:
@@ -17,7 +17,7 @@ class Rates:
         self._at: float | None = None
 
     def update(self, now: float, published: int, fetched: int, acked: int) -> None:
-        """Take the totals so far, at a time in seconds of a monotonic clock."""
+        """Update the rates from the totals so far, at a time in seconds of a monotonic clock."""
         before, self._at = self._at, now
         if before is not None and now > before:
             elapsed = now - before
@@ -29,10 +29,10 @@ class Rates:
 
     @property
     def total(self) -> float:
-        """The sum of all four."""
+        """Return the sum of all four rates."""
         return self.published + 2 * self.fetched + self.acked
 
     @property
     def acks_grow_faster(self) -> bool:
-        """Whether the unacked messages grow faster than the ready ones."""
+        """Return whether the unacked messages grow faster than the ready ones."""
         return self.fetched - self.acked > self.published - self.fetched

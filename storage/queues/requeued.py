@@ -1,9 +1,9 @@
-"""Requeued messages in the order of their seq_ids, in front of everything else in a variable queue.
+"""Requeued messages in the order of their seq_ids, at the front of a variable queue.
 
-Theory. A sorted list in chunks of some hundred messages: taking from the head, a look at the first few and requeueing
-in order cost the same however many there are. A message that comes back out of order costs a search by bisection and
-the move of at most one chunk. A heap would do for the head alone, but bodies are read ahead for a run of messages, and
-finding the first few of a heap in order means walking all of it, for each load again.
+Theory. A sorted list in chunks of some hundred messages: taking from the head, peeking at the first few and requeueing
+in order cost the same for any number of messages. A message requeued out of order costs a binary search and moving at
+most one chunk. A heap would do for the head alone, but bodies are read ahead for a run of messages, and finding the
+first few of a heap in order means iterating over all of it for each load.
 
 Hot path: see docs/performance.md.
 """
@@ -20,11 +20,11 @@ from leveret.storage.message import Message
 Item = Message | Entry
 
 CHUNK = 512
-"""Messages in a chunk; one that grows to twice as many is divided."""
+"""Messages in a chunk; one that grows to twice as many is split."""
 
 
 class _Chunk:
-    """A run of messages: seq_ids in ascending order, and the message of each."""
+    """A run of messages: ascending seq_ids, and the message of each."""
 
     __slots__ = ("items", "seq_ids")
 
@@ -34,7 +34,7 @@ class _Chunk:
 
 
 class Requeued:
-    """The requeued messages of one queue; no seq_id is there twice."""
+    """The requeued messages of one queue, by unique seq_id."""
 
     __slots__ = ("_chunks", "_count")
 
@@ -51,16 +51,16 @@ class Requeued:
 
     @property
     def items(self) -> Iterator[Item]:
-        """The messages in order, without their seq_ids."""
+        """Yield the messages in order, without their seq_ids."""
         return (item for _, item in self)
 
     def first(self) -> tuple[int, Item]:
-        """The seq_id and the message at the head. The caller owes: there is one."""
+        """Return the seq_id and the message at the head. There must be one."""
         chunk = self._chunks[0]
         return chunk.seq_ids[0], chunk.items[0]
 
     def sample(self, most: int) -> list[Item]:
-        """All messages, or about `most` (>= 1) of them, evenly chosen, where there are more."""
+        """Return all messages, or an evenly spaced sample of about `most` (>= 1) if there are more."""
         step = max(1, self._count // most)
         if step > CHUNK:
             return [chunk.items[0] for chunk in islice(self._chunks, 0, None, step // CHUNK)]
@@ -70,7 +70,7 @@ class Requeued:
         return found
 
     def add(self, seq_ids: Sequence[int], items: Sequence[Item]) -> None:
-        """Put messages to their places; the seq_ids in any order, ascending is fastest."""
+        """Insert messages at their positions; the seq_ids in any order, ascending is fastest."""
         count = len(seq_ids)
         if any(later < seq_id for seq_id, later in pairwise(seq_ids)):
             order = sorted(range(count), key=seq_ids.__getitem__)
@@ -82,7 +82,7 @@ class Requeued:
         self._count += count
 
     def _add_run(self, seq_ids: Sequence[int], items: Sequence[Item], at: int) -> int:
-        """Add messages that belong into or behind one chunk, from `at` on; returns where the next one's begin."""
+        """Add messages that belong in or after one chunk, from `at` on; returns the index of the first one left."""
         chunks = self._chunks
         seq_id = seq_ids[at]
         if not chunks or seq_id > chunks[-1].seq_ids[-1]:
@@ -109,7 +109,7 @@ class Requeued:
         return stop
 
     def take(self, most: int, wanted: Callable[[Item], bool]) -> list[tuple[int, Item]]:
-        """Take messages from the head, at most `most` and as long as they are `wanted`."""
+        """Take at most `most` messages from the head, as long as they are `wanted`."""
         taken: list[tuple[int, Item]] = []
         while self._chunks and len(taken) < most:
             chunk = self._chunks[0]
@@ -125,7 +125,7 @@ class Requeued:
         return taken
 
     def pop(self) -> Item:
-        """Take out the last message. The caller owes: there is one."""
+        """Remove and return the last message. There must be one."""
         chunk = self._chunks[-1]
         chunk.seq_ids.pop()
         item = chunk.items.pop()
@@ -135,7 +135,7 @@ class Requeued:
         return item
 
     def remove(self, seq_id: int) -> None:
-        """Take out one message, wherever it is. The caller owes: it is there."""
+        """Remove one message by its seq_id, which must exist."""
         chunks = self._chunks
         number = bisect_left(chunks, seq_id, key=_last)
         chunk = chunks[number]

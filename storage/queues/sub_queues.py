@@ -1,7 +1,7 @@
-"""What a variable queue consists of, and what all its parts need: the sub-queues, the unacked, the counts.
+"""State of a variable queue that all its parts use: the sub-queues, the unacked messages, the counts.
 
-The theory is in `storage.queues.variable_queue`, which has the verbs; `storage.queues.paging` moves messages out of
-memory, `storage.queues.prefetch` brings them back. Each builds on the one before, this one first.
+The theory is in `storage.queues.variable_queue`, which has the operations; `storage.queues.paging` moves messages out
+of memory, `storage.queues.prefetch` reads them back. They are a chain of classes, of which this one is the base.
 
 Hot path: see docs/performance.md.
 """
@@ -23,25 +23,24 @@ from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import Item, Requeued
 
 SAMPLE = 1024
-"""Entries that are looked at where all would be too many."""
+"""Maximum number of entries to inspect; of more than that a sample is used."""
 
 NOTHING: deque[Item] = deque()
-"""Shared by all queues without alphas, never changed: an empty deque of one's own costs 600 octets."""
+"""Shared by all queues without alphas, never modified: an empty deque of their own would cost 600 bytes."""
 NO_ENTRIES: deque[Entry] = deque()
-"""The same for entries."""
+"""Shared empty deque of entries, never modified."""
 NONE_RETURNED = Requeued()
-"""The same for requeued messages."""
+"""Shared empty collection of requeued messages, never modified."""
 
 
 class SubQueues:
     """The parts of a variable queue.
 
     Args:
-        pager: what it shares with others.
+        pager: the state that it shares with other queues.
         qid: the queue's id, never used for another one.
-        durable: its persistent messages survive.
+        durable: its persistent messages survive a restart.
         next_seq: the seq_id of the first message published.
-
     """
 
     __slots__ = (
@@ -114,43 +113,43 @@ class SubQueues:
         self.q3: deque[Entry] = NO_ENTRIES
         self.delta_start = self.delta_count = self.delta_stop = 0
         self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
-        """Octets of all bodies in the delta; how many of its messages are transient, and octets of their bodies."""
+        """Body bytes of all messages in the delta; the number of its transient messages, and their body bytes."""
         self.delta_twice = 0
-        """How many messages of the delta may be counted twice, because a bitmap was damaged."""
+        """Messages of the delta that may be counted twice, because a bitmap was damaged."""
         self.q2: deque[Entry] = NO_ENTRIES
         self.q1: deque[Item] = NOTHING
         self._q4_first = self._q1_first = self.next_seq = next_seq
         self._q4_counted = False
-        """`ram_octets` has q4's content too. A short one of small messages is not worth counting twice a message."""
+        """True if `ram_octets` includes q4. For a short q4 of small messages counting costs more than it is worth."""
         self._run_entries = 0
         """Entries in q4 and q1, whose items are bare messages otherwise."""
         self.ready_count = 0
         # the unacked
         self._unacked: MutableMapping[int, Item] = {}
         self._unacked_out: MutableMapping[int, Entry] = {}
-        """Those of them that need no body in memory; a few still have it, until their commit."""
+        """Unacked messages that need no body in memory; a few still have it, until their commit."""
         self._unacked_entries = 0
-        """Entries in both."""
+        """Number of entries in both tables of unacked messages."""
         self.redelivered_below = 0
         """Messages with a lower seq_id may have been delivered before the broker was started."""
         # disk
         self.blocks: dict[int, Block] = {}
-        """Blocks that the delta has a share in and that memory knows of."""
+        """Blocks with records in the delta that are known in memory."""
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
         self.journal_returns: dict[int, int] = NO_RETURNS
-        """How often messages came back that are not on disk yet, by seq_id, if that is counted."""
+        """Delivery counts of requeued messages that are not on disk yet, by seq_id, if counted."""
         self.counts_returns = False
-        """It is counted how often a message comes back."""
+        """True if delivery counts are kept."""
         self.stored_returns: dict[int, int] = NO_RETURNS
-        """How often messages had come back that were read from disk and not fetched since, by seq_id."""
+        """Delivery counts of messages read from disk and not fetched since, by seq_id."""
         self.journaled = False
         self.deleted = False
         self._loading: LoadRequest | None = None
         self._asked = False
-        """Somebody has wanted what is on disk, since the start or since the queue was last emptied."""
+        """True if messages on disk were requested, since the start or since the queue was last emptied."""
         self._starved = False
-        """Somebody wanted the head and got nothing, and will be told when a load is done."""
+        """True if a fetch of the head returned nothing; `on_loaded` will be called when a load is done."""
         self._ahead = 0
         """Entries at the head of q3 that are known to have their body."""
         # memory
@@ -158,19 +157,19 @@ class SubQueues:
         self.target_ram_count = inf
         self.ram_limit = pager.ram_limit
         self.ram_octets = 0
-        """Content of ready messages in memory."""
+        """Content bytes of ready messages in memory."""
         self.unacked_octets = 0
-        """About the content of unacked ones in memory: what is acked counts as the average does."""
+        """Approximate content bytes of unacked messages in memory: acked ones count with the average size."""
         self._evicting = 0
-        """How much of that is only waiting for its commit: entries of q3 and q2 that are to be evicted."""
+        """The part of it that only waits for its commit: entries of q3 and q2 that are to be evicted."""
         # counters
         self.fetched = 0
         self.acked = 0
         self.damaged = 0
         self.lost_octets = 0
-        """Octets of the bodies of messages that were ready and could not be read any more."""
+        """Body bytes of ready messages that could not be read."""
         self.expiring = False
-        """Some message that came, or was found on disk, expires."""
+        """True if any message that was published or recovered has an expiry time."""
         self.rates = Rates()
         self.transitions: dict[str, int] | None = None
 
@@ -178,26 +177,26 @@ class SubQueues:
 
     @property
     def unacked_count(self) -> int:
-        """Messages fetched with `ack_required` and neither acked nor requeued yet."""
+        """Number of messages fetched with `ack_required` and neither acked nor requeued yet."""
         return len(self._unacked) + len(self._unacked_out)
 
     @property
     def ram_msg_count(self) -> int:
-        """Ready messages whose body is in memory, but for those read ahead."""
+        """Number of ready messages whose body is in memory, except those read ahead."""
         return len(self.q4) + len(self.q1) + len(self.returned)
 
     @property
     def ram_ack_count(self) -> int:
-        """Unacked messages whose body is kept in memory."""
+        """Number of unacked messages whose body is kept in memory."""
         return len(self._unacked)
 
     @property
     def loading(self) -> bool:
-        """Whether messages are being read from disk."""
+        """True if messages are being read from disk."""
         return self._loading is not None
 
     def states(self) -> dict[str, int]:
-        """How many ready messages are alpha, beta, gamma and delta."""
+        """Return the numbers of ready messages that are alpha, beta, gamma and delta."""
         alphas = len(self.q4) + len(self.q1)
         betas = gammas = 0
         for item in self.returned.items:
@@ -214,10 +213,10 @@ class SubQueues:
         return {"alpha": alphas, "beta": betas, "gamma": gammas, "delta": self.delta_count}
 
     def state_counts(self) -> tuple[int, int, int, int]:
-        """The same in this order, without a look at each entry.
+        """Return the numbers of `states` in this order, without visiting each entry.
 
-        Exact, but where persistent and transient messages were paged and there are more than `SAMPLE` of them, or where
-        more than that came back: then it goes by some of them.
+        Exact, unless both persistent and transient messages were paged and there are more than `SAMPLE` of them, or
+        more than that were requeued: then it is estimated from a sample.
         """
         returned = self.returned
         some = returned.sample(SAMPLE)
@@ -238,7 +237,7 @@ class SubQueues:
         return alphas, betas, gammas, self.delta_count
 
     def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:
-        """Messages that have their body in memory, at most `most` of each part; and which of them have an entry."""
+        """Return at most `most` messages of each part whose body is in memory, and whether each has an entry."""
         items = chain(
             islice(self.returned.items, most),
             islice(self.q4, most),
@@ -250,7 +249,7 @@ class SubQueues:
         return self._bodies(chosen), [type(item) is Entry for item in chosen]
 
     def count_octets(self) -> None:
-        """Make `ram_octets` exact: count what was not worth it."""
+        """Make `ram_octets` exact by including q4."""
         if not self._q4_counted:
             self._q4_counted = True
             self.ram_octets += sum([_size(item) for item in self.q4])
@@ -267,12 +266,12 @@ class SubQueues:
         return [item.message if type(item) is Entry else item for item in items]  # type: ignore[misc]
 
     def _keep(self, entry: Entry) -> None:
-        """Do not evict an entry after all."""
+        """Cancel the eviction of an entry."""
         entry.evict = False
         self._evicting -= entry.size
 
     def _q1_to_q4(self) -> None:
-        """Nothing is on disk any more but what q1 has."""
+        """Move q1 to q4, when no other part has messages on disk any more."""
         assert not self.q2
         if self.q1:
             assert not self.q4
@@ -281,7 +280,7 @@ class SubQueues:
             self._q4_first = self._q1_first
 
     def _forget(self, items: Iterable[Item], *, moved: bool = False) -> None:
-        """Settled: the journal drops what it has not written and notes the end of what it has.
+        """Settle messages: the journal drops unwritten ones and notes the end of the others.
 
         `moved`: they live on in other queues.
         """
@@ -306,7 +305,7 @@ class SubQueues:
                     entry.message.accepted()  # type: ignore[union-attr]
 
     def unstored(self, entries: Iterable[Entry]) -> None:
-        """Entries have found no room (the journal calls this); what is settled is not among them any more."""
+        """Handle entries that found no space on disk (called by the journal); settled ones are not among them."""
 
     def _q3(self) -> deque[Entry]:
         if self.q3 is NO_ENTRIES:
@@ -314,7 +313,7 @@ class SubQueues:
         return self.q3
 
     def set_ram_target(self, count: float, octets: int) -> None:
-        """Let the queue have so many messages, and so many octets of them, in memory."""
+        """Set the maximum number of messages in memory, and their maximum bytes."""
         raise NotImplementedError
 
     def reduce_memory_use(self, published: int = 0) -> None:
@@ -335,7 +334,7 @@ class SubQueues:
     ) -> None:
         """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`.
 
-        `octets` are those of all their bodies.
+        `octets` is the size of all their bodies in bytes.
         """
         self.expiring = expiring
         self.ready_count = self.delta_count = count
@@ -344,9 +343,9 @@ class SubQueues:
         self.redelivered_below = redelivered_below
 
     def saved(self) -> tuple[int, int, int, int, int, bool]:
-        """What `recover` needs at the next start: count, first, stop, octets, redelivered_below, expiring.
+        """Return the state for `recover` at the next start: count, first, stop, octets, redelivered_below, expiring.
 
-        The caller owes: everything noted is on disk.
+        Everything noted must be on disk.
         """
         first_unfetched = self.next_seq
         if self.q4:
@@ -368,7 +367,7 @@ class SubQueues:
             seq_ids += [self.delta_start, self.delta_stop - 1]
         if not seq_ids:
             return 0, 0, 0, 0, 0, False
-        octets = max(0, octets + octets_of(kept))  # what a damaged bitmap brings back was not counted
+        octets = max(0, octets + octets_of(kept))  # a damaged bitmap's messages were not counted
         redelivered_below = max(first_unfetched, self.redelivered_below)
         return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below, self.expiring
 

@@ -14,20 +14,20 @@ delta    disk              disk, as a range of seq_ids    delta
 In order of seq_id, which is the order of publishing: head, q4, q3, delta, q2, q1, tail. A message is published as an
 alpha into q4, or into q1 if q3 or delta have any. Memory pressure turns alphas into betas or gammas (those farthest
 from the head first: q1 from its head, q4 from its tail) and these into deltas (q3 from its tail, q2 from its head).
-The way back is demand: when q3 runs low the next blocks of the delta are read into it, bodies and all; when q3 and
-delta are both empty q1 becomes q4. A persistent message in a durable queue is on disk, or on its way there, in every
-state: once written it is an alpha, a gamma or a delta, never a beta.
+Messages are read back on demand: when q3 runs low the next blocks of the delta are read into it, with bodies; when q3
+and delta are both empty q1 becomes q4. A persistent message in a durable queue is on disk, or on its way there, in
+every state: once written it is an alpha, a gamma or a delta, never a beta.
 
-Reading takes time, so it is asked for ahead (`_prefetch`), one load at a time, and `fetch` may return nothing though
-messages are ready: then a load is under way, and `on_loaded` is called when it is done. A body is dropped from
-memory only when its commit is done, so what is not in memory can always be read.
+Reading takes time, so it is started ahead of demand (`_prefetch`), one load at a time. `fetch` may return nothing
+although messages are ready: then a load is in progress, and `on_loaded` is called when it is done. A body is dropped
+from memory only when its commit is done, so a body that is not in memory can always be read.
 
-What was fetched is older than anything that never was. So a requeued message is in front of q4, q3 and delta alike:
-requeued ones wait in `returned`, a sorted list, which counts as the front of q4 (and may hold betas and gammas, whose
-body was dropped while they were unacked). Nothing is ever merged into q3 or the delta.
+Fetched messages are older than those never fetched. So a requeued message is in front of q4, q3 and the delta alike:
+requeued messages wait in `returned`, a sorted list, which counts as the front of q4 (and may hold betas and gammas,
+whose body was dropped while they were unacked). No message is ever merged into q3 or the delta.
 
-A transient alpha is the bare `Message`: its seq_id follows from its place, since q4 and q1 have no gaps. Whatever is
-on disk, or has to go there, has an `Entry`. `storage.queues.invariants.check` says what must hold between calls.
+A transient alpha is the bare `Message`: its seq_id follows from its place, since q4 and q1 have no gaps. A message that
+is on disk, or has to go there, has an `Entry`. `storage.queues.invariants.check` has the invariants between calls.
 
 Hot path: see docs/performance.md.
 """
@@ -52,7 +52,7 @@ from leveret.storage.queues.sub_queues import NO_ENTRIES, NONE_RETURNED, NOTHING
 
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
-"""Small messages (4 KiB at most) that a queue may have in memory before it counts their octets."""
+"""Small messages (4 KiB at most) that a queue may have in memory before it counts their bytes."""
 _NONE_FETCHED = Fetched((), [], redelivered=False)
 
 
@@ -141,7 +141,7 @@ class VariableQueue(Reading):
         return seq_ids
 
     def _delivered(self, messages: list[Message]) -> None:
-        """Messages went straight to the unacked, who may become too many."""
+        """Handle messages that were added to the unacked ones directly, of which there may be too many now."""
         self.unacked_octets += len(messages[0].content) * len(messages)
         self.pager.active.add(self)
         count = len(self._unacked)
@@ -151,7 +151,7 @@ class VariableQueue(Reading):
             self.reduce_memory_use(len(messages))
 
     def _journaled(self, messages: Collection[Message], seq_id: int, expires: int) -> list[Item]:
-        """The messages, those that must be written as entries that the journal knows."""
+        """Return the messages, those that must be written as entries noted in the journal."""
         items: list[Item] = []
         journal, fresh, file_from = self._journal, self.journal_fresh, self.pager.file_from
         octets = 0
@@ -167,7 +167,7 @@ class VariableQueue(Reading):
                 if size < file_from:
                     fresh.append(entry)
                 else:
-                    octets -= size  # they count in `octets_in_files`
+                    octets -= size  # it counts in `octets_in_files`
                     journal.write_file(self, entry, message)  # type: ignore[arg-type]
             else:
                 items.append(Dated(message, expires) if expires else message)
@@ -251,7 +251,7 @@ class VariableQueue(Reading):
             item: Item = entry
             if entry.evict:
                 self._keep(entry)
-            if entry.state == NEW and not entry.durable:  # was to be paged, and need not be any more
+            if entry.state == NEW and not entry.durable:  # was to be paged, which is no longer needed
                 entry.state = GONE
                 item = entry.message
             taken.append((entry.seq_id, item))
@@ -290,7 +290,7 @@ class VariableQueue(Reading):
     # -- settling ---------------------------------------------------------------------------------------------------
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
-        """Forget fetched messages for good; `moved`: they live on as others published in this turn."""
+        """Remove fetched messages for good; `moved`: they live on in copies published in this turn."""
         if self.deleted:
             return
         unacked = self._unacked
@@ -351,7 +351,7 @@ class VariableQueue(Reading):
     def drop(self, count: int) -> int:
         """Drop at most `count` messages (>= 1) from the head without reading their bodies; returns how many.
 
-        Fewer, perhaps none, where the next one's position is being read from disk.
+        Fewer, possibly none, if the next one's position is being read from disk.
         """
         dropped: list[Item] = []
         while self.ready_count and len(dropped) < count:
@@ -386,11 +386,11 @@ class VariableQueue(Reading):
 
     @property
     def head_is_new(self) -> bool:
-        """Whether the next message is in memory and was never delivered; False says nothing."""
+        """True only if the next message is in memory and was never delivered; may be False even then."""
         return bool(self.q4) and not self.returned
 
     def head_expires(self) -> int | None:
-        """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
+        """Return when the next message expires (epoch ms), 0 for never; None if it is being read or there is none."""
         item = self._head()
         return None if item is None else item.expires
 
@@ -406,9 +406,10 @@ class VariableQueue(Reading):
         return None
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
-        """How many messages from the head on, at most `limit` (>= 1), have all expired by `now` or all not; and which.
+        """Return the length of the head's leading run that is all expired or all live at `now`, and which of the two.
 
-        It may be fewer than there are: ask again when these are gone. 0 while the head is being read.
+        At most `limit` (>= 1). The run may be longer: call again when these are removed. 0 while the head is being
+        read.
         """
         item = self._head()
         if item is None:
@@ -418,25 +419,25 @@ class VariableQueue(Reading):
         return leading(islice(self.q4 or self.q3, limit), now)
 
     def ready_octets(self) -> Iterator[int]:
-        """Octets of the bodies of all messages that are ready now, in summands; see `BackingQueue`."""
+        """Yield the body bytes of all ready messages in partial sums; see `BackingQueue`."""
         items = [*self.returned.items, *self.q4, *self.q3, *self.q2, *self.q1]
         return chain((self.delta_octets,), octets_in_pieces(items))
 
     def count_returns(self, *, counted: bool) -> None:
-        """Have it known how often messages had come back that are read from disk, or no longer."""
+        """Enable or disable delivery counts of messages that are read from disk."""
         self.counts_returns = counted
         if not counted:
             self.stored_returns = NO_RETURNS
 
     def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
-        """How often messages that have just been fetched had come back before the start: those that had."""
+        """Return the delivery counts from before the start of messages that were just fetched, if any."""
         stored = self.stored_returns
         if not stored:
             return {}
         return {seq_id: stored.pop(seq_id) for seq_id in seq_ids if seq_id in stored}
 
     def note_returns(self, counts: Mapping[int, int]) -> None:
-        """Have it written down how often messages came back, those that survive a restart, with the next commits."""
+        """Note the delivery counts of requeued messages that survive a restart, for the next commits."""
         if not self.durable:
             return
         for seq_id, count in counts.items():
@@ -451,9 +452,9 @@ class VariableQueue(Reading):
                 self.journal_returns[seq_id] = count
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
-        """Unacked messages with their bodies, and the seq_ids of those that are being read.
+        """Return unacked messages with their bodies, and the seq_ids of those that are being read.
 
-        `on_loaded` is called for the latter. Those in neither were damaged, and are gone.
+        `on_loaded` is called when the latter are read. Those in neither were damaged and are lost.
         """
         found: list[tuple[int, Message]] = []
         missing: list[tuple[int, Item]] = []
@@ -499,16 +500,16 @@ class VariableQueue(Reading):
         self._loading = None
 
     def _release(self, *runs: Releasable) -> None:
-        """Let messages go that are dropped, at once where they are few. The caller owes: nobody uses them any more."""
+        """Release dropped messages that are referenced nowhere else; small runs are freed immediately."""
         for run in runs:
             if len(run) > LARGE:
                 self.pager.release(run)
 
     def delete(self) -> None:
-        """The queue goes, with its unacked messages: acks of those are ignored, and nothing else may be called."""
+        """Delete the queue with its unacked messages: later acks are ignored, and nothing else may be called."""
         journal = self._journal
-        # What is on disk is swept, by what the disk says, and nothing of it is noted as dead any more. So only what the
-        # journal holds is looked at, which is little.
+        # Records on disk are swept, as found on disk, and none of them is noted as dead any more. So only the entries
+        # that the journal holds are visited, which are few.
         for entry in journal.unwritten_of(self):
             if entry.state in {NEW, WRITING}:
                 if entry.durable:
@@ -520,7 +521,7 @@ class VariableQueue(Reading):
         self._release(self._unacked, self._unacked_out)
         self._unacked, self._unacked_out = {}, {}
         self._unacked_entries = self.unacked_octets = 0
-        self.on_loaded = never  # or it would keep its owner, who keeps it
+        self.on_loaded = never  # breaks the reference cycle with its owner
         self.deleted = True
         self.pager.active.discard(self)
         self.pager.waiting.pop(self, None)
