@@ -1,4 +1,4 @@
-"""Bodies that lie apart from their records: in rows of their own, the very large ones in files of their own."""
+"""Bodies stored apart from their records: in rows of their own, very large ones in files of their own."""
 
 import contextlib
 import errno
@@ -21,17 +21,18 @@ _U64 = Struct(">Q")
 _CHECKSUM = 4
 _first_of = attrgetter("first")
 _PIECE = 4 * 1024 * 1024
-"""Octets of a body that are flushed together: commits wait for what the file system has to write before their own."""
+"""Bytes of a body that are flushed together: a commit waits for data that the file system has to write before its
+own."""
 _WAIT_SECONDS = 0.1
-"""How long to wait for a file descriptor before the next try."""
+"""Seconds to wait for a file descriptor before the next try."""
 
 
 class Bodies:
     """The bodies of one environment.
 
     Args:
-        table: has a row for each of them.
-        directory: where the files are.
+        table: the tables, which have a row for each body.
+        directory: the directory of the files.
 
     """
 
@@ -40,13 +41,13 @@ class Bodies:
         self._directory = directory
 
     def path(self, msg_id: int) -> Path:
-        """The file of a very large body."""
+        """Return the path of a very large body's file."""
         return self._directory / f"{msg_id:016x}"
 
     def read_all(
         self, block: RawBlock, ranges: Sequence[Range], stop: int, bodies: dict[int, bytes | str]
     ) -> None:
-        """Read what the records of a block refer to that are in the ranges and before `stop`."""
+        """Read the bodies that a block's records refer to, within the ranges and before `stop`."""
         with contextlib.suppress(DamagedError):
             header = read_header(block.key, block.value)
             if not header.has_references:
@@ -59,10 +60,10 @@ class Bodies:
                     bodies[record.msg_id] = self.read(record.msg_id)
 
     def read(self, msg_id: int) -> bytes | str:
-        """A content or, of one that is missing or damaged, the kind of damage (`storage.damage`).
+        """Return a content or, if it is missing or damaged, the kind of damage (`storage.damage`).
 
-        Waits while there is no file descriptor. Raises OSError for a file that is there and cannot be opened, which is
-        no reason to give a message up.
+        Waits while there is no file descriptor. Raises OSError for a file that exists but cannot be opened: the message
+        is not lost then.
         """
         with self._table.reading() as txn:
             octets = txn.get(_U64.pack(msg_id), db=self._table.db["bodies"])
@@ -91,9 +92,9 @@ class Bodies:
                 return content if checksum == pack_blob(msg_id, content) else FILE_DAMAGED
 
     def write(self, msg_id: int, content: bytes) -> None:
-        """Write a body to its file: under another name, flushed, renamed, and the name flushed. Takes a while.
+        """Write a body to its file: temporary name, flush, rename, flush of the directory. Takes a while.
 
-        Raises OSError, and leaves no file then.
+        Raises OSError, after removing the file.
         """
         path = self.path(msg_id)
         part = path.with_suffix(".part")
@@ -119,7 +120,7 @@ def _for_the_owner(path: str, flags: int) -> int:
 
 
 def sync_directory(path: Path) -> None:
-    """Make names in a directory durable."""
+    """Make the names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,16 +1,16 @@
-"""Reads all of a data directory that no broker is using: is it whole, and what is in it?
+"""Checks the data directory of a stopped broker, and reports its contents.
 
-Every row is read and held against the others: blocks against their bitmaps, references against bodies and these
-against files, everything against the ids that were given so far. What is wrong is a `Finding`; what is merely left
-over, and goes at the next start, is one that is no damage.
+Every row is read and compared with the others: blocks with their bitmaps, references with bodies and these with files,
+everything with the ids assigned so far. Errors are `Finding`s; leftovers that the next start removes are findings that
+are no damage.
 
-LMDB has no checksums, so its own pages cannot be trusted here: a torn one may end the process (SIGBUS, SIGSEGV, an
-assertion of LMDB's) or lead in circles. So keys have to rise, and no more rows are read than a table claims to have;
-and whoever wants to outlive the rest runs this module as a program of its own, as `leveret store check` does (through
-`broker.cli.store_reader`, which knows what AMQP's tables look like): it writes a line of JSON for each finding and
-for each table it is about to read.
+LMDB has no checksums, so its own pages cannot be trusted here: a torn one may end the process (SIGBUS, SIGSEGV, an LMDB
+assertion) or lead in circles. So keys must ascend, and no more rows are read than a table claims to have. A caller that
+must survive the rest runs this module as a program of its own, as `leveret store check` does (through
+`broker.cli.store_reader`, which knows the format of AMQP tables): it writes a line of JSON for each finding and for
+each table it is about to read.
 """
-# ruff: noqa: TRY301 - an error is raised and answered in one place
+# ruff: noqa: TRY301 - an error is raised and handled in one place
 
 import json
 import sys
@@ -50,7 +50,7 @@ from leveret.storage.store.tables import MAP_SIZE, pack_blob, unused_octets
 
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
 _ADDED = (delayed.TABLE,)
-"""Those that data of earlier versions do not have."""
+"""Tables that data of earlier versions does not have."""
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
 _COUNT = Struct(">I")
@@ -59,31 +59,31 @@ _OPEN_FAILED = "cannot be opened"
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be."""
+    """One inconsistency in the data."""
 
     where: str
     text: str
     damage: bool = True
-    """False for what is left over and goes at the next start."""
+    """False for leftovers that the next start removes."""
 
 
 class QueueStats(NamedTuple):
-    """What one queue has on disk."""
+    """Contents of one queue on disk."""
 
     qid: int
     vhost: str
     name: str
     messages: int
     octets: int
-    """Of content, the bodies that lie apart included."""
+    """Bytes of content, including bodies stored apart."""
     blocks: int
     dead: int
-    """Records that are settled and still take room."""
+    """Records that are settled and still take space."""
     dead_octets: int
 
 
 class Stats(NamedTuple):
-    """What a data directory has; sizes in octets."""
+    """Contents of a data directory; sizes in bytes."""
 
     queues: list[QueueStats]
     messages: int
@@ -93,12 +93,12 @@ class Stats(NamedTuple):
     files: int
     definitions: int
     delayed: int
-    """Messages that wait until they are due."""
+    """Delayed messages that are not due yet."""
     starts: int
     clean: bool
     file_size: int
     unused: int
-    """Pages of the file that hold nothing."""
+    """Bytes of the file in free pages."""
     dead_octets: int
     garbage_fraction: float
 
@@ -107,7 +107,7 @@ _COUNTED = QueueStats._fields[3:]
 
 
 class _Queue:
-    """What is counted of one queue, or of one level of a priority queue."""
+    """Counters of one queue, or of one level of a priority queue."""
 
     __slots__ = ("blocks", "dead", "dead_octets", "messages", "octets", "reach", "seen")
 
@@ -116,18 +116,17 @@ class _Queue:
         self.reach = -1
         """The highest seq_id so far."""
         self.seen: set[int] = set()
-        """seq_ids of blocks that overlap the one that reaches farthest."""
+        """seq_ids of blocks that overlap the one with the highest seq_id."""
 
 
 class Check:
-    """One look at one data directory.
+    """One check of one data directory.
 
     Args:
-        data_dir: where it is; nobody may be using it.
+        data_dir: the data directory, which must not be in use.
         found: called with each finding.
         reading: called with the name of each table before it is read.
-        fault_of_arguments: says what is wrong with the arguments of an exchange, a queue or a binding; "" if nothing.
-
+        fault_of_arguments: describes the error in an exchange's, a queue's or a binding's arguments; "" if none.
     """
 
     def __init__(
@@ -156,7 +155,7 @@ class Check:
         self._delayed = 0
 
     def run(self) -> Stats | None:
-        """Look through everything; None if there is nothing that could be read."""
+        """Check everything; returns None if nothing could be read."""
         self._reading("the file")
         if not (self._store / "data.mdb").is_file():
             self._found(Finding("store", "there is no data"))
@@ -211,7 +210,7 @@ class Check:
         self._check_files()
 
     def _table(self, name: str, key_octets: int = 0) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of a table, as far as it is one; those with keys of another length are findings."""
+        """Yield the readable rows of a table; those with keys of another length are findings."""
         left = int(self._txn.stat(self._db[name])["entries"])
         before = b""
         for key, value in self._txn.cursor(self._db[name]):
@@ -278,7 +277,7 @@ class Check:
                 self._found(Finding("defs", f"a binding {ends} has an end that is not there", damage=False))
 
     def _not_ahead(self, where: str, what: str, number: int, bits: int) -> None:
-        """An id that a later start might give again."""
+        """Report an id that a later start might assign again."""
         if number >> bits > self._boot:
             self._found(Finding(where, f"{what}, {number}, is above those given so far"))
 
@@ -361,13 +360,13 @@ class Check:
         queue.reach = max(queue.reach, header.last)
 
     def _stored_octets(self, msg_id: int) -> int:
-        """Octets of the body of a content that lies apart; 0 if it is missing."""
+        """Return the body size in bytes of a content stored apart; 0 if it is missing."""
         return (
             stored_octets(self._txn, self._db["bodies"], self._blobs, msg_id) if "bodies" in self._db else 0
         )
 
     def _check_lengths(self, where: str, header: Header, value: bytes) -> None:
-        """Each record ends where the next one begins: what a reader of records need not look at."""
+        """Check that each record ends where the next one begins, which readers of records do not."""
         for place, (start, stop) in enumerate(pairwise((*offsets_of(value, header), len(value)))):
             if start + 8 > stop or start + 8 + _COUNT.unpack_from(value, start + 4)[0] != stop:
                 self._found(Finding(where, f"record {place} does not reach from {start} to {stop}"))
@@ -401,7 +400,7 @@ class Check:
             try:
                 header = read_header(key, block)
             except (DamagedError, StructError):
-                continue  # told already
+                continue  # reported already
             records = header.records
             dead = bits_of(value, header)
             octets = 4 + (records + 7) // 8
@@ -416,7 +415,7 @@ class Check:
                 self._found(Finding(where, "all records are settled, and the block is still there"))
 
     def _check_queues(self) -> None:
-        """What a clean stop has saved; it means nothing after any other."""
+        """Check the state saved by a clean stop; it is ignored after any other stop."""
         if "meta" not in self._db or self._txn.get(b"clean", db=self._db["meta"]) is None:
             return
         saved: dict[int, int] = {}
@@ -523,7 +522,7 @@ class Check:
     # -- the sum ------------------------------------------------------------------------------------------------------
 
     def _check_pages(self) -> None:
-        """See that each page is in one table or free, and not both: LMDB writes over what it takes for free."""
+        """Check that each page is either in one table or free: LMDB overwrites free pages."""
         self._reading("pages")
         try:
             with DataFile(self._store / "data.mdb") as file:
@@ -589,7 +588,7 @@ def _text(name: bytes) -> str:
 
 
 def main(data_dir: str, fault_of_arguments: Callable[[bytes], str] = lambda _: "") -> None:
-    """Check a data directory and write what is found, a line of JSON each, to the standard output."""
+    """Check a data directory and write the findings to standard output, a line of JSON each."""
 
     def write(kind: str, value: object) -> None:
         sys.stdout.write(json.dumps({kind: value}) + "\n")

@@ -1,14 +1,14 @@
-"""Makes the data file small again, while no broker is using it.
+"""Compacts the data file while the broker is stopped.
 
-Theory. An LMDB file never shrinks: pages that hold nothing are used again, which is enough while a broker runs, but a
-backlog that has been drained leaves its size behind. Within blocks, dead records take room until their whole block is
-dead. So everything is written into a new file beside the old one, row by row in the order of keys, blocks without
-their dead records; that is flushed, and then takes the old one's name, in one step of the file system. Until then the
-old file is the data, afterwards the new one is; an interrupted compaction leaves a file that nobody reads and the next
-one removes. Why not LMDB's own copy: it takes no dead records away.
+Theory. An LMDB file never shrinks: free pages are reused, which is enough while a broker runs, but the file keeps the
+size of a backlog that has been drained. Within blocks, dead records take space until their whole block is dead. So
+everything is written to a new file next to the old one, row by row in key order, blocks without their dead records; the
+new file is flushed, and then renamed to the old name atomically. Until then the old file is the data, afterwards the
+new one is; an interrupted compaction leaves a file that is never read and that the next one removes. LMDB's own copy is
+not used because it keeps dead records.
 
-Damage stays what it is: rows are copied as they are, and a block whose header is wrong is not touched. seq_ids, and so
-the order, do not change; a block's key may, when its first record was dead.
+Damage is preserved: rows are copied unchanged, and so is a block with a wrong header. seq_ids, and so the order, do not
+change; a block's key may, if its first record was dead.
 """
 
 import contextlib
@@ -46,30 +46,30 @@ from leveret.storage.store.lmdb_file import refuse_cut_off
 from leveret.storage.store.tables import MAP_SIZE, unused_octets
 
 WORTH_OCTETS = 64 * 1024 * 1024
-"""Size of a file from which it may be worth the time at a start."""
+"""Size in bytes of a file from which compaction at start-up may be worth the time."""
 LEFT_BEHIND = "data.mdb.new"
-"""Name of the file that a compaction writes; one that was interrupted leaves it."""
+"""Name of the file that a compaction writes; an interrupted one leaves it behind."""
 AT_ONCE = 32 * 1024 * 1024
-"""Octets that one transaction copies, about."""
+"""Approximate bytes copied in one transaction."""
 
 
 class Garbage(NamedTuple):
-    """How much of a data file holds nothing that is needed; sizes in octets."""
+    """Garbage in a data file; sizes in bytes."""
 
     file: int
     unused: int
-    """In pages that hold nothing."""
+    """Bytes in free pages."""
     dead: int
-    """In records of settled messages."""
+    """Bytes in records of settled messages."""
 
     @property
     def fraction(self) -> float:
-        """The share of the file."""
+        """Garbage as a fraction of the file."""
         return min(1.0, (self.unused + self.dead) / self.file) if self.file else 0.0
 
 
 class Compacted(NamedTuple):
-    """What a compaction has done; sizes of the data file in octets."""
+    """Result of a compaction; sizes of the data file in bytes."""
 
     before: int
     after: int
@@ -78,9 +78,9 @@ class Compacted(NamedTuple):
 
 
 def measure(data_dir: Path) -> Garbage:
-    """See how much garbage there is, without reading messages.
+    """Measure the garbage, without reading messages.
 
-    Raises StorageError if the data cannot be read, UnknownFormatError if another version wrote them.
+    Raises StorageError if the data cannot be read, UnknownFormatError if another version wrote it.
     """
     with _opened(data_dir) as (env, txn, tables):
         dead = 0
@@ -97,15 +97,14 @@ def measure(data_dir: Path) -> Garbage:
 
 
 def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -> Compacted:
-    """Write the data anew without what is not needed. Nobody else may be using them.
+    """Rewrite the data without garbage. It must not be in use.
 
     Args:
-        data_dir: where they are.
+        data_dir: the data directory.
         replacing: called before the new file takes the place of the old one.
 
-    Raises DiskFullError if there is no room beside the old file, StorageError if something cannot be read or written,
-    UnknownFormatError if another version wrote them; the data are as they were then.
-
+    Raises DiskFullError if there is no space next to the old file, StorageError if something cannot be read or written,
+    UnknownFormatError if another version wrote the data; the data is unchanged then.
     """
     store = data_dir / "store"
     new = store / LEFT_BEHIND
@@ -132,7 +131,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
 
 @contextlib.contextmanager
 def _opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """The environment, a read transaction and the tables there are."""
+    """Open the environment, a read transaction, and the tables that exist."""
     path = data_dir / "store"
     if not (path / "data.mdb").is_file():
         raise StorageError(f"there are no data in {data_dir}")
@@ -165,7 +164,7 @@ class _Copy:
         """Bitmaps of blocks that could not be rewritten, and those that have delivery counts."""
 
     def run(self) -> int:
-        """Copy, flush and close; returns how many dead records were left out."""
+        """Copy, flush and close; returns the number of dead records left out."""
         with lmdb.open(
             str(self._path),
             subdir=False,
@@ -195,7 +194,7 @@ class _Copy:
         return self._left_out
 
     def _blocks(self, table: Any) -> Iterator[tuple[bytes, bytes]]:
-        """The blocks without their dead records. They come before the bitmaps: some of those are not needed then."""
+        """Yield the blocks without their dead records, before the bitmaps: some of those are dropped then."""
         acks = self._tables.get("acks")
         for key, value in self._txn.cursor(table):
             bitmap = None if acks is None else self._txn.get(key, db=acks)
@@ -218,7 +217,7 @@ class _Copy:
                 yield new_key, block
 
     def _body_octets(self, msg_id: int) -> int:
-        """Octets of the body of a content that lies apart; 0 if it is missing."""
+        """Return the body size in bytes of a content stored apart; 0 if it is missing."""
         return stored_octets(self._txn, self._tables["bodies"], self._blobs, msg_id)
 
 
@@ -236,7 +235,7 @@ def _fill(env: Any, table: Any, rows: Iterator[tuple[bytes, bytes]]) -> None:
 
 
 def _put(env: Any, table: Any, rows: list[tuple[bytes, bytes]]) -> None:
-    rows.sort()  # a block that begins later than it did may have to stand behind the next one
+    rows.sort()  # a block that now begins later may belong after the next one
     with env.begin(write=True) as txn:
         cursor = txn.cursor(table)
         if rows and cursor.last() and cursor.key() >= rows[0][0]:
@@ -248,12 +247,12 @@ def _put(env: Any, table: Any, rows: list[tuple[bytes, bytes]]) -> None:
 def rewritten(
     key: bytes, value: bytes, bitmap: bytes | None, body_of: Callable[[int], int]
 ) -> tuple[bytes, bytes, bytes | None] | None:
-    """A block without the records that its bitmap says are dead: key, block, bitmap; None if nothing is left of it.
+    """Return a block without its dead records: key, block, bitmap; None if nothing is left of it.
 
-    The new bitmap has the delivery counts of the old one; None if there are none. `body_of` tells the octets of bodies
-    that lie apart by msg_id; it is asked of blocks of format 1 only.
+    The new bitmap has the delivery counts of the old one; None if there are none. `body_of` returns the size in bytes
+    of a body stored apart, by msg_id; it is called for blocks of format 1 only.
 
-    Raises DamagedError if it cannot be taken apart.
+    Raises DamagedError if the block cannot be parsed.
     """
     header = read_header(key, value)
     dead, returns = bits_of(bitmap, header), returns_of(bitmap, header)
@@ -304,13 +303,13 @@ def rewritten(
 
 
 def _extents(value: bytes, header: Header, bits: int, *, dead: bool) -> list[tuple[int, int]]:
-    """From where to where the dead records of a block reach, or the others."""
+    """Return the start and end of each run of dead records of a block, or of the live ones."""
     edges = pairwise((*offsets_of(value, header), len(value)))
     return [extent for at, extent in enumerate(edges) if bool(bits >> at & 1) == dead]
 
 
 def _take_over(old: Path, new: Path) -> None:
-    """Give the new file the old one's owner and mode: whoever compacts may be root, and whoever uses the data not."""
+    """Give the new file the old one's owner and mode: compaction may run as root, the broker as another user."""
     was = old.stat()
     new.chmod(S_IMODE(was.st_mode))
     if (was.st_uid, was.st_gid) != (os.geteuid(), os.getegid()):

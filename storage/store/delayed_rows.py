@@ -1,7 +1,7 @@
-"""The table of delayed messages: reading the next ones, and removing those of a line that is gone.
+"""The table of delayed messages: reads the next ones, and removes those of deleted lines.
 
-Everything here runs inside a transaction that somebody else has begun; `storage.store.environment` says who may. What
-the rows mean: `storage.delayed`.
+Every function runs inside the caller's transaction; `storage.store.environment` has the rules. `storage.delayed`
+defines the rows.
 """
 
 import logging
@@ -23,16 +23,16 @@ from leveret.storage.errors import DamagedError
 log = logging.getLogger("leveret.storage")
 
 SWEEP_ROWS = 1000
-"""Rows of lines that are gone which one commit deletes at most; what is left goes with later ones."""
+"""Maximum number of rows of deleted lines that one commit deletes; later commits delete the rest."""
 
 
 def is_line(key: bytes) -> bool:
-    """Whether a key is that of a whole line: its count, and deleted the whole line goes."""
+    """Return whether a key stands for a whole line: the row of its count, whose deletion deletes the line."""
     return len(key) == LINE_SIZE
 
 
 def read_rows(cursor: Any, line: int, start: Due, *, limit: int, octets: int) -> DelayedRows:
-    """Read messages of a line from `start` on, in order: `limit` of them or `octets` are enough."""
+    """Read messages of a line from `start` on, in order, until `limit` messages or `octets` bytes are read."""
     rows: list[tuple[Due, bytes]] = []
     found = cursor.set_range(pack_key(line, start))
     while found:
@@ -51,7 +51,7 @@ def read_rows(cursor: Any, line: int, start: Due, *, limit: int, octets: int) ->
 
 
 def lines(cursor: Any) -> dict[int, bytes]:
-    """All lines that have rows, each with the value of the row that counts them; empty where that is missing."""
+    """Return all lines that have rows, each with the value of its count row; empty if that is missing."""
     found: dict[int, bytes] = {}
     there = cursor.first()
     while there:
@@ -63,7 +63,7 @@ def lines(cursor: Any) -> dict[int, bytes]:
 
 
 def count(cursor: Any, line: int, value: bytes) -> int:
-    """How many messages a line has, by the value of the row that counts them or, where that is damaged, by looking."""
+    """Return the number of messages of a line from its count row or, if that is damaged, by counting."""
     try:
         return unpack_count(line, value)
     except DamagedError as error:
@@ -77,7 +77,7 @@ def count(cursor: Any, line: int, value: bytes) -> int:
 
 
 def sweep(cursor: Any, gone: Collection[int]) -> list[int]:
-    """Delete rows of lines that are gone, as many as one transaction should; returns the lines that have some left."""
+    """Delete rows of deleted lines, as many as one transaction should; returns the lines that have rows left."""
     left = SWEEP_ROWS
     unfinished = []
     for line in gone:

@@ -1,11 +1,11 @@
-"""The LMDB environments of one data directory: where blocks, bodies and definitions lie.
+"""The LMDB environments of one data directory, which hold blocks, bodies and definitions.
 
-Two environments: `store/` is durable, every commit is flushed before it returns; `paged/` keeps transient messages
-that memory has no room for, is never flushed and made anew at every start. Tables: see docs/storage.md.
+Two environments: `store/` is durable, every commit is flushed before it returns; `paged/` keeps transient messages that
+are paged out of memory, is never flushed and is recreated at every start. Tables: see docs/storage.md.
 
-`commit` belongs to one thread, the writer. `read` may be called from one other thread at a time; it opens a read
-transaction and closes it before it returns, so none is ever kept open while messages come and go, which would stop
-pages from being used again. The map is opened far larger than any disk, so its size is never what fails.
+Only one thread, the writer, may call `commit`. `read` may be called from one other thread at a time; it opens a read
+transaction and closes it before it returns, so none stays open while messages come and go, which would stop pages from
+being reused. The map is opened far larger than any disk, so its size is never the limit.
 """
 
 import contextlib
@@ -42,12 +42,12 @@ from leveret.storage.store.tables import EnvironmentTables
 log = logging.getLogger("leveret.storage")
 
 MAPPED = 64 * 1024 * 1024
-"""Octets of mapped files from which they are given back after rows were written all over the file."""
+"""Bytes of mapped files from which they are released after rows were written all over the file."""
 ROOM = 16 * 1024 * 1024
-"""Octets of disk that a commit leaves free: a failed one with less around it failed for want of room."""
+"""Bytes of disk that a commit leaves free: if one fails with less free space, the disk is full."""
 
 START_WORK = 20_000
-"""How much of sweeps one commit carries out while nobody waits for others, as `storage.store.tables.SWEEP_WORK`."""
+"""Amount of sweeping per commit while no other commits wait, counted as for `storage.store.tables.SWEEP_WORK`."""
 
 _first = itemgetter(0)
 _COUNT = Struct(">I")
@@ -59,11 +59,11 @@ class Environment:
     """The data of one broker on disk.
 
     Args:
-        data_dir: where they are; made if it is not there.
-        sync: flush every commit. Without it a power failure loses what was confirmed, and may destroy everything:
-            for measurements only.
+        data_dir: the data directory; created if it does not exist.
+        sync: flush every commit. Without it a power failure loses confirmed messages, and may destroy all data: for
+            measurements only.
 
-    Raises UnknownFormatError for data that a later version wrote, StorageError if they cannot be opened.
+    Raises UnknownFormatError for data that a later version wrote, StorageError if it cannot be opened.
     """
 
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
@@ -81,14 +81,14 @@ class Environment:
         self.bodies = Bodies(self.store, self.blobs)
         self._paged_bodies = Bodies(self.paged, self.blobs)
         self._is_marked = False
-        """The mark of a clean stop is in the file."""
+        """True if the mark of a clean stop is in the file."""
         self.saved: Saved | None = None
-        """What the clean stop before this start has saved; None after format 1, which does not say."""
+        """State saved by the clean stop before this start; None after format 1, which has none."""
         self._gone_lines: list[int] = []
         """Lines of delayed messages that are deleted and still have rows."""
         try:
             self.was_clean, self.boot = self._begin()
-            self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there are data: see `_refuse_lost`
+            self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there is data: see `_refuse_lost`
         except (lmdb.Error, OSError) as error:
             self.close()
             raise StorageError(f"cannot count this start in {data_dir}: {error}") from None
@@ -97,14 +97,14 @@ class Environment:
             raise
 
     def _begin(self) -> tuple[bool, int]:
-        """Check the format and count this start, so that no id is given twice; also after a crash right now."""
+        """Check the format and count this start, so that no id is assigned twice, even after an immediate crash."""
         with self.store.env.begin(write=True) as txn:
             started = start(txn, self.store, self.data_dir)
         self._is_marked, self.saved = started.is_marked, started.saved
         if started.format != FORMAT:
             text = "storage: the data have format %d, from now on %d: versions before %s refuse them"
             log.warning(text, started.format, FORMAT, NEEDED)
-        with contextlib.suppress(PermissionError):  # somebody else made it, long ago
+        with contextlib.suppress(PermissionError):  # another user created it earlier
             sync_directory(self.data_dir.resolve().parent)
         sync_directory(self.data_dir)
         sync_directory(self.data_dir / "store")
@@ -112,11 +112,11 @@ class Environment:
         return started.was_clean, started.boot
 
     def begin_use(self) -> None:
-        """Take away the mark of the clean stop, because messages are about to be delivered.
+        """Remove the mark of the clean stop, because messages are about to be delivered.
 
-        A start that fails before that leaves it. The first commit that changes messages takes it away, too: what was
-        saved of queues is right until then. Raises
-        DiskFullError if there is no room for it, lmdb.Error for anything else.
+        A start that fails before that leaves it. The first commit that changes messages removes it, too: the saved
+        state of queues is valid until then. Raises DiskFullError if there is no space for it, lmdb.Error for any other
+        error.
         """
         if self._is_marked:
             try:
@@ -129,14 +129,14 @@ class Environment:
             self._is_marked = False
 
     def _unmark(self, txn: Any) -> None:
-        """Have the store say that it was not stopped; of use only if the transaction is committed."""
+        """Mark the store as not cleanly stopped; effective only if the transaction is committed."""
         if self._is_marked:
             txn.delete(b"clean", db=self.store.db["meta"])
 
     def forget_bitmaps(self, keys: Iterable[bytes]) -> None:
-        """Take away bitmaps that are damaged, and the mark of the clean stop, which did not know what comes back.
+        """Remove damaged bitmaps, and the mark of the clean stop, which did not count the messages that come back.
 
-        Without room they stay, and the next start finds them again. Raises lmdb.Error for anything else.
+        Without space they stay, and the next start finds them again. Raises lmdb.Error for any other error.
         """
         try:
             with self.store.writing() as txn:
@@ -150,18 +150,17 @@ class Environment:
             self._is_marked = False
 
     def close(self) -> None:
-        """Close both environments; nothing may be called afterwards."""
+        """Close both environments; no other method may be called afterwards."""
         self.store.env.close()
         self.paged.env.close()
 
     # -- the writer's thread ------------------------------------------------------------------------------------------
 
     def commit(self, batch: Batch) -> list[int]:
-        """Commit a batch; all of it is on disk when this returns. Returns the files nobody refers to any more.
+        """Commit a batch; all of it is on disk when this returns. Returns the files that are no longer referenced.
 
-        Raises DiskFullError if one environment, or both, had no room, which says what was written nevertheless;
-        lmdb.Error or OSError for anything else, after which the state of the disk is unknown and the process should
-        end.
+        Raises DiskFullError if one environment, or both, had no space, with the parts that were written; lmdb.Error or
+        OSError for any other error, after which the state of the disk is unknown and the process should end.
         """
         durable = paged = Done.ALL
         reason = ""
@@ -176,7 +175,7 @@ class Environment:
         return unlink
 
     def _commit_durable(self, batch: Batch) -> tuple[Done, str]:
-        """How much was committed, and why not all of it."""
+        """Return the part that was committed, and the reason if it is not all."""
         store = self.store
         try:
             with store.writing() as txn:
@@ -198,11 +197,11 @@ class Environment:
         return Done.ALL, ""
 
     def _put_rows(self, txn: Any, rows: Iterable[tuple[str, bytes, bytes | None]]) -> list[int]:
-        """Write and delete rows, in their order; returns the lines of delayed messages that are deleted thereby."""
+        """Write and delete rows, in their order; returns the lines of delayed messages that this deletes."""
         gone = []
         for (table, is_deletion), some in groupby(rows, key=_kind_of_row):
             db = self.store.db[table]
-            if not is_deletion:  # fewer calls, and neighbours one after another
+            if not is_deletion:  # fewer calls, and neighbouring rows in sequence
                 txn.cursor(db).putmulti(sorted([(key, value) for _, key, value in some], key=_first))
                 continue
             for _, key, _ in some:
@@ -212,9 +211,9 @@ class Environment:
         return gone
 
     def _commit_paged(self, changes: Changes) -> tuple[Done, str]:
-        """How much was committed, and why not all of it.
+        """Return the part that was committed, and the reason if it is not all.
 
-        The store's file may have taken the whole disk and have room in itself: so this is no reason to write nothing.
+        The store's file may fill the disk and have free pages itself, so a failure here does not stop durable writes.
         """
         paged = self.paged
         try:
@@ -228,14 +227,14 @@ class Environment:
         return Done.ALL, ""
 
     def _commit_deletions(self, table: EnvironmentTables, changes: Changes) -> Done:
-        """Commit at least what frees room; not a row that says something was deleted, though: that is told later.
+        """Commit at least the changes that free space, except rows that report a deletion, which follow later.
 
-        A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without
-        it a batch that needs them would fail for ever.
+        A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without it
+        a batch that needs them would fail forever.
         """
         part = len(changes.deletes) + len(changes.unrefs)
         while not self._try_deletions(table, changes):
-            # Pages are copied before they are changed, so deleting needs room too: the less, the less is deleted.
+            # Pages are copied before they are changed, so deletions need space, too: fewer deletions need less.
             part //= 4
             while part and self._delete_some(table, changes, part):
                 pass
@@ -256,11 +255,11 @@ class Environment:
         return True
 
     def _delete_some(self, table: EnvironmentTables, changes: Changes, count: int) -> bool:
-        """Delete that many of one kind in a commit of their own; False if none are left, or there is no room.
+        """Delete `count` rows of one kind in a commit of their own; False if none are left or there is no space.
 
-        Records go before the bodies they refer to, so that what a crash leaves between two of these is bodies without
-        records, which the next start removes. What is done is not noted again: references must not be counted down
-        twice; all else may be repeated.
+        Records go before the bodies they refer to, so a crash between two of these commits leaves bodies without
+        records, which the next start removes. Committed changes are not noted again: references must not be counted
+        down twice; all others may be repeated.
         """
         some = Changes()
         for name in ("marks", "merges", "deletes", "unrefs"):
@@ -275,31 +274,31 @@ class Environment:
         return False
 
     def _no_room(self, octets: int, error: Exception) -> bool:
-        """Whether a write failed because the disk is full, which LMDB does not tell from a broken disk."""
+        """Return whether a write failed because the disk is full, which LMDB does not distinguish from an I/O error."""
         text = str(error)
         if os.strerror(errno.ENOSPC) in text or os.strerror(errno.EDQUOT) in text:
             return True
         return self.disk_free() < octets + ROOM
 
     def is_full(self, error: OSError, octets: int) -> bool:
-        """Whether writing a file of that size failed because the disk is full."""
+        """Return whether writing a file of that size failed because the disk is full."""
         return error.errno in {errno.ENOSPC, errno.EDQUOT} or self._no_room(octets, error)
 
     @property
     def has_unfinished(self) -> bool:
-        """Whether a sweep waits to be carried on by the next commit, or files to be named by it."""
+        """Return whether the next commit has sweeps to continue, or unreferenced files to report."""
         return bool(self.has_unfinished_durable or self.paged.unfinished)
 
     @property
     def has_unfinished_durable(self) -> bool:
-        """The same without the sweeps of paged messages, which wait for a commit that pages."""
+        """Return whether there is unfinished work besides sweeps of paged messages, which wait for another commit."""
         return bool(self.store.unfinished or self.store.unlink or self._gone_lines)
 
     def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
-        """Note that everything is written and what the next start needs to know of queues. The last commit there is.
+        """Mark a clean stop and save the state of queues for the next start. This must be the last commit.
 
-        Raises DiskFullError if there is no room for that: the next start has to look for itself then; lmdb.Error for
-        anything else.
+        Raises DiskFullError if there is no space for it: the next start must scan all blocks then; lmdb.Error for any
+        other error.
         """
         db = self.store.db
         try:
@@ -316,7 +315,7 @@ class Environment:
         self._is_marked = True
 
     def finish_sweeps(self) -> None:
-        """Carry out what is left of sweeps, however long it takes."""
+        """Finish all sweeps, however long it takes."""
         while self.store.unfinished:
             with self.store.writing(START_WORK) as txn:
                 self.store.go_on_sweeping(txn)
@@ -324,9 +323,9 @@ class Environment:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, ranges: Sequence[Range], limit: int) -> Loaded:
-        """Read the blocks of some ranges of one queue, ascending, from both environments, and the bodies they refer to.
+        """Read the blocks of ascending ranges of one queue from both environments, and the bodies they refer to.
 
-        `limit` octets are enough: with one range only, reading may end before it does.
+        With one range, reading may stop before its end once `limit` bytes are read.
         """
         blocks: list[RawBlock] = []
         stop = LAST_SEQ_ID
@@ -342,22 +341,22 @@ class Environment:
         return Loaded(blocks, stop, bodies)
 
     def body_octets(self, txn: Any, msg_id: int) -> int:
-        """Octets of the body of a content that lies apart, inside a read transaction; 0 if it is missing."""
+        """Return the body size in bytes of a content stored apart, inside a read transaction; 0 if it is missing."""
         return stored_octets(txn, self.store.db["bodies"], self.blobs, msg_id)
 
     def blob_path(self, msg_id: int) -> Path:
-        """Where a very large body is."""
+        """Return the path of a very large body."""
         return self.bodies.path(msg_id)
 
     def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
-        """The next delayed messages of a line, from `start` on, as many as a window takes."""
+        """Read the next delayed messages of a line, from `start` on, as many as a window takes."""
         with self.store.reading() as txn:
             cursor = txn.cursor(self.store.db[delayed.TABLE])
             limit, octets = delayed.WINDOW, delayed.WINDOW_OCTETS
             return delayed_rows.read_rows(cursor, line, start, limit=limit, octets=octets)
 
     def recover_delayed(self, known: Collection[int]) -> dict[int, int]:
-        """How many delayed messages these lines have, those that have any; the others' go with the next commits."""
+        """Return the delayed messages of each known line that has any; the next commits delete other lines."""
         with self.store.env.begin() as txn:
             cursor = txn.cursor(self.store.db[delayed.TABLE])
             found = delayed_rows.lines(cursor)
@@ -369,18 +368,18 @@ class Environment:
             }
 
     def rows(self, table: str) -> Iterator[tuple[bytes, bytes]]:
-        """All rows of a table of the durable environment."""
+        """Yield all rows of a table of the durable environment."""
         with self.store.env.begin() as txn:
             yield from txn.cursor(self.store.db[table])
 
     # -- room ------------------------------------------------------------------------------------------------------
 
     def disk_free(self) -> int:
-        """Octets that the file system has left; unused ones of the data files come on top."""
+        """Return the free bytes of the file system, not counting free pages of the data files."""
         stat = os.statvfs(self.data_dir)
         return stat.f_bavail * stat.f_frsize
 
 
 def _kind_of_row(row: tuple[str, bytes, bytes | None]) -> tuple[str, bool]:
-    """The table, and whether the row is deleted."""
+    """Return the table of a row, and whether the row is deleted."""
     return row[0], row[2] is None

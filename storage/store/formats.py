@@ -1,17 +1,17 @@
-"""The format of the data on disk: which one this version writes, which ones it reads, and what it says of others.
+"""Data formats on disk: the one this version writes, those it reads, and the errors for others.
 
 The row `format` of the table `meta` is text: the number of the format and, from 2 on, the version that is needed to
-read it, in words. A version that does not know the number shows the whole text, so it names the version to install
+read it, in words. A version that does not know the number shows the whole text, which names the version to install
 (docs/upgrade.md, docs/adr/0021-store-formats.md).
 
 Formats:
 
 1. Version 0.1.0.
-2. Since 0.2.0. A block's directory has the octets of each body (`storage.journal.blocks`), the row that a clean stop
-   saves of a queue has those of all its bodies (`storage.store.recovery`), and a bitmap may be followed by delivery
+2. Since 0.2.0. A block's directory has the size of each body (`storage.journal.blocks`), the row that a clean stop
+   saves of a queue has the size of all its bodies (`storage.store.recovery`), and a bitmap may be followed by delivery
    counts. Checksums of records cover their block and place, those of bitmaps their block, those of bodies the whole
    id. Small rows end with a checksum (`storage.store.row_checksums`). Blocks of format 1 are read as they are: their
-   bodies are counted where the octets are needed, and a compaction writes the blocks anew.
+   body sizes are computed when needed, and a compaction rewrites the blocks.
 """
 
 from pathlib import Path
@@ -19,22 +19,22 @@ from pathlib import Path
 from leveret.storage.errors import UnknownFormatError
 
 FORMAT = 2
-"""What this version writes."""
+"""The format that this version writes."""
 READABLE = (1, FORMAT)
-"""What it reads."""
+"""The formats that this version reads."""
 NEEDED = "0.2.0"
 """The first version that reads `FORMAT`."""
 FORMAT_ROW = f"{FORMAT} (needs leveret {NEEDED} or newer)".encode()
 
 
 def number_of(row: bytes | None) -> int | None:
-    """The number of the format that a row names; None for a row that names none, or for no row."""
+    """Return the format number in a row; None if the row has none, or is missing."""
     number = (row or b"").partition(b" ")[0]
     return int(number) if number.isdigit() else None
 
 
 def fault_of(row: bytes | None) -> str:
-    """What is wrong with a format, for an administrator; "" for one that this version reads."""
+    """Describe a format's error for an administrator; "" for one that this version reads."""
     if number_of(row) in READABLE:
         return ""
     shown = "no format" if row is None else f"format {row.decode('ascii', 'replace')}"
@@ -42,7 +42,7 @@ def fault_of(row: bytes | None) -> str:
 
 
 def check_format(data_dir: Path, row: bytes | None) -> None:
-    """Raise UnknownFormatError unless this version reads what the row says; the text names the version that does."""
+    """Raise UnknownFormatError unless this version reads the row's format; the text names the version that does."""
     fault = fault_of(row)
     if fault:
         raise UnknownFormatError(f"the data in {data_dir} have {fault}")

@@ -1,14 +1,14 @@
-"""Gives the disk back what an LMDB file does not need, while it is in use: by holes where its free pages are.
+"""Releases free pages of an LMDB file in use to the file system by punching holes.
 
 LMDB never shortens its file. But pages that it lists as free are written before they are read again, so the file system
-may forget them ("punch a hole"): the size stays, the disk has the room. Only such pages are taken as LMDB itself would
-write over in its next transaction, those freed before the last committed transaction and before the oldest one that
-reads; so neither a reader nor the root page before the last, to which LMDB returns if the last is torn, can need them.
-A write transaction that changes nothing is open meanwhile: nobody else takes pages.
+may discard them ("punch a hole"): the size stays, the disk space is released. Only pages that LMDB itself could
+overwrite in its next transaction are taken, those freed before the last committed transaction and before the oldest one
+that reads. So neither a reader nor the root page before the last, to which LMDB returns if the last is torn, can need
+them. A write transaction that changes nothing is open meanwhile, so that no other one takes pages.
 
-Where others then fill the disk, a page in a hole cannot be written, and every commit writes pages, one that only
-deletes too. So the free pages that LMDB will take first keep their place on the disk (`RESERVE`), and when they have
-been used up, holes among those that follow are filled (`keep_reserve`).
+If the disk then fills up, a page in a hole cannot be written, and every commit writes pages, even one that only
+deletes. So the free pages that LMDB will take first keep their disk blocks (`RESERVE`), and when they have been used
+up, holes among those that follow are filled (`keep_reserve`).
 """
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
@@ -28,39 +28,38 @@ from leveret.storage.store.lmdb_file import DataFile
 from leveret.storage.store.tables import EnvironmentTables, unused_octets
 
 RUN = 16
-"""Neighbouring pages from which a hole is worth it: many small ones would tear the file to pieces."""
+"""Minimum run of neighbouring pages for a hole: many small holes would fragment the file."""
 RESERVE = 16 * 1024 * 1024
-"""Octets of free pages that keep their place on the disk: deletions need them when it is full."""
+"""Bytes of free pages that keep their disk blocks: deletions need them when the disk is full."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 1 | 2
 """FALLOC_FL_KEEP_SIZE, and with FALLOC_FL_PUNCH_HOLE: the same on every Linux."""
 
 
 class Given(NamedTuple):
-    """What one step has done."""
+    """Result of one step."""
 
     octets: int
-    """In holes, those included that were holes already."""
+    """Bytes in holes, including those that were holes already."""
     after: int
-    """Where to go on: the last transaction whose pages were seen."""
+    """The last transaction whose pages were visited, for the next step."""
     more: bool
 
 
 def give_back(table: EnvironmentTables, after: int = -1, *, seconds: float = 0.01) -> Given:
-    """Punch holes for so long, and for one transaction's pages at least. Belongs to the thread that commits.
+    """Punch holes for `seconds`, and for one transaction's pages at least. Called by the committing thread only.
 
     Args:
-        table: whose file.
-        after: where the step before has ended; -1 for the first.
-        seconds: how long others may have to wait.
+        table: the tables of the file.
+        after: the end of the previous step; -1 for the first.
+        seconds: how long commits may have to wait.
 
-    Raises OSError where the file system has no holes (EOPNOTSUPP); DamagedError for free pages that are in use, or are
-    counted otherwise by LMDB, before anything is done.
-
+    Raises OSError if the file system does not support holes (EOPNOTSUPP); DamagedError for free pages that are in use,
+    or that LMDB counts differently, before anything is changed.
     """
     ends = monotonic() + seconds
     octets = 0
     path = table.path / "data.mdb"
-    if after < 0:  # what the last commit has freed, which may be all there is, can go when another is done
+    if after < 0:  # pages freed by the last commit, possibly all there are, can be released after another one
         with contextlib.suppress(lmdb.Error), table.writing() as txn:
             txn.put(b"room", b"", db=table.db["meta"])
     if table.is_unsure:
@@ -94,16 +93,15 @@ def give_back(table: EnvironmentTables, after: int = -1, *, seconds: float = 0.0
 
 
 def keep_reserve(table: EnvironmentTables, kept: set[int], *, seconds: float = 0.01) -> set[int]:
-    """Fill holes among the free pages that LMDB takes first. Belongs to the thread that commits.
+    """Fill holes among the free pages that LMDB takes first. Called by the committing thread only.
 
     Args:
-        table: whose file.
-        kept: what this has returned before, if nothing was given back since.
-        seconds: how long others may have to wait.
+        table: the tables of the file.
+        kept: the previous result, if no pages were released since.
+        seconds: how long commits may have to wait.
 
-    Returns those of the pages that have a place on the disk; what there is no room for stays a hole. Raises OSError if
-    the file cannot be read, DamagedError if its free pages cannot.
-
+    Returns the pages that have disk blocks; those without space stay holes. Raises OSError if the file cannot be read,
+    DamagedError if its free pages cannot.
     """
     path = table.path / "data.mdb"
     stat = path.stat()
@@ -127,7 +125,7 @@ def keep_reserve(table: EnvironmentTables, kept: set[int], *, seconds: float = 0
                     found.update(range(first, first + count))
                     if monotonic() >= ends:
                         break
-            except OSError:  # no room, or a file system that has no holes of ours either
+            except OSError:  # no space, or a file system without support for holes
                 pass
             finally:
                 os.close(descriptor)
@@ -137,7 +135,7 @@ def keep_reserve(table: EnvironmentTables, kept: set[int], *, seconds: float = 0
 
 
 def _compare(table: EnvironmentTables, txn: Any, file: DataFile) -> None:
-    """See that LMDB and we think alike of the file, or leave it alone."""
+    """Check that LMDB and this module agree on the file."""
     meta = file.meta
     free = sum(len(pages) for _, pages in file.free_pages())
     own = meta.branch_pages + meta.leaf_pages + meta.overflow_pages
@@ -148,7 +146,7 @@ def _compare(table: EnvironmentTables, txn: Any, file: DataFile) -> None:
 
 
 def _runs(pages: Iterable[int], least: int) -> Iterator[tuple[int, int]]:
-    """First pages and lengths of what lies side by side, `least` and more; of pages in their order."""
+    """Yield first page and length of each run of at least `least` neighbouring pages; the pages must be ascending."""
     for _, run in groupby(enumerate(pages), key=_offset):
         numbers = [page for _, page in run]
         if len(numbers) >= least:

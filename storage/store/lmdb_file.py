@@ -1,10 +1,10 @@
-"""The form of LMDB's data file, as far as it has to be known without LMDB: its last page, and its free pages.
+"""Reads LMDB's data file without LMDB: its root pages, its free pages, and the pages in use.
 
-LMDB maps the file and trusts it: a page that its root page counts and that the file does not have ends the process with
-SIGBUS. And it never tells which pages are free. So both are read here, by `pread`, from the file itself: the two root
+LMDB maps the file and trusts it: a page that its root page counts but the file does not have ends the process with
+SIGBUS. And LMDB never lists its free pages. So both are read here, by `pread`, from the file itself: the two root
 ("meta") pages, of which the one with the higher transaction counts, and the tree of free pages, in which each row has a
 transaction and the pages that it has freed (LMDB 0.9, 64 bits, lmdb.h and mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node).
-Which pages the tables take is read in the same way, from the tree that has the trees of the tables.
+The pages of the tables are read in the same way, from the tree that has the tables' roots.
 """
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
@@ -27,25 +27,25 @@ _META = Struct(
 _TABLE = Struct("=" + _DATABASE)
 _NODE = Struct("=HHHH")  # size or page (low, high), flags, size of the key
 _NUMBER = Struct("=Q")
-_OVERFLOW = Struct("=QHHI")  # as a page; how many pages follow it, with itself
+_OVERFLOW = Struct("=QHHI")  # as a page; number of pages, including this one
 _P_BRANCH, _P_LEAF, _P_OVERFLOW, _P_META = 1, 2, 4, 8
 _F_BIGDATA, _F_SUBDATA = 1, 2
 _DEPTH = 32
-"""The most levels that LMDB's trees have."""
+"""Maximum depth of LMDB's trees."""
 
 
 class Meta(NamedTuple):
-    """What the root page says that counts."""
+    """The relevant fields of the root page."""
 
     page_size: int
     branch_pages: int
-    """Those of the tree of free pages, as are the next two and the root."""
+    """Branch pages of the tree of free pages, which the next two fields and the root belong to as well."""
     leaf_pages: int
     overflow_pages: int
     entries: int
     root: int
     main: int
-    """The root of the tree that has those of the tables."""
+    """The root of the tree that has the roots of the tables."""
     last_page: int
     transaction: int
 
@@ -57,7 +57,6 @@ class DataFile:
         path: the file.
 
     Raises OSError if it cannot be opened or read; DamagedError for a file that LMDB did not write.
-
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,11 +80,11 @@ class DataFile:
 
     @property
     def octets(self) -> int:
-        """The size of the file."""
+        """The size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def free_pages(self, after: int = -1) -> Iterator[tuple[int, list[int]]]:
-        """Transactions behind `after` and the pages that each of them has freed, in the order of transactions.
+        """Yield the transactions after `after`, ascending, each with the pages that it has freed.
 
         The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
         """
@@ -112,7 +111,7 @@ class DataFile:
         return Meta(page_size, *fields[7:12], *fields[-3:])
 
     def _page(self, number: int, count: int = 1) -> bytes:
-        """The octets of a page and those that follow it."""
+        """Return the bytes of a page and of those that follow it."""
         size = self.meta.page_size
         octets = os.pread(self._descriptor, size * count, size * number)
         if number < 2 or number + count - 1 > self.meta.last_page or len(octets) < size * count:
@@ -120,7 +119,7 @@ class DataFile:
         return octets
 
     def used_pages(self) -> Iterator[tuple[int, int]]:
-        """First pages and numbers of pages that belong together, of all trees; one that is in two comes twice.
+        """Yield first page and length of each run of pages in all trees; a page in two trees is yielded twice.
 
         The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
         """
@@ -133,7 +132,7 @@ class DataFile:
     def _whole(self) -> Iterator[None]:
         try:
             yield
-        except StructError as error:  # a node that is not in its page
+        except StructError as error:  # a node outside its page
             raise DamagedError(f"a page of {self._path} is damaged") from error
 
     def _take(self, number: int, depth: int) -> Iterator[tuple[int, int]]:
@@ -153,7 +152,7 @@ class DataFile:
                     yield from self._take(root, _DEPTH)
 
     def _tree_page(self, number: int, depth: int) -> tuple[bytes, int, list[int]]:
-        """A page of a tree: its octets, its flags, and where its nodes are."""
+        """Return a page of a tree: its bytes, its flags, and the offsets of its nodes."""
         page = self._page(number)
         own, _, flags, lower, _ = _PAGE.unpack_from(page)
         if own != number or not flags & (_P_BRANCH | _P_LEAF) or not depth:
@@ -182,12 +181,12 @@ class DataFile:
             yield _NUMBER.unpack_from(page, node + _NODE.size)[0], pages[:count]
 
     def _overflow(self, number: int, octets: int) -> bytes:
-        """A value that has pages of its own."""
+        """Return a value that has pages of its own."""
         page = self._page(number, self._overflow_pages(number, octets))
         return page[_PAGE.size : _PAGE.size + octets]
 
     def _overflow_pages(self, number: int, octets: int) -> int:
-        """How many pages a value has; a small one may have been written over a larger one, and have its pages."""
+        """Return the number of pages of a value; one that replaced a larger value may have that one's pages."""
         own, _, flags, count = _OVERFLOW.unpack_from(self._page(number))
         if own != number or not flags & _P_OVERFLOW or count * self.meta.page_size < _PAGE.size + octets:
             raise DamagedError(f"page {number} of {self._path} is not part of a tree")
@@ -195,11 +194,11 @@ class DataFile:
 
 
 def refuse_cut_off(path: Path) -> None:
-    """See that a data file has all pages that LMDB will look for; nothing is said of one that LMDB refuses itself.
+    """Check that a data file has all pages that LMDB will read; a file that LMDB itself refuses is not reported.
 
     The file may lack pages at its end that were allocated and freed in one transaction; these are free.
 
-    Raises StorageError for one that is shorter, with what can be done.
+    Raises StorageError for one that is shorter, with advice for the administrator.
     """
     try:
         file = DataFile(path)
@@ -221,7 +220,7 @@ def refuse_cut_off(path: Path) -> None:
 
 
 def refuse_lost(data_dir: Path) -> None:
-    """See that a start would find its data, and would not take what is left of lost ones for a first start.
+    """Check that a start finds its data, and does not take the remains of lost data for a first start.
 
     Raises StorageError if the data file is cut off, or missing or empty where bodies are.
     """

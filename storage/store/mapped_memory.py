@@ -1,9 +1,9 @@
-"""How much of the data file is mapped into memory, and giving that back to the kernel.
+"""The resident part of the mapped data file: measures it, and releases it to the kernel.
 
 LMDB reads through a map of its file. Every page it has touched, and some around it, count as memory of the process
-until the kernel needs them for something else, which on an idle machine is never: rows that are written all over a
-large file have the whole file counted in the end. Nothing is gained by that, as the pages stay in the page cache, and
-whoever looks at the process takes it for a leak. So they are given back: what is needed is mapped again at its use.
+until the kernel needs them for something else, which on an idle machine is never: after rows are written all over a
+large file, the whole file is counted. That has no benefit, as the pages stay in the page cache, and it looks like a
+memory leak. So they are released; pages that are needed are mapped again on access.
 """
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
@@ -17,7 +17,7 @@ _DONTNEED = 4  # MADV_DONTNEED, the same on every Linux
 
 
 def file_octets() -> int:
-    """Octets of files that are mapped and counted as memory of this process (the kernel's RssFile); 0 if unknown."""
+    """Return the bytes of mapped files counted as memory of this process (the kernel's RssFile); 0 if unknown."""
     try:
         fields = Path("/proc/self/statm").read_bytes().split()
     except OSError:
@@ -43,7 +43,7 @@ class Mapping:
             self._advise = advise
 
     def give_back(self) -> None:
-        """Have none of it counted as memory of the process; it may be in use."""
+        """Release the map's pages from the process's memory; it may be in use."""
         if self._advise is not None:
             for start, length in self._spans:
                 self._advise(start, length, _DONTNEED)

@@ -1,4 +1,4 @@
-"""Reading the definitions that are stored, also beside the process of a broker that is using them."""
+"""Reads the stored definitions, also while a broker is using them."""
 
 from itertools import islice
 from pathlib import Path
@@ -12,29 +12,28 @@ from leveret.storage.store.lmdb_file import refuse_cut_off
 from leveret.storage.store.tables import MAP_SIZE
 
 ROWS = 500
-"""Rows that one transaction reads."""
+"""Rows per transaction."""
 TRIES = 6
-"""How often all rows are read in parts at most."""
+"""Maximum number of attempts to read all rows in parts."""
 
 
 def stored_definitions(data_dir: Path) -> list[tuple[bytes, bytes]]:
-    """All rows of definitions as of one moment: keys and values, see `storage.store.metadata_rows`.
+    """Return all rows of definitions as of one moment: keys and values, see `storage.store.metadata_rows`.
 
-    A broker at work cannot use pages again while a transaction reads, also if the reader is stopped meanwhile. So a
-    transaction reads `ROWS` rows only, and everything is read until it is the same twice in a row: then it was so at
-    the moment between. If definitions change all the time, the last try reads them in one transaction.
+    A running broker cannot reuse pages while a transaction reads, even if the reader is stopped meanwhile. So a
+    transaction reads only `ROWS` rows, and everything is read until two successive results are the same: then it was so
+    at the moment between them. If definitions change all the time, the last try reads them in one transaction.
 
     Raises:
         UnknownFormatError: a later version wrote the data.
-        StorageError: there are none, or they cannot be read.
-
+        StorageError: there is no data, or it cannot be read.
     """
     path = data_dir / "store"
     if not (path / "data.mdb").is_file():
         raise StorageError(f"there are no data in {data_dir}")
     refuse_cut_off(path / "data.mdb")
     try:
-        # with its lock, so that a broker at work does not use pages again that are being read
+        # with its lock, so that a running broker does not reuse pages that are being read
         with lmdb.open(str(path), readonly=True, create=False, max_dbs=16, map_size=MAP_SIZE) as env:
             tables = {name: env.open_db(name, create=False) for name in (b"meta", b"defs")}
             with env.begin() as txn:

@@ -1,14 +1,14 @@
-"""The rows that say what exists: vhosts, users and their rights, policies, exchanges, queues, bindings.
+"""Rows of the metadata store: vhosts, users, permissions, policies, exchanges, queues and bindings.
 
-Theory. Entities (vhosts, exchanges, queues) have an id that is never given twice, and their key is the kind and that
-id; whatever refers to them does it by id, so that nothing left behind by a deleted queue can ever fall to a new one of
-the same name. Relations and users are identified by what they say, so their key is the kind and a digest of that:
-writing one again replaces it, and deleting it needs no index in memory. Names lie in the values only, because a key
-may have at most 511 octets and a binding has several names of up to 255.
+Theory. Entities (vhosts, exchanges, queues) have an id that is never assigned twice, and their key is the kind and that
+id; other rows refer to them by id, so that nothing left behind by a deleted queue can ever apply to a new one of the
+same name. Relations and users are identified by their contents, so their key is the kind and a digest of those: writing
+one again replaces it, and deleting it needs no index in memory. Names are in the values only, because a key may have at
+most 511 bytes and a binding has several names of up to 255.
 
-A value is a crc32 of all that follows and a msgpack array; fields are only ever added at its end, with a default.
-Names are octets here: AMQP does not promise that they are text. Arguments are an encoded AMQP table, what policies and
-parameters say is JSON.
+A value is a crc32 of the rest and a msgpack array; fields are only ever added at its end, with a default. Names are
+bytes here: AMQP does not guarantee that they are text. Arguments are an encoded AMQP table, policy definitions and
+parameter values are JSON.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ _DIGEST_SIZE = 16
 
 
 def entity_key(kind: bytes, number: int) -> bytes:
-    """The key of an entity with an id (u64)."""
+    """Return the key of an entity with an id (u64)."""
     return kind + _ID(number)
 
 
 def relation_key(kind: bytes, *parts: bytes) -> bytes:
-    """The key of what is identified by these parts, in this order."""
+    """Return the key of a row that is identified by these parts, in this order."""
     digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
     for part in parts:
         digest.update(_LENGTH(len(part)) + part)
@@ -40,17 +40,17 @@ def relation_key(kind: bytes, *parts: bytes) -> bytes:
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One row: a subclass for each kind, told apart by the first octet of the key."""
+    """One row: a subclass for each kind, which is the first byte of the key."""
 
     kind: ClassVar[bytes]
 
     def key(self) -> bytes:
-        """Where the row lies."""
+        """Return the key of the row."""
         raise NotImplementedError
 
 
 class VHostRow(Row, frozen=True):
-    """A vhost; its default queue type is kept for whoever asks."""
+    """A vhost; its default queue type is kept for clients that query it."""
 
     kind: ClassVar[bytes] = b"V"
     id: int
@@ -60,12 +60,12 @@ class VHostRow(Row, frozen=True):
     default_queue_type: bytes = b""
 
     def key(self) -> bytes:
-        """By id."""
+        """Return the key, by id."""
         return entity_key(self.kind, self.id)
 
 
 class VHostLimitsRow(Row, frozen=True):
-    """What a vhost may hold; None is unlimited. The vhost need not exist."""
+    """The limits of a vhost; None is unlimited. The vhost need not exist."""
 
     kind: ClassVar[bytes] = b"L"
     vhost: bytes
@@ -73,7 +73,7 @@ class VHostLimitsRow(Row, frozen=True):
     max_queues: int | None
 
     def key(self) -> bytes:
-        """By the vhost's name."""
+        """Return the key, by the vhost's name."""
         return relation_key(self.kind, self.vhost)
 
 
@@ -87,12 +87,12 @@ class UserRow(Row, frozen=True):
     tags: list[bytes]
 
     def key(self) -> bytes:
-        """By name."""
+        """Return the key, by name."""
         return relation_key(self.kind, self.name)
 
 
 class UserLimitsRow(Row, frozen=True):
-    """What a user may have open; None is unlimited."""
+    """The limits of a user; None is unlimited."""
 
     kind: ClassVar[bytes] = b"M"
     user: bytes
@@ -100,12 +100,12 @@ class UserLimitsRow(Row, frozen=True):
     max_channels: int | None
 
     def key(self) -> bytes:
-        """By the user's name."""
+        """Return the key, by the user's name."""
         return relation_key(self.kind, self.user)
 
 
 class PermissionRow(Row, frozen=True):
-    """What a user may do in a vhost: three patterns."""
+    """The permissions of a user in a vhost: three patterns."""
 
     kind: ClassVar[bytes] = b"P"
     user: bytes
@@ -115,12 +115,12 @@ class PermissionRow(Row, frozen=True):
     read: bytes
 
     def key(self) -> bytes:
-        """By user and vhost."""
+        """Return the key, by user and vhost."""
         return relation_key(self.kind, self.user, self.vhost)
 
 
 class TopicPermissionRow(Row, frozen=True):
-    """Which routing keys a user may use with a topic exchange: two patterns, as they were set."""
+    """The topic permissions of a user on an exchange: two patterns, as they were set."""
 
     kind: ClassVar[bytes] = b"T"
     user: bytes
@@ -130,7 +130,7 @@ class TopicPermissionRow(Row, frozen=True):
     read: bytes
 
     def key(self) -> bytes:
-        """By user, vhost and exchange."""
+        """Return the key, by user, vhost and exchange."""
         return relation_key(self.kind, self.user, self.vhost, self.exchange)
 
 
@@ -147,24 +147,24 @@ class PolicyRow(Row, frozen=True):
     apply_to: bytes
 
     def key(self) -> bytes:
-        """By vhost, kind of policy and name."""
+        """Return the key, by vhost, kind of policy and name."""
         return policy_key(self.vhost, self.name, operator=self.operator)
 
 
 def policy_key(vhost: int, name: bytes, *, operator: bool) -> bytes:
-    """The key of the row of a policy."""
+    """Return the key of a policy's row."""
     return relation_key(PolicyRow.kind, _ID(vhost), bytes([operator]), name)
 
 
 class GlobalParameterRow(Row, frozen=True):
-    """A parameter of no vhost."""
+    """A global parameter."""
 
     kind: ClassVar[bytes] = b"G"
     name: bytes
     value: bytes
 
     def key(self) -> bytes:
-        """By name."""
+        """Return the key, by name."""
         return relation_key(self.kind, self.name)
 
 
@@ -181,12 +181,12 @@ class ExchangeRow(Row, frozen=True):
     arguments: bytes
 
     def key(self) -> bytes:
-        """By id."""
+        """Return the key, by id."""
         return entity_key(self.kind, self.id)
 
 
 class QueueRow(Row, frozen=True):
-    """A durable queue; its id is the qid under which its messages lie."""
+    """A durable queue; its id is the qid under which its messages are stored."""
 
     kind: ClassVar[bytes] = b"Q"
     id: int
@@ -196,15 +196,15 @@ class QueueRow(Row, frozen=True):
     arguments: bytes
 
     def key(self) -> bytes:
-        """By id."""
+        """Return the key, by id."""
         return entity_key(self.kind, self.id)
 
 
 class BindingRow(Row, frozen=True):
     """A binding of a durable exchange (`source`) to a durable queue or exchange (`destination`), all by id.
 
-    `identity` is the arguments in a form that is the same for all tables that are equal to a binding: their order
-    does not count.
+    `identity` is a canonical form of the arguments, the same for all tables that are equal for a binding: their order
+    does not matter.
     """
 
     kind: ClassVar[bytes] = b"B"
@@ -215,7 +215,7 @@ class BindingRow(Row, frozen=True):
     identity: bytes
 
     def key(self) -> bytes:
-        """By everything that identifies a binding."""
+        """Return the key, by all parts that identify a binding."""
         ends = _ID(self.source) + _ID(self.destination)
         return relation_key(self.kind, ends, self.binding_key, self.identity)
 
@@ -238,17 +238,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(row: Row) -> bytes:
-    """The value of a row."""
+    """Return the value of a row."""
     body = _encode(row)
     return _CRC.pack(crc32(body)) + body
 
 
 def decode(key: bytes, value: bytes) -> Row:
-    """Read a row.
+    """Parse a row.
 
     Raises:
-        DamagedError: the octets are not those that were written, or not under the key they were written under.
-
+        DamagedError: the bytes are not those that were written, or were written under another key.
     """
     decoder = _DECODERS.get(key[:1])
     if decoder is None:

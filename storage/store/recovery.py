@@ -1,12 +1,12 @@
-"""What is on disk at the start: which messages each queue has.
+"""Recovery at start-up: finds the messages of each queue on disk.
 
-After a clean stop the table of queues says it. After any other the headers of all blocks are looked through: nothing
-was lost then, but what had been delivered and what had not cannot be told, so everything counts as redelivered. They
-are looked through as well if what was saved is damaged, or if a bitmap is: its settled messages come back, and what was
-saved does not count them; such bitmaps are removed then, or each later start would have to look again. What belongs to
-no queue or to no record is removed, what is damaged otherwise is reported and left where it is.
+After a clean stop the table of queues has them. After any other the headers of all blocks are scanned: nothing was lost
+then, but delivered messages cannot be distinguished from others, so all count as redelivered. Blocks are scanned as
+well if the saved state is damaged, or if a bitmap is: its settled messages come back, and the saved state does not
+count them; such bitmaps are removed then, or each later start would have to scan again. Data that belongs to no queue
+or to no record is removed, other damage is reported and left in place.
 """
-# ruff: noqa: TRY301 - an error is raised and answered in one place
+# ruff: noqa: TRY301 - an error is raised and handled in one place
 
 import logging
 from collections import Counter
@@ -44,27 +44,26 @@ _STATE = Struct(">QQQQQB")
 _EXPIRING, _BODIES = 1, 2
 _COUNT = Struct(">I")
 TOLD_EVERY = 10_000
-"""Blocks of format 1 that are counted between two lines of the log."""
+"""Blocks of format 1 to count between two log lines."""
 
 
 class Recovered(NamedTuple):
-    """The messages of one queue: how many, and from which seq_id to before which."""
+    """The messages of one queue: their number, and the first and end seq_id."""
 
     messages: int
     first: int
     stop: int
     octets: int
-    """Of all bodies; -1 if that is not known."""
+    """Bytes of all bodies; -1 if unknown."""
     redelivered_below: int
     expiring: bool = False
-    """Some message expires."""
+    """True if any message has an expiry time."""
 
 
 def read_state(key: bytes, value: bytes, saved: Saved | None) -> Recovered:
-    """What a clean stop has saved of a queue, in a row under this key; raises DamagedError or struct.error.
+    """Parse a queue's row saved by a clean stop; raises DamagedError or struct.error.
 
-    A row of format 1, which is one without `saved`, has the octets of contents, which are of no use, and perhaps no
-    flags.
+    A row of format 1, which is one without `saved`, has the size of contents, which is not used, and may have no flags.
     """
     row = unseal(key, value, saved.boot) if saved else value + b"\0" * (len(value) == _STATE.size - 1)
     messages, first, stop, octets, redelivered_below, flags = _STATE.unpack(row)
@@ -74,9 +73,9 @@ def read_state(key: bytes, value: bytes, saved: Saved | None) -> Recovered:
 
 
 def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recovered]:
-    """Find the messages of these queues, those that have any, and remove whatever belongs to none of them.
+    """Find the messages of these queues, those that have any, and remove data that belongs to none of them.
 
-    Levels of priority queues are found by their own ids, those of their queues are asked for.
+    Levels of priority queues are returned under their own ids, but `qids` has the ids of their queues.
 
     Call it before the writer's thread is started.
     """
@@ -103,9 +102,9 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
 
 
 def _saved(environment: Environment) -> dict[int, Recovered] | None:
-    """What the clean stop has saved of each queue; None if any of it is damaged or missing.
+    """Return the state of each queue saved by the clean stop; None if any of it is damaged or missing.
 
-    Nobody knows then which queue it was: its id may be what is damaged.
+    The affected queue is unknown then, because its id may be damaged.
     """
     found = {}
     rows = list(environment.rows("queues"))
@@ -121,7 +120,7 @@ def _saved(environment: Environment) -> dict[int, Recovered] | None:
 
 
 def _damaged_bitmaps(environment: Environment) -> list[bytes]:
-    """The keys of bitmaps that are not what was written for their blocks."""
+    """Return the keys of bitmaps that are not those written for their blocks."""
     store = environment.store
     with store.env.begin() as txn:
         return [
@@ -132,7 +131,7 @@ def _damaged_bitmaps(environment: Environment) -> list[bytes]:
 
 
 def _is_damaged(key: bytes, bits: bytes, block: bytes | None) -> bool:
-    """Whether a bitmap that is not bound to its key is not one of format 1 either, of a block of that format."""
+    """Return whether a bitmap not bound to its key is not a valid one of format 1 either, for its block."""
     if block is None:
         return is_no_old_bitmap(bits)
     try:
@@ -142,7 +141,7 @@ def _is_damaged(key: bytes, bits: bytes, block: bytes | None) -> bool:
 
 
 def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None:
-    """Count the octets of bodies of those queues of which an earlier version has not saved them."""
+    """Count the body bytes of queues for which an earlier version has not saved them."""
     uncounted = {qid: 0 for qid, recovered in found.items() if recovered.octets < 0}
     if not uncounted:
         return
@@ -154,7 +153,7 @@ def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None
             more = cursor.set_range(pack_key(qid, 0))
             while more and cursor.key()[:8] == _QID.pack(qid):
                 key, value = cursor.item()
-                with suppress(DamagedError):  # told when it is read
+                with suppress(DamagedError):  # reported when it is read
                     header = read_header(key, value)
                     dead = bits_of(txn.get(key, db=store.db["acks"]), header)
                     uncounted[qid] += live_octets(value, header, dead, partial(environment.body_octets, txn))
@@ -166,7 +165,7 @@ def _count_octets(environment: Environment, found: dict[int, Recovered]) -> None
 
 
 class Progress:
-    """Tells how far the counting of octets has come in blocks of format 1, whose records have to be read for it."""
+    """Logs the progress of counting body bytes in blocks of format 1, whose records must be read for it."""
 
     def __init__(self, environment: Environment) -> None:
         with environment.store.env.begin() as txn:
@@ -174,7 +173,7 @@ class Progress:
         self._done = 0
 
     def counted(self, header: Header) -> None:
-        """The bodies of a block are counted."""
+        """Count a finished block."""
         if header.has_bodies:
             return
         self._done += 1
@@ -183,20 +182,20 @@ class Progress:
             log.info(text, self._done, self._blocks)
 
     def end(self) -> None:
-        """All are."""
+        """Log the end of the counting."""
         if self._done:
             log.info("storage: counted the octets of %d blocks of format 1", self._done)
 
 
 def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]:
-    """What the headers say, and how many records refer to each msg_id."""
+    """Return the messages of each queue from the block headers, and the number of records that refer to each msg_id."""
     found: dict[int, Recovered] = {}
     references: Counter[int] = Counter()
     store = environment.store
     damaged = 0
     progress = Progress(environment)
     with store.env.begin(buffers=True) as txn:
-        # both tables are in the order of their keys: bitmaps are met while walking
+        # both tables are in key order: bitmaps are found during the same iteration
         bitmaps = ((bytes(key), bytes(bits)) for key, bits in txn.cursor(store.db["acks"]))
         ahead, bits = next(bitmaps, (b"", b""))
         for buffer, value in txn.cursor(store.db["blocks"]):
@@ -238,7 +237,7 @@ def _count(found: dict[int, Recovered], header: Header, live: int, octets: int) 
 
 
 def _repair_bodies(environment: Environment, references: Counter[int]) -> None:
-    """Remove bodies that no record refers to, and set right how many do."""
+    """Remove bodies that no record refers to, and correct the reference counts."""
     store = environment.store
     bodies, refs = store.db["bodies"], store.db["refs"]
     with store.env.begin(buffers=True) as txn:
@@ -268,7 +267,7 @@ def _repair_bodies(environment: Environment, references: Counter[int]) -> None:
 
 
 def _repair_files(environment: Environment) -> None:
-    """Remove files that no row stands for, and what was being written when the broker ended."""
+    """Remove files without a row, and temporary files left by an interrupted write."""
     with environment.store.env.begin() as txn:
         bodies = environment.store.db["bodies"]
         for path in environment.blobs.iterdir():
@@ -282,7 +281,7 @@ def _repair_files(environment: Environment) -> None:
 
 
 def saved_rows(queues: Iterable[VariableQueue]) -> list[tuple[str, bytes, bytes | None]]:
-    """What to write at a clean stop, when everything else is written."""
+    """Return the rows to write at a clean stop, after everything else is written."""
     rows: list[tuple[str, bytes, bytes | None]] = []
     for queue in queues:
         if queue.durable and not queue.deleted:

@@ -1,9 +1,9 @@
-"""Checksums of small rows: numbers, and what a clean stop saves of queues.
+"""Checksums of small rows: numbers, and the state of queues saved by a clean stop.
 
-Theory. Nobody would see that such a row is damaged, as there is nothing else to hold it against: a sweep with a wrong
-end deletes messages, a wrong number of starts gives ids twice, a queue with wrong positions hides messages. So each has
-a checksum behind it that covers its key as well. What a clean stop saves counts only as a whole: the mark of the stop
-says how many rows there are, and the checksum of each covers the start that wrote them all.
+Theory. Damage in such a row could not be detected, as there is no other data to compare it with: a sweep with a wrong
+end deletes messages, a wrong number of starts assigns ids twice, a queue with wrong positions hides messages. So each
+is followed by a checksum that covers its key as well. The state saved by a clean stop is valid only as a whole: the
+mark of the stop has the number of rows, and the checksum of each covers the start that wrote them all.
 
 Rows of format 1 (`storage.store.formats`) end without a checksum; they are read as they are.
 """
@@ -20,12 +20,12 @@ _SAVED = Struct(">QQ")
 
 
 def seal(key: bytes, value: bytes, boot: int = 0) -> bytes:
-    """A value with its checksum behind it, which covers its key and a start."""
+    """Return a value followed by its checksum, which covers its key and a start."""
     return value + _CRC.pack(_checksum(key, value, boot))
 
 
 def unseal(key: bytes, value: bytes, boot: int = 0) -> bytes:
-    """The value that `seal` was given; raises DamagedError if these are not its octets."""
+    """Return the value that was given to `seal`; raises DamagedError if the checksum does not match."""
     found, seen = value[: -_CRC.size], value[-_CRC.size :]
     if len(value) < _CRC.size or seen != _CRC.pack(_checksum(key, found, boot)):
         raise DamagedError(f"row {key!r} is damaged: wrong checksum")
@@ -37,12 +37,12 @@ def _checksum(key: bytes, value: bytes, boot: int) -> int:
 
 
 def pack_number(key: bytes, number: int) -> bytes:
-    """The value of a row that is a number."""
+    """Return the value of a row that is a number."""
     return seal(key, _U64.pack(number))
 
 
 def unpack_number(key: bytes, value: bytes) -> int:
-    """The number; raises DamagedError if it is none."""
+    """Parse a number; raises DamagedError if it is none."""
     octets = value if len(value) == _U64.size else unseal(key, value)
     try:
         return int(_U64.unpack(octets)[0])
@@ -51,19 +51,19 @@ def unpack_number(key: bytes, value: bytes) -> int:
 
 
 class Saved(NamedTuple):
-    """What the mark of a clean stop says of the rows that it has saved."""
+    """The mark of a clean stop, which describes the rows that it has saved."""
 
     boot: int
     """The start that saved them."""
     queues: int
 
     def row(self, key: bytes) -> bytes:
-        """The mark."""
+        """Return the value of the mark's row."""
         return seal(key, _SAVED.pack(*self))
 
 
 def read_saved(key: bytes, value: bytes) -> Saved | None:
-    """What a mark says; None for one of format 1, which says nothing. Raises DamagedError."""
+    """Parse a mark; None for one of format 1, which has no fields. Raises DamagedError."""
     if not value:
         return None
     try:

@@ -1,6 +1,6 @@
-"""The first transaction of a start: which format the data have, how many starts there were, and how the last one ended.
+"""The first transaction of a start: checks the format, counts starts, and reads how the last one ended.
 
-What it reads decides over ids and over what is deleted, so nothing damaged is believed (`storage.store.row_checksums`).
+Ids and deletions depend on the result, so damaged rows are rejected (`storage.store.row_checksums`).
 """
 
 import logging
@@ -20,26 +20,26 @@ _SWEEP_KEY = Struct(">QQ")
 
 
 class Started(NamedTuple):
-    """What was found."""
+    """Result of the first transaction."""
 
     boot: int
     """The number of this start."""
     format: int
-    """The one that the data had; that of this version for new ones."""
+    """The format that the data had; this version's for new data."""
     was_clean: bool
-    """The start before ended by a clean stop, and all that says so is whole; or there was none."""
+    """True if the previous start ended by a clean stop with intact state, or there was none."""
     is_marked: bool
-    """The mark of a clean stop is in the file."""
+    """True if the mark of a clean stop is in the file."""
     saved: Saved | None
-    """What the mark says."""
+    """The contents of the mark."""
     sweeps: list[Range]
-    """What is still to be deleted."""
+    """Ranges that are still to be deleted."""
 
 
 def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
     """Check the format and count a start.
 
-    Raises UnknownFormatError for data of a later version, DamagedError if ids might be given twice.
+    Raises UnknownFormatError for data of a later version, DamagedError if ids might be assigned twice.
     """
     meta = store.db["meta"]
     is_first = not any(txn.stat(db)["entries"] for db in store.db.values())
@@ -50,7 +50,7 @@ def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
     if written != FORMAT_ROW:
         txn.put(b"format", FORMAT_ROW, db=meta)
     txn.put(b"boot", pack_number(b"boot", boot), db=meta)
-    if store.span > 1:  # it was damaged, perhaps, or is of format 1
+    if store.span > 1:  # it may have been damaged, or is of format 1
         txn.put(b"span", pack_number(b"span", store.span), db=meta)
     is_marked, saved, was_clean = _mark(txn, meta)
     sweeps, damaged = _sweeps(txn, store.db["sweeps"])
@@ -64,7 +64,7 @@ def start(txn: Any, store: EnvironmentTables, data_dir: Path) -> Started:
 
 
 def _starts(txn: Any, meta: Any, data_dir: Path) -> int:
-    """How many starts there were before this one. Nothing else tells which ids were given."""
+    """Return the number of earlier starts, which alone determines the ids that were assigned."""
     try:
         return unpack_number(b"boot", txn.get(b"boot", default=b"", db=meta))
     except DamagedError:
@@ -75,7 +75,7 @@ def _starts(txn: Any, meta: Any, data_dir: Path) -> int:
 
 
 def _mark(txn: Any, meta: Any) -> tuple[bool, Saved | None, bool]:
-    """Whether there is the mark of a clean stop, what it says, and whether it counts."""
+    """Return whether there is a mark of a clean stop, its contents, and whether it is valid."""
     mark = txn.get(b"clean", db=meta)
     if mark is None:
         return False, None, False
@@ -87,7 +87,7 @@ def _mark(txn: Any, meta: Any) -> tuple[bool, Saved | None, bool]:
 
 
 def _sweeps(txn: Any, table: Any) -> tuple[list[Range], list[bytes]]:
-    """What is still to be deleted, and the keys of what nobody can read."""
+    """Return the ranges that are still to be deleted, and the keys of unreadable rows."""
     sweeps, damaged = [], []
     for key, value in txn.cursor(table):
         try:

@@ -1,10 +1,10 @@
-"""The tables of one LMDB environment: what one transaction does to them, and how they are read.
+"""The tables of one LMDB environment: applies the changes of a transaction, and reads blocks.
 
-Everything here runs inside a transaction that somebody else has begun; `storage.store.environment` says who may.
+Every function runs inside the caller's transaction; `storage.store.environment` has the rules.
 
-LMDB gives an environment up for good if it cannot write its root ("meta") page, the last step of a commit, and refuses
-every transaction from then on. On file systems that copy what is written (btrfs, ZFS, snapshots) that happens for want
-of room. So the writer opens the file anew then, while nobody reads, and sees whether the transaction is in.
+LMDB gives up an environment if it cannot write its root ("meta") page, the last step of a commit, and refuses every
+transaction from then on. On copy-on-write file systems (btrfs, ZFS, snapshots) that happens when the disk is full. So
+the writer then reopens the file, while no thread reads, and checks whether the transaction was written.
 """
 # ruff: noqa: C901 - one case after the other
 
@@ -46,25 +46,25 @@ log = logging.getLogger("leveret.storage")
 
 MAP_SIZE = 1 << 40
 SWEEP_WORK = 1000
-"""Blocks, and bodies of their own, that one commit deletes for all sweeps, and at most one block's more; what is left
-goes with later ones. Whoever waits for the commit waits for this, too; and the pages that a commit frees are one record
-of LMDB's free list, written anew each time a part of it is used: so not too many at once."""
+"""Maximum number of blocks, and of separate bodies, that one commit deletes for all sweeps, plus at most one block's;
+later commits delete the rest. Callbacks that wait for the commit wait for this, too; and the pages that a commit frees
+are one record of LMDB's free list, rewritten each time a part of it is used: so not too many at once."""
 
 _LOCK_OCTETS = 4096
-"""Of the lock file: room for more readers than there are."""
+"""Bytes of the lock file: space for more readers than there are."""
 
 _GIVEN_UP_SECONDS = 10.0
-"""How long a reader waits at most until an environment that was given up is open again."""
+"""Maximum seconds that a reader waits until an environment that was given up is open again."""
 
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
 _SWEEP_KEY = Struct(">QQ")
 _WHOLE_ID = 1 << 39
-"""Set in ids of bodies that their checksums cover as a whole: format 1 never counted that far."""
+"""Set in ids of bodies whose checksums cover the whole id: format 1 never counted that far."""
 
 
 class EnvironmentTables:
-    """The tables of one environment and what is common to both."""
+    """The tables of one environment, and the code common to both."""
 
     env: Any
     db: dict[str, Any]
@@ -77,18 +77,18 @@ class EnvironmentTables:
         self._names = names
         self._sync = sync
         self._in_use = threading.Condition()
-        """Held by whoever reads in another thread than the writer's, and while the file is opened anew."""
+        """Held by threads other than the writer's while they read, and while the file is reopened."""
         self._unsure_page = -1
-        """A root page that may be another on disk than what is read of it."""
+        """A root page that may differ on disk from the one in memory."""
         _reserve_lock(path / "lock.mdb")
         self._open()
         self.span = self._read_span()
-        """No block spans more seq_ids than that."""
+        """Maximum number of seq_ids that any block spans."""
         self.unfinished: list[Range] = []
-        """Sweeps that are marked as done and not yet carried out to their end."""
+        """Sweeps that are committed as done and not yet finished."""
         self._work_left = SWEEP_WORK
         self.unlink: list[int] = []
-        """Files whose last reference went with the commit under way."""
+        """Files whose last reference was removed by the current commit."""
         self.commits = 0
 
     def _open(self) -> None:
@@ -107,7 +107,7 @@ class EnvironmentTables:
         self.mapping = Mapping(self.path / "data.mdb")
 
     def _read_span(self) -> int:
-        """How many seq_ids a block spans at most; by what the blocks say if the row that has it is damaged."""
+        """Return how many seq_ids a block spans at most; from the blocks if its row is damaged."""
         with self.env.begin() as txn:
             octets = txn.get(b"span", db=self.db["meta"])
             try:
@@ -123,10 +123,10 @@ class EnvironmentTables:
 
     @contextlib.contextmanager
     def writing(self, work: int = 0) -> Iterator[Any]:
-        """A write transaction. If it fails, what memory knows of the tables is what it knew before, too.
+        """Open a write transaction. If it fails, the state in memory is restored, too.
 
-        `work` is how much of it sweeps may do; 0 for `SWEEP_WORK`. Raises lmdb.Error if nothing was written;
-        StorageError if that is not known.
+        `work` is the limit for sweeps; 0 for `SWEEP_WORK`. Raises lmdb.Error if nothing was written; StorageError if
+        that is unknown.
         """
         before = self.unfinished[:], self.unlink[:], self.span
         self._work_left = work or SWEEP_WORK
@@ -146,11 +146,11 @@ class EnvironmentTables:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether the disk may have another root page than that which is read, and need pages that are free by it."""
+        """Return whether the root page on disk may differ, and need pages that are free by the one in memory."""
         return self._unsure_page >= 0
 
     def _is_given_up(self) -> bool:
-        """Whether LMDB could not write the root page, and refuses everything now."""
+        """Return whether LMDB could not write the root page, and refuses all transactions now."""
         try:
             self.env.begin().abort()
         except lmdb.PanicError:
@@ -158,7 +158,7 @@ class EnvironmentTables:
         return False
 
     def _open_again(self, number: int) -> None:
-        """Open the file anew after the transaction with this number could not write its root page."""
+        """Reopen the file after the transaction with this number could not write its root page."""
         with self._in_use:
             self.env.close()
             self._open()
@@ -168,10 +168,11 @@ class EnvironmentTables:
         self._unsure_page = number % 2 if self._sync else -1
 
     def _rewrite_root_page(self) -> None:
-        """Have that root page on disk which is read, not the one that could not be written.
+        """Write the valid root page to disk again, in place of the one that could not be written.
 
-        LMDB puts back what makes it count for nothing, but does not flush it. If the disk had the other one after all,
-        and the power failed, the pages that it refers to might be those of another transaction.
+        LMDB restores the page in memory so that the failed transaction is void, but does not flush it. If the disk had
+        the failed page after all, and the power failed, the pages that it refers to might be those of another
+        transaction.
         """
         size = self.env.stat()["psize"]
         try:
@@ -189,20 +190,20 @@ class EnvironmentTables:
 
     @contextlib.contextmanager
     def reading(self, *, buffers: bool = False) -> Iterator[Any]:
-        """A read transaction of another thread than the writer's; the file is not opened anew meanwhile."""
+        """Open a read transaction for a thread other than the writer's; the file is not reopened meanwhile."""
         with self._in_use:
             while True:
                 try:
                     txn = self.env.begin(buffers=buffers)
                     break
-                except lmdb.PanicError:  # the writer is about to open it again
+                except lmdb.PanicError:  # the writer is about to reopen it
                     if not self._in_use.wait(_GIVEN_UP_SECONDS):
                         raise
             with txn:
                 yield txn
 
     def go_on_sweeping(self, txn: Any) -> None:
-        """Carry on sweeps that are not at their end, the oldest first, as far as one transaction should."""
+        """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
         unfinished, self.unfinished = self.unfinished, []
         for at, sweep in enumerate(unfinished):
             if self._work_left <= 0:
@@ -211,7 +212,7 @@ class EnvironmentTables:
             self._sweep(txn, sweep)
 
     def apply(self, txn: Any, changes: Changes) -> None:
-        """Carry out changes inside a write transaction."""
+        """Apply changes inside a write transaction."""
         db = self.db
         if changes.bodies:
             txn.cursor(db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
@@ -229,10 +230,10 @@ class EnvironmentTables:
         self.apply_deletions(txn, changes)
 
     def apply_deletions(self, txn: Any, changes: Changes) -> None:
-        """Carry out those changes that only take away."""
+        """Apply those changes that only delete."""
         db = self.db
         blocks, acks = db["blocks"], db["acks"]
-        # LMDB's binding gives the interpreter away at each call: the fewer calls, the sooner the commit
+        # LMDB's binding releases the GIL at each call: fewer calls make the commit faster
         if changes.marks:
             txn.cursor(acks).putmulti(changes.marks)
         for key, bits in changes.merges:
@@ -247,7 +248,7 @@ class EnvironmentTables:
             self._sweep(txn, sweep)
 
     def _merge(self, txn: Any, key: bytes, bitmap: bytes) -> None:
-        """Set bits in a bitmap where others may be set; the block goes if that are all. Its delivery counts count."""
+        """Set bits in a bitmap that may have others, and replace its delivery counts; delete a dead block."""
         acks = self.db["acks"]
         value = txn.get(key, db=self.db["blocks"])
         if value is None:  # swept meanwhile
@@ -255,7 +256,7 @@ class EnvironmentTables:
         try:
             header = read_header(key, value)
         except DamagedError:
-            self._damages.note(unpack_key(key), BLOCK)  # its messages cannot be read, whatever their bits say
+            self._damages.note(unpack_key(key), BLOCK)  # its messages cannot be read anyway
             return
         before = txn.get(key, db=acks)
         if before and is_damaged(before, header):
@@ -268,7 +269,7 @@ class EnvironmentTables:
             txn.delete(key, db=self.db["blocks"])
 
     def _share_all(self, txn: Any, shared: dict[int, tuple[bytes, int]]) -> None:
-        """Write bodies that several queues have, the new ones together, and count what refers to each."""
+        """Write bodies that several queues share, new ones together, and count the references to each."""
         cursor = txn.cursor(self.db["bodies"])
         last = _U64.unpack(cursor.key())[0] if cursor.last() else 0
         new = [(msg_id, *shared[msg_id]) for msg_id in sorted(shared) if msg_id > last]
@@ -282,7 +283,7 @@ class EnvironmentTables:
             txn.cursor(self.db["refs"]).putmulti(counts)
 
     def _share(self, txn: Any, msg_id: int, content: bytes, count: int) -> None:
-        """So many records more refer to a body, which is written if it is not there."""
+        """Add `count` references to a body, which is written if it does not exist."""
         key = _U64.pack(msg_id)
         bodies, refs = self.db["bodies"], self.db["refs"]
         if txn.cursor(bodies).set_key(key):
@@ -294,7 +295,7 @@ class EnvironmentTables:
             txn.put(key, _COUNT.pack(count), db=refs)
 
     def _unref(self, txn: Any, msg_id: int) -> None:
-        """One record less refers to a body."""
+        """Remove one reference to a body."""
         key = _U64.pack(msg_id)
         refs = self.db["refs"]
         octets = txn.get(key, db=refs)
@@ -314,7 +315,7 @@ class EnvironmentTables:
             txn.delete(key, db=refs)
 
     def _sweep(self, txn: Any, sweep: Range) -> None:
-        """Delete a range as far as one transaction should; what is left is marked as gone."""
+        """Delete a range as far as one transaction should; the rest is marked as deleted."""
         cursor = txn.cursor(self.db["blocks"])
         found = self._seek(cursor, sweep.qid, sweep.first)
         first = sweep.first
@@ -337,15 +338,15 @@ class EnvironmentTables:
             found = self._sweep_block(txn, cursor, sweep)
 
     def _seek(self, cursor: Any, qid: int, seq_id: int) -> bool:
-        """Put the cursor before every block that may hold `seq_id` or a later one.
+        """Position the cursor before every block that may hold `seq_id` or a later one.
 
-        Blocks interleave: a body that goes to a file comes later than its neighbours, and paging takes what it likes.
-        How far back one may begin is known only because no block spans more than `span` seq_ids.
+        Blocks interleave: a body that goes to a file is written later than its neighbours, and paging selects any
+        messages. The distance to go back is known only because no block spans more than `span` seq_ids.
         """
         return bool(cursor.set_range(pack_key(qid, max(0, seq_id - self.span + 1))))
 
     def _widen(self, txn: Any, blocks: Iterable[Plan]) -> None:
-        """Note how many seq_ids a block spans at most."""
+        """Update the maximum number of seq_ids that a block spans."""
         before = span = self.span
         for _, entries, _ in blocks:
             width = entries[-1].seq_id - entries[0].seq_id
@@ -356,14 +357,14 @@ class EnvironmentTables:
             txn.put(b"span", pack_number(b"span", span), db=self.db["meta"])
 
     def _sweep_block(self, txn: Any, cursor: Any, sweep: Range) -> bool:
-        """Delete the records of one block that are in the range; moves the cursor on."""
+        """Delete the records of one block that are in the range; advances the cursor."""
         key, value = cursor.key(), cursor.value()
         acks = self.db["acks"]
         self._work_left -= 1
         try:
             header = read_header(key, value)
         except DamagedError:
-            self._damages.note(unpack_key(key), BLOCK)  # it is deleted with what is around it
+            self._damages.note(unpack_key(key), BLOCK)  # it is deleted with the blocks around it
             txn.delete(key, db=acks)
             cursor.delete()
             return bool(cursor.key())
@@ -385,7 +386,7 @@ class EnvironmentTables:
                         self._work_left -= 1
         if dead.bit_count() >= header.records:
             txn.delete(key, db=acks)
-            cursor.delete()  # moves on
+            cursor.delete()  # advances
             return bool(cursor.key())
         if dead != before:
             txn.put(key, pack_bits(key, header.records, dead, returns_of(bitmap, header)), db=acks)
@@ -394,9 +395,9 @@ class EnvironmentTables:
     def read(
         self, txn: Any, ranges: Iterable[Range], limit: int, *, paged: bool
     ) -> tuple[list[RawBlock], int]:
-        """The blocks of some ranges, and up to where there are no others (see `Loaded.stop`).
+        """Return the blocks of some ranges, and the end of the range without others (see `Loaded.stop`).
 
-        With several ranges the limit does not count. The transaction gives out buffers.
+        The limit is ignored with several ranges. The transaction must return buffers.
         """
         found: dict[bytes, RawBlock] = {}
         octets = 0
@@ -428,29 +429,29 @@ class EnvironmentTables:
         return list(found.values()), stop
 
     def reader_lag(self) -> int:
-        """How many commits the oldest transaction that reads is behind; 0 without one.
+        """Return how many commits the oldest read transaction is behind; 0 without one.
 
-        A process that died while it read is forgotten. Pages that were freed since that transaction cannot be used
-        again, so the file grows while it lasts.
+        Readers of dead processes are removed. Pages that were freed since that transaction cannot be reused, so the
+        file grows while it lasts.
         """
         with self._in_use:
             self.env.reader_check()
             return self.lag()
 
     def lag(self) -> int:
-        """The same without looking whether the processes of readers live."""
+        """Return the same number as `reader_lag`, without checking whether the readers' processes are alive."""
         readers = [line.split()[-1] for line in self.env.readers().splitlines()[1:]]
         last = int(self.env.info()["last_txnid"])
         return max((last - int(txnid) for txnid in readers if txnid.isdigit()), default=0)
 
     def free_octets(self) -> int:
-        """Octets of the file that hold nothing any more and will be used again."""
+        """Return the bytes of the file in free pages, which will be reused."""
         with self.reading() as txn:
             return unused_octets(self.env, txn, self.db.values())
 
 
 def _reserve_lock(path: Path) -> None:
-    """Have room for the lock file, which LMDB maps with a hole: on a full disk its first use would be a SIGBUS."""
+    """Allocate the lock file, which LMDB maps sparse: on a full disk its first use would raise SIGBUS."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE)
     try:
         os.posix_fallocate(descriptor, 0, _LOCK_OCTETS)
@@ -459,7 +460,7 @@ def _reserve_lock(path: Path) -> None:
 
 
 def _octets_of(key: bytes, value: bytes | memoryview) -> int:
-    """Octets of content of a block, if its header is right; those that lie elsewhere are read with it."""
+    """Return the content bytes of a block, including those stored elsewhere; 0 if its header is damaged."""
     try:
         return read_header(key, value).octets
     except DamagedError:
@@ -467,7 +468,7 @@ def _octets_of(key: bytes, value: bytes | memoryview) -> int:
 
 
 def unused_octets(env: Any, txn: Any, tables: Iterable[Any]) -> int:
-    """Octets of an environment's file in pages that hold nothing and will be used again."""
+    """Return the bytes of an environment's file in free pages, which will be reused."""
     used = 2  # LMDB's own two first pages
     for stat in (env.stat(), *(txn.stat(db) for db in tables)):
         used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
@@ -475,19 +476,19 @@ def unused_octets(env: Any, txn: Any, tables: Iterable[Any]) -> int:
 
 
 def first_msg_id(boot: int) -> int:
-    """The first id of a body that the start with this number gives."""
+    """Return the first body id that the start with this number assigns."""
     return boot << 40 | _WHOLE_ID
 
 
 def pack_blob(msg_id: int, content: bytes) -> bytes:
-    """The checksum in front of a content that lies apart from its records, in a row or in a file.
+    """Return the checksum that precedes a content stored apart from its records, in a row or in a file.
 
-    It covers the id; of ids that were given by format 1 the lower half only, which recurs with each start.
+    It covers the id; for ids assigned by format 1 only the lower half, which repeats with each start.
     """
     seed = crc32(_U64.pack(msg_id)) if msg_id & _WHOLE_ID else msg_id & 0xFFFFFFFF
     return _COUNT.pack(crc32(content, seed))
 
 
 def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
-    """The row of a body; only a checksum for one that is in a file."""
+    """Return the row of a body; only a checksum for one that is in a file."""
     return _U64.pack(msg_id), pack_blob(msg_id, content) + content
