@@ -1,1 +1,1 @@
-"""Listening and connected sockets (drivers)."""
+"""Network drivers: listening and connected sockets."""

@@ -1,17 +1,17 @@
-"""Who may be between connecting and `connection.open`: so many in all, and a share of them for each address.
+"""Limits on half-open connections, those between connecting and `connection.open`: in total and per address.
 
-Whoever has not logged in yet costs a socket and may take its time. Without a bound one client that connects again and
-again uses up the file descriptors, and nobody can log in.
+A client that has not logged in yet occupies a socket and may take its time. Without a limit one client that connects
+repeatedly uses up the file descriptors, and nobody can log in.
 """
 
 import ipaddress
 from collections import Counter
 
-_NETWORK_BITS = 64  # of an IPv6 address; who has one has all that begin with them
+_NETWORK_BITS = 64  # of an IPv6 address; a host can use all addresses of its network
 
 
 def origin(host: str) -> str:
-    """What stands for everybody at an address: itself, or the /64 network of an IPv6 address."""
+    """Return the key for all clients of an address: itself, or the /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -24,11 +24,11 @@ def origin(host: str) -> str:
 
 
 class HalfOpen:
-    """The places for those who have not logged in.
+    """The places for clients that have not logged in.
 
     Args:
-        most: how many there are, at least 1.
-        share: how many of them one origin may have, at least 1.
+        most: the number of places, at least 1.
+        share: the maximum number of places for one origin, at least 1.
 
     """
 
@@ -41,16 +41,16 @@ class HalfOpen:
         self._of_origins: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many places are taken."""
+        """Return the number of places taken."""
         return self._taken
 
     @property
     def is_full(self) -> bool:
-        """Whether no place is left for anybody."""
+        """Return whether no place is free."""
         return self._taken >= self.most
 
     def take(self, origin: str) -> bool:
-        """Take a place; False if there is none, or none for that origin."""
+        """Take a place; False if none is free, or none for that origin."""
         if self.is_full or self._of_origins[origin] >= self.share:
             return False
         self._taken += 1
@@ -58,7 +58,7 @@ class HalfOpen:
         return True
 
     def give(self, origin: str) -> None:
-        """Give a place back that was taken."""
+        """Release a place that was taken."""
         self._taken -= 1
         self._of_origins[origin] -= 1
         if not self._of_origins[origin]:

@@ -1,9 +1,10 @@
-"""Listens, and lets in as many clients at a time as may be half open (driver).
+"""The listener: accepts connections, limiting how many clients may be half open at a time (driver).
 
-Theory. `asyncio` servers accept whatever comes. Here nothing is accepted while all places of `HalfOpen` are taken: who
-comes waits in the system's backlog. An address that has its share of the places is known only once its socket is
-accepted: that waits here, unread, until another of that address has logged in or gone. As many may wait so as there
-are places; of more the one that has waited longest is reset, at the address with the most.
+Theory. `asyncio` servers accept every connection. Here nothing is accepted while all places of `HalfOpen` are taken:
+further clients wait in the system's backlog. Whether an address has used up its share of the places is known only once
+a socket is accepted: then the socket waits here, unread, until another client of that address has logged in or closed.
+As many sockets may wait this way as there are places; beyond that the one that has waited longest is reset, at the
+address with the most.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ from leveret.broker.network.socket_driver import SocketDriver
 
 log = logging.getLogger("leveret.connection")
 
-AT_ONCE = 64  # accepted in one step of the loop
-PAUSE_SECONDS = 1.0  # after an accept that the system had no resources for
+AT_ONCE = 64  # accepted in one step of the event loop
+PAUSE_SECONDS = 1.0  # after an accept that failed for lack of system resources
 _OUT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -30,11 +31,11 @@ class Door:
     """The listening sockets of a broker.
 
     Args:
-        half_open: the places for those who have not logged in.
-        make_driver: makes the driver of a new client.
+        half_open: the places for clients that have not logged in.
+        make_driver: creates the driver of a new client.
 
     Attributes:
-        addresses: those listened on.
+        addresses: the bound addresses.
 
     """
 
@@ -50,7 +51,7 @@ class Door:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def bind(self, listeners: Iterable[Listener]) -> None:
-        """Take the addresses; clients cannot connect before `open`. Raises OSError for one that cannot be had."""
+        """Bind the addresses; clients cannot connect before `open`. Raises OSError for an unavailable address."""
         self._loop = asyncio.get_running_loop()
         try:
             for listener in listeners:
@@ -67,10 +68,10 @@ class Door:
             raise
 
     def open(self, backlog: int) -> None:
-        """Let clients in. Raises OSError for an address that another process has begun to listen on meanwhile.
+        """Start accepting clients. Raises OSError for an address on which another process listens by now.
 
         Args:
-            backlog: how many may wait in the system to be accepted.
+            backlog: maximum number of connections that wait in the system to be accepted.
 
         """
         for sock in self._listening:
@@ -87,7 +88,7 @@ class Door:
                 self._loop.add_reader(sock, self._accept, sock)
 
     def close(self) -> None:
-        """Listen no more, and reset who waits."""
+        """Stop listening, and reset the waiting sockets."""
         self._stop_accepting()
         for sock in self._listening:
             sock.close()
@@ -99,7 +100,7 @@ class Door:
         self._waiting_count = 0
 
     def settled(self, origin: str) -> None:
-        """One that was let in has logged in or gone: the next may come."""
+        """Release the place of a client that has logged in or closed, and accept the next one."""
         self._half_open.give(origin)
         waiting = self._waiting.get(origin)
         if waiting and self._half_open.take(origin):
@@ -150,7 +151,7 @@ class Door:
         driver.origin = came_from
         try:
             await self._loop.connect_accepted_socket(lambda: driver, sock)
-        except OSError:  # it has gone already
+        except OSError:  # it has closed already
             sock.close()
             self.settled(came_from)
 
@@ -176,7 +177,7 @@ def _reset(sock: socket.socket) -> None:
 
 
 def _bound(family: int, kind: int, number: int, address: Any) -> socket.socket | None:
-    """A socket with that address; None where the system does not know such addresses at all."""
+    """Return a socket bound to that address; None if the system does not support the address family."""
     try:
         sock = socket.socket(family, kind, number)
     except OSError:
@@ -194,6 +195,6 @@ def _bound(family: int, kind: int, number: int, address: Any) -> socket.socket |
 
 
 def _problem(address: Any, error: OSError) -> OSError:
-    """An error in the words of asyncio, which name the address."""
+    """Return an error in asyncio's words, which include the address."""
     reason = (error.strerror or str(error)).lower()
     return OSError(error.errno, f"error while attempting to bind on address {address!r}: {reason}")

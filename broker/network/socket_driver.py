@@ -1,7 +1,7 @@
-"""Moves octets between a socket and a `Connection` (driver).
+"""Moves bytes between a socket and a `Connection` (driver).
 
 All connections read into one buffer of the server: a read is copied out of it before the next can begin, and an idle
-connection owns none.
+connection has no buffer of its own.
 """
 
 import asyncio
@@ -18,52 +18,52 @@ from leveret.broker.scheduling.time_slices import SLICE
 
 log = logging.getLogger("leveret.connection")
 
-JOIN_LIMIT = 128 * 1024  # octets up to which frames are joined before they are written
+JOIN_LIMIT = 128 * 1024  # bytes up to which frames are joined before they are written
 LIGHT_OCTETS = 32 * 1024
-"""Octets of a read up to which a publisher has sent little: 1 MB/s, if the loop looks at it every 30 ms."""
+"""Bytes per read up to which a publisher counts as light: 1 MB/s, if the loop reads it every 30 ms."""
 DEAF_LIMIT = 4 * 1024 * 1024
-"""Octets waiting to be sent from which a connection is not read any more. Deliveries stop long before; only a client
-that sends command after command without reading the replies gets there."""
-ABORT_SECONDS = 30.0  # a peer that does not take our last octets is cut off after so long
-LINGER_SECONDS = 5.0  # that they may take to be acknowledged, where `linger` does not say it
-TAKEN_SECONDS = 0.05  # between two looks whether it has taken them
+"""Bytes queued for sending from which a connection is no longer read. Deliveries stop long before; only a client that
+sends command after command without reading the replies gets there."""
+ABORT_SECONDS = 30.0  # time until a peer that does not take the last bytes is disconnected
+LINGER_SECONDS = 5.0  # time for them to be acknowledged, unless `linger` sets it
+TAKEN_SECONDS = 0.05  # interval of checks whether they are acknowledged
 LOOK_SECONDS = 0.5
-"""Between two calls of `SocketDriver.look`."""
+"""Interval between two calls of `SocketDriver.look`."""
 STUCK_LOOKS = 2
-"""Looks in a row at a connection that an alarm blocks, after which the end of its client ends it."""
-PATIENT_LOOKS = 60  # the same while it waits for anything else: what the client had sent is still answered
+"""Checks in a row of a connection blocked by an alarm after which it is closed if its client has gone."""
+PATIENT_LOOKS = 60  # for any other wait: replies to earlier requests are still computed
 
 
 class DriverHost(Node, Protocol):
-    """What a driver needs of the server."""
+    """The part of the server that a driver uses."""
 
     read_buffer: memoryview
     write_high: int
     send_timeout: float | None
-    """Seconds after which a client that takes nothing of what is sent to it is cut; None for never."""
+    """Seconds after which a client that does not read what is sent to it is disconnected; None for never."""
     linger: float | None
-    """Seconds that the last octets may take to be acknowledged before a socket is reset; None to end it without."""
+    """Seconds for the last bytes to be acknowledged before a socket is reset; None to close without a reset."""
 
     def now(self) -> float:
-        """Seconds of a monotonic clock."""
+        """Return seconds of a monotonic clock."""
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Call a function later."""
 
     def finish_turn(self) -> None:
-        """Write to every connection the turn touched."""
+        """Write to every connection touched by the turn."""
 
     def run_turn(self) -> None:
-        """Work off what is touched, then write."""
+        """Run the turn, then write."""
 
     def accepted(self, driver: "SocketDriver") -> bool:
-        """List a new socket; False to refuse it."""
+        """Register a new socket; False to refuse it."""
 
     def dropped(self, driver: "SocketDriver") -> None:
-        """Forget a socket."""
+        """Unregister a socket."""
 
     def settled(self, driver: "SocketDriver") -> None:
-        """The client of a socket has logged in."""
+        """Called when the client of a socket has logged in."""
 
     def close_soon(self, driver: "SocketDriver", delay: float) -> None:
         """Close a socket after its outbox has been flushed, and `delay` seconds."""
@@ -74,7 +74,7 @@ class DriverHost(Node, Protocol):
     def wait_for_disk(
         self, driver: "SocketDriver", *, publishes: bool = True, is_light: bool = False
     ) -> bool:
-        """Whether a publisher, or who does something else, must wait for the disk; it is resumed then, once."""
+        """Return whether a client must wait for the disk; if so it is resumed once."""
 
 
 class SocketDriver(asyncio.BufferedProtocol):
@@ -110,37 +110,37 @@ class SocketDriver(asyncio.BufferedProtocol):
     def __init__(self, server: DriverHost) -> None:
         self._server = server
         self.origin = ""
-        """In whose name it has a place among those that have not logged in; '' once it has none."""
+        """The origin whose half-open place it holds; '' once it has none."""
         self.kept_until = 0.0
-        """When that place is given back at the earliest, however early the client leaves."""
+        """Earliest time at which that place is released, even if the client disconnects earlier."""
         self._closing = False
         self._pauses = 0
         self._deaf = False
         self._waiting = 0
         self._is_behind = False
-        """It waits for the disk with a part of a read."""
+        """True while it waits for the disk with an unprocessed part of a read."""
         self._full_since = 0
-        """When the first of the latest reads began that have filled the buffer; 0 if the last did not."""
+        """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
         self._abort_timer: asyncio.TimerHandle | None = None
-        # as the last look has found it
+        # as of the last check
         self._resumed = 0
-        """How often it went on with what it had kept."""
+        """Number of times that it has resumed processing buffered input."""
         self._steps = 0
         self._stuck = 0
         self._arrived = 0
         self._taken = 0
         self._taken_at = 0.0
         self.appetite = len(server.read_buffer)
-        """Octets to read at most in one go."""
+        """Maximum number of bytes per read."""
 
     def __repr__(self) -> str:
-        """Name the connection."""
+        """Return a text that names the connection."""
         return f"<driver of connection {self.connection.name!r}>"
 
     # -- asyncio's side ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Register the socket of a new client."""
         self._transport = cast("asyncio.Transport", transport)
         self._socket = cast("socket.socket", transport.get_extra_info("socket"))
         server = self._server
@@ -155,12 +155,12 @@ class SocketDriver(asyncio.BufferedProtocol):
         server.set_socket_options(self._socket)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes."""
+        """Return the buffer for the next read."""
         del sizehint
         return self._server.read_buffer[: self.appetite]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """A read is done."""
+        """Process the bytes of a read."""
         server = self._server
         connection = self.connection
         connection.reads += 1
@@ -184,17 +184,17 @@ class SocketDriver(asyncio.BufferedProtocol):
         turn.slices.end("read of connection", connection.name)
 
     def _give_way(self) -> None:
-        """Read on in the next round of the loop: libuv goes on with a socket that fills the buffer, up to 32 times."""
+        """Pause until the next loop iteration: libuv reads a socket that fills the buffer up to 32 times in a row."""
         self._full_since = 0
         self.pause_reading()
         self._server.call_later(0, self.resume_reading)
 
     def go_on(self) -> None:
-        """Work off what the connection has kept, soon; ends one `pause_reading`."""
+        """Schedule processing of the connection's buffered input; ends one `pause_reading`."""
         self._server.call_later(0, self._go_on)
 
     def _go_on(self) -> None:
-        """Work off the rest of a read: its replies have been written, or what it waited for is there."""
+        """Process the rest of a read, after its replies were written or its wait has ended."""
         connection = self.connection
         if connection.outbox.transport_full:
             self._waiting += 1  # each call ends one pause
@@ -212,7 +212,7 @@ class SocketDriver(asyncio.BufferedProtocol):
                 self._pace(0)
 
     def _wait(self) -> None:
-        """Work off the rest of a read when others had their turn, and the disk has taken what it was given."""
+        """Process the rest of a read after the deferred queues have run and the disk has caught up."""
         server = self._server
         if server.wait_for_disk(self, publishes=self.connection.published):
             self._is_behind = True
@@ -225,7 +225,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self.connection.paced_at = float("inf")
 
     def disk_caught_up(self) -> None:
-        """What waited for the disk is there: take octets again."""
+        """Resume reading after a wait for the disk."""
         self.connection.paced_at = self._server.now()
         if self._is_behind:
             self._is_behind = False
@@ -234,7 +234,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             self.resume_reading()
 
     def _pace(self, nbytes: int) -> None:
-        """Wait a moment if what was just published meets a backlog that is being worked off."""
+        """Pause briefly if the latest publishes go to a queue with a backlog that is being drained."""
         server, connection = self._server, self.connection
         if server.wait_for_disk(self, is_light=0 < nbytes <= LIGHT_OCTETS):
             self._waits_for_disk()
@@ -251,11 +251,11 @@ class SocketDriver(asyncio.BufferedProtocol):
             self.appetite = min(2 * nbytes, len(server.read_buffer))
 
     def eof_received(self) -> bool:
-        """The client has sent its last octet: so do we."""
+        """Close the sending side after the client has closed its own."""
         return False
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The socket is closed."""
+        """Handle the closing of the socket."""
         del exc
         if self._abort_timer is not None:
             self._abort_timer.cancel()
@@ -269,12 +269,12 @@ class SocketDriver(asyncio.BufferedProtocol):
             turn.slices.end("loss of connection", self.connection.name)
 
     def pause_writing(self) -> None:
-        """The transport's buffer is full."""
+        """Called when the transport's buffer is full."""
         outbox = self.connection.outbox
         outbox.transport_full = outbox.full = True
 
     def resume_writing(self) -> None:
-        """The transport's buffer has drained."""
+        """Called when the transport's buffer has drained."""
         slices = self._server.turn.slices
         slices.begin()
         outbox = self.connection.outbox
@@ -292,11 +292,11 @@ class SocketDriver(asyncio.BufferedProtocol):
     # -- the connection's side -------------------------------------------------------------------------------------
 
     def admitted(self) -> None:
-        """The client has logged in."""
+        """Called once the client has logged in."""
         self._server.settled(self)
 
     def flush(self) -> None:
-        """Write what is in the outbox."""
+        """Write the outbox."""
         connection = self.connection
         outbox = connection.outbox
         frames = outbox.frames
@@ -327,7 +327,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._server.close_soon(self, delay)
 
     def finish(self) -> None:
-        """Close the socket once the client has what is queued, by a reset where `linger` is on, as RabbitMQ does."""
+        """Close the socket once everything is sent, by a reset if `linger` is set, as RabbitMQ does."""
         linger = self._server.linger
         if linger is None:
             self._transport.close()
@@ -336,7 +336,7 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._reset_when_taken(self._server.now(), linger or LINGER_SECONDS)
 
     def _reset_when_taken(self, since: float, linger: float) -> None:
-        """Reset the socket when everything is acknowledged: a reset throws away what is not."""
+        """Reset the socket when everything is acknowledged: a reset discards unacknowledged data."""
         if self._transport.is_closing():
             return
         patience = (
@@ -352,9 +352,9 @@ class SocketDriver(asyncio.BufferedProtocol):
     # -- the other end ----------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
-        """End the connection if its client has gone while it is not read, or takes nothing of what is sent to it.
+        """End the connection if its client has gone while it is not read, or does not read what is sent to it.
 
-        To be called every `LOOK_SECONDS`, with seconds of a monotonic clock.
+        Call every `LOOK_SECONDS`, with seconds of a monotonic clock.
         """
         if self._closing or self._transport.is_closing():
             return
@@ -379,45 +379,45 @@ class SocketDriver(asyncio.BufferedProtocol):
             self.cut(f"the client has taken nothing of {unsent} octets for {seconds:.0f} s")
 
     def cut(self, reason: str) -> None:
-        """End the connection at once, because of its client."""
+        """Close the connection at once, because of a fault of the client."""
         log.warning("closing connection %s: %s", self.connection.name, reason)
         self.connection.close_reason = reason
         self.abort()
 
     def is_heard(self) -> bool:
-        """Whether octets have arrived since the last call, or none can because too many wait to be read."""
+        """Return whether bytes have arrived since the last call, or cannot because the receive buffer is full."""
         before, self._arrived = self._arrived, socket_state.unread(self._socket)
         return self._arrived != before or not socket_state.takes_more(self._socket, self._arrived)
 
     @property
     def reading(self) -> bool:
-        """Whether octets are being taken."""
+        """True while bytes are being read."""
         return not self._pauses
 
     @property
     def unsent(self) -> int:
-        """Octets that wait to be sent."""
+        """Number of bytes queued for sending."""
         return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
-        """Take no more octets until each call has had its `resume_reading`."""
+        """Stop reading until each call was followed by its `resume_reading`."""
         self._pauses += 1
         if self._pauses == 1 and not self._closing and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take octets again, unless somebody else still wants none."""
+        """Resume reading, unless another pause is in effect."""
         self._pauses -= 1
         if not self._pauses and not self._closing and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def stop_reading(self) -> None:
-        """Take no more octets, ever."""
+        """Stop reading for good."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def abort(self) -> None:
-        """Close the socket at once; what was not sent is lost."""
+        """Close the socket at once; unsent data is lost."""
         if self._server.linger is not None:
             socket_state.reset_when_closed(self._socket)
         self._transport.abort()
