@@ -1,1 +1,1 @@
-"""The server, which owns everything, and what it does beside serving (drivers)."""
+"""The server, which owns all other objects, and its background tasks (drivers)."""

@@ -1,10 +1,10 @@
-"""Looks at memory and disk every now and then, and blocks publishers while either is short (driver).
+"""Resource monitor: checks memory and disk periodically, and blocks publishers while either is short (driver).
 
-Theory. The kernel's figure counts what the allocators keep of objects that are gone
-(`broker.process.memory_allocator`), so that an alarm could outlive its cause. While one is raised pages are given
-back with every look, and what objects cannot be in any more is taken off the figure: `_kept`. That is an estimate,
-and it only falls once the alarm is cleared, so that an error in it costs at most as much. Without an alarm pages are
-given back at calm moments, and every now and then.
+Theory. The kernel's figure includes memory that the allocators keep after objects were freed
+(`broker.process.memory_allocator`), so an alarm could last longer than its cause. While the memory alarm is raised,
+pages are released with every check, and memory that cannot contain objects any more is subtracted: `_kept`. That is an
+estimate, and it only decreases once the alarm is cleared, so an error in it has a bounded effect. Without an alarm,
+pages are released when the broker is calm, and periodically.
 """
 
 import asyncio
@@ -27,40 +27,40 @@ log = logging.getLogger("leveret.connection")
 
 MEMORY_SECONDS = 1.0
 GIVE_BACK_SECONDS = (8.0, 20.0)
-"""Between two times that pages are given back without an alarm: on a broker that is calm, and on a busy one."""
+"""Intervals at which pages are released without an alarm: on a calm broker, and on a busy one."""
 GIVE_BACK_OCTETS = 16 * 1024 * 1024
-"""How much more memory than after the start has to be in use for that."""
+"""Growth of memory in use since the start from which that is done."""
 CALM = 0.5
-"""Share of one processor below which the broker is calm."""
+"""Processor load, as a share of one processor, below which the broker is calm."""
 RELIEF_SECONDS = 2.0
-"""How long the memory alarm has to stand before anybody is closed for what it holds."""
+"""Time for which the memory alarm must last before connections are closed for the memory they hold."""
 
 
 class WatchHost(Protocol):
-    """What is watched over, and told."""
+    """The part of the server that the monitor uses."""
 
     alarm: str
     turn: Turn
 
     def set_alarm(self, reason: str) -> None:
-        """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
+        """Block connections that publish from now on, for this reason; with an empty one, unblock all."""
 
     def relieve(self, octets: int) -> None:
-        """Close connections that hold much of what publishers have begun, until that is so many octets."""
+        """Close connections with large incomplete publishes until that many bytes are freed."""
 
     def storage_failed(self, error: BaseException) -> None:
-        """The disk is broken."""
+        """Report a failure of the disk."""
 
 
 class ResourceMonitor:
-    """The alarms of one broker.
+    """The resource alarms of one broker.
 
     Args:
-        host: is told of what changes.
-        disk: what it has on disk, or None.
-        memory_limit: octets above which publishers are blocked.
-        disk_limit: octets of disk below which they are.
-        allocator: keeps memory that nothing is in; that of this process if None.
+        host: notified of changes.
+        disk: the data store, or None.
+        memory_limit: bytes above which publishers are blocked.
+        disk_limit: bytes of free disk space below which they are.
+        allocator: source of unused memory; that of this process if None.
 
     """
 
@@ -75,7 +75,7 @@ class ResourceMonitor:
         self.memory = MemoryAlarm(memory_limit)
         self.disk = DiskAlarm(disk_limit)
         self.room: Room | None = None
-        """What the last look at the disk has found."""
+        """The result of the last check of the disk."""
         self._host = host
         self._store = disk
         self._allocator = allocator or Allocator()
@@ -83,7 +83,7 @@ class ResourceMonitor:
         self._raised_at = 0.0
         self._is_calibrated = False
         self._kept = 0
-        """Octets in use by the kernel's figure that no object is in, as far as that is known."""
+        """Bytes of the kernel's figure that are known to contain no objects."""
         self._lowest = 0
         self._processor = 0.0
         self._gave_back_at = 0.0
@@ -93,26 +93,26 @@ class ResourceMonitor:
         self._stopped = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look for the first time, before clients may connect. The disk must have been started."""
+        """Check for the first time, before clients may connect. The disk must have been started."""
         self._loop = loop
         self.look_at_memory(0.0)
         if self._store is not None:
             self._seen(self._store.room(), None)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
     def look_at_memory(self, now: float) -> None:
-        """Judge the memory in use, if it is time; `now` in seconds of the loop's clock, 0 for at once."""
+        """Check the memory in use if it is time; `now` in seconds of the loop's clock, 0 for at once."""
         if now and now < self._memory_due:
             return
         self._memory_due = now + MEMORY_SECONDS
         try:
             resident = anonymous_memory()
-        except OSError:  # no file descriptor left: it is looked at again in a second
+        except OSError:  # no file descriptor left: checked again in a second
             return
         self._lowest = min(self._lowest or resident, resident)
         self._judge(resident)
@@ -120,7 +120,7 @@ class ResourceMonitor:
             self._give_back(now, resident)
 
     def _judge(self, resident: int) -> None:
-        """Raise or clear the alarm by the kernel's figure of memory in use."""
+        """Raise or clear the alarm according to the kernel's figure of memory in use."""
         if resident <= CLEARED_BELOW * self.memory.limit:
             self._kept = 0
         used = resident - self._kept
@@ -132,7 +132,7 @@ class ResourceMonitor:
             self._changed("memory", self.memory)
 
     def _give_back(self, now: float, resident: int) -> None:
-        """Have the pages given back that nothing is in, if it is time; in a thread, as it takes its time."""
+        """Release unused pages if it is time; in a thread, because that takes time."""
         before, self._processor = self._processor, time.process_time()
         is_calm = self._processor - before < CALM * MEMORY_SECONDS
         if self._giving_back is not None:
@@ -149,7 +149,7 @@ class ResourceMonitor:
         self._giving_back.add_done_callback(self._gave_back)
 
     def _give_back_now(self) -> tuple[int, int]:
-        """Give back; returns the octets in use by the kernel's figure, and those that objects take. In a thread."""
+        """Release unused pages; returns bytes in use by the kernel's figure, and bytes in objects. Runs in a thread."""
         if self.memory.raised and not self._is_calibrated:
             self._is_calibrated = True
             self._allocator.calibrate(anonymous_memory())
@@ -171,7 +171,7 @@ class ResourceMonitor:
             self._host.relieve(int(alarm.used - CLEARED_BELOW * alarm.limit) + 1)
 
     def found_full(self, *, full: bool) -> None:
-        """A commit has found no room, or room again."""
+        """Report that a commit has found the disk full, or space again."""
         if self.disk.found_full(full=full):
             self._changed("disk", self.disk)
             self._look_soon()
@@ -182,7 +182,7 @@ class ResourceMonitor:
             self._timer = self._loop.call_later(self.disk.due, self._look_at_disk)
 
     def _look_at_disk(self) -> None:
-        """Have the room measured where reading belongs, not in the loop."""
+        """Measure the disk space in the reader's thread, not in the event loop."""
         self._timer = None
         if self._store is not None:
             self._store.measure(self._seen)
@@ -199,7 +199,7 @@ class ResourceMonitor:
         self._timer = self._loop.call_later(self.disk.due, self._look_at_disk)
 
     def _changed(self, name: str, alarm: MemoryAlarm | DiskAlarm) -> None:
-        """Log it, and tell publishers what holds now."""
+        """Log a change of an alarm, and block or unblock publishers accordingly."""
         text = reason(self.memory, self.disk)
         state = "raised" if alarm.raised else "cleared"
         what = f"publishers are blocked ({text})" if text else "publishers go on"

@@ -1,4 +1,4 @@
-"""Owns everything: listeners, connections, vhosts, users, and the turn they share (driver)."""
+"""The server: owns listeners, connections, vhosts, users, and their shared turn (driver)."""
 
 import asyncio
 import contextlib
@@ -61,23 +61,23 @@ loop_log = logging.getLogger("leveret")
 queue_log = logging.getLogger("leveret.queue")
 storage_log = logging.getLogger("leveret.storage")
 
-READ_SIZE = 128 * 1024  # more makes the pipeline with clients coarse, less costs system calls
+READ_SIZE = 128 * 1024  # larger reads make the pipeline with clients coarse, smaller ones cost system calls
 WRITE_HIGH = 1024 * 1024
 STOP_SECONDS = 5.0
 HALF_OPEN_SHARE = 4
-"""At most one of so many file descriptors is for a client that has not logged in."""
+"""Divisor of the limit of file descriptors for the number of clients that have not logged in."""
 UNSENT_SHARE = 4
-"""What clients do not take may be that part of the memory limit if nothing else is said."""
+"""Divisor of the memory limit for the default limit on data that clients do not read."""
 UNSENT_LEAST = 16 * 1024 * 1024
 UNSENT_SECONDS = 1.0
 HELD_OCTETS = 1024 * 1024
-"""What a connection may hold of unfinished publishes while memory is short."""
-CLOCK_SECONDS = 10.0  # so late may anything be that waits for the clock on the wall, when that is set forward
-RESERVED_FILES = 64  # file descriptors kept for everything that is not a client
+"""Bytes of incomplete publishes that a connection may hold while memory is short."""
+CLOCK_SECONDS = 10.0  # maximum delay of wall-clock timers after the clock was set forward
+RESERVED_FILES = 64  # file descriptors reserved for everything that is not a client
 
 
 def server_properties(cluster_name: str) -> dict[str, object]:
-    """What `connection.start` tells clients about the server."""
+    """Return the server properties that `connection.start` sends."""
     return {
         "capabilities": {
             "publisher_confirms": True,
@@ -105,7 +105,7 @@ class Server:
 
     Args:
         config: the configuration. `start` binds its listeners; `stop` ends every connection.
-        disk: where it keeps what is durable; None for a broker that lives in memory. The server closes it.
+        disk: the data store; None for a broker without persistence. The server closes it.
 
     Raises what `load_definitions` raises.
     """
@@ -113,7 +113,7 @@ class Server:
     def __init__(self, config: Config, disk: DataStore | None = None) -> None:  # noqa: PLR0915 - all it has, in one place
         self.config = config
         self.disk = disk
-        # what connections share (see `broker.connection.handshake.Node`)
+        # shared by connections (see `broker.connection.node.Node`)
         self.turn = Turn(
             self.wall_clock, TimeSlices(self.monotonic, self.used, round(config.slow_step * 1e9))
         )
@@ -193,9 +193,9 @@ class Server:
         self._stopping = False
         self._is_open = False
         self._is_recovered = False
-        """Queues have the messages of the last run."""
+        """True once queues have the messages of the last run."""
         self._began = self._ticked = 0.0
-        """When it was started, and when it last looked at the clock."""
+        """Time of the start, and of the last tick of the clock."""
         self._empty: asyncio.Event | None = None
         self._turn_scheduled = False
         self._jobs_scheduled = False
@@ -216,18 +216,18 @@ class Server:
         self._recovered = self.load_definitions(() if disk is None else disk.environment.rows("defs"))
 
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
-        """Make what an earlier run has stored or, if this is the first, what the configuration says.
+        """Create what an earlier run has stored or, if this is the first one, what the configuration defines.
 
-        What the configuration says of users, vhosts, rights and limits counts for an empty store only, as in
-        RabbitMQ: later it would bring back what an administrator has changed or deleted. Nor does it count where a
-        definitions file is to be imported, which `start` does.
+        Users, vhosts, permissions and limits of the configuration apply to an empty store only, as in RabbitMQ: later
+        they would restore what an administrator has changed or deleted. Nor do they apply if a definitions file is to
+        be imported, which `start` does.
 
         Returns:
             The durable queues of the earlier run, without their messages.
 
         Raises:
             DamagedError, UnknownFormatError: see `restore.restore`.
-            InvalidPatternError: a pattern of the configuration cannot be used.
+            InvalidPatternError: a pattern of the configuration is invalid.
 
         """
         stored = list(rows)
@@ -241,7 +241,7 @@ class Server:
         return []
 
     def _seed(self) -> None:
-        """Make the vhosts and users of the configuration."""
+        """Create the vhosts and users of the configuration."""
         config = self.config
         for name in config.vhosts:
             self.add_vhost(name)
@@ -273,14 +273,14 @@ class Server:
         return vhost
 
     def update_vhost(self, vhost: VHost) -> None:
-        """Write down what its description, tags and default queue type are now."""
+        """Record the current description, tags and default queue type of a vhost."""
         self.definitions.update_vhost(vhost)
 
     def remove_vhost(self, vhost: VHost) -> None:
-        """Delete a vhost with everything in it and all rights in it; its connections are closed before.
+        """Delete a vhost with everything in it and all permissions in it; its connections must be closed before.
 
-        Nobody finds it from now on, and a restart does not bring it back once this is stored; its queues and exchanges
-        go as a job.
+        It is no longer found from now on, and a restart does not restore it once this is committed; its queues and
+        exchanges are deleted by a job.
         """
         del self.vhosts[vhost.name]
         self.definitions.remove_vhost(vhost)
@@ -288,7 +288,7 @@ class Server:
         self.turn.slices.add(vhost.remove_all(), f"deletion of vhost '{vhost.name}'")
 
     def _make_vhost(self, name: str) -> VHost:
-        """Make a vhost that nothing is written down of yet."""
+        """Create a vhost that is not recorded yet."""
         vhost = self.vhosts[name] = VHost(
             name,
             self.turn,
@@ -304,7 +304,7 @@ class Server:
         return vhost
 
     def _make_export(self) -> Export | None:
-        """Make what writes down all that happens, where that is asked for."""
+        """Create the telemetry export if it is configured."""
         config = self.config.export
         if config.dir is None:
             return None
@@ -321,10 +321,10 @@ class Server:
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is taken.
+        """Bind the listeners; clients may connect when this returns. Raises OSError for a port that is in use.
 
         If it fails the data are left as after a clean stop: nothing was delivered, so nothing is marked as redelivered
-        later, and nothing has to be read anew.
+        later, and no recovery is needed.
         """
         self._loop = loop = asyncio.get_running_loop()
         self.turn.slices.on_waiting = self._schedule_jobs
@@ -359,7 +359,7 @@ class Server:
             self.export.start(loop)
 
     async def _abandon(self) -> None:
-        """Close what a start has opened that cannot go on."""
+        """Close everything that a failed start has opened."""
         self._door.close()
         self.watch.stop()
         if self.disk is None:
@@ -372,7 +372,7 @@ class Server:
             self.disk.close()
 
     async def _start_disk(self, disk: DataStore) -> None:
-        """Give the queues of the last run their messages, and have what the configuration says stored."""
+        """Recover the messages of the last run, and have the configuration's objects stored."""
         began = self.now()
         disk.start(self, self._loop)
         slices = self.turn.slices
@@ -391,9 +391,9 @@ class Server:
         await self._stored()
 
     async def _stored(self, *, files: bool = False) -> bool:
-        """Wait until everything that is noted now is on disk; false if that is full.
+        """Wait until everything journaled so far is on disk; False if the disk is full.
 
-        `files`: bodies included that go to files of their own.
+        `files`: also wait for bodies that are being written to files of their own.
         """
         self.run_turn()
         await self._finish_jobs()
@@ -404,12 +404,12 @@ class Server:
         return await stored
 
     async def _finish_jobs(self) -> None:
-        """Wait until nothing is put off any more."""
+        """Wait until no work is deferred any more."""
         while self.turn.slices:  # noqa: ASYNC110 - each round of the loop runs a step of the jobs
             await asyncio.sleep(0)
 
     def import_definitions(self, path: Path) -> None:
-        """Make what a definitions file, or each of a directory, says. Raises DefinitionsError for what cannot be."""
+        """Import a definitions file, or each one of a directory. Raises DefinitionsError for invalid definitions."""
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             try:
                 done = self.administration.definitions.import_file(None, file.read_bytes())
@@ -420,7 +420,7 @@ class Server:
             log.info("definitions: imported %s from %s", done, file)
 
     async def stop(self, reason: str = "shutdown") -> None:
-        """Stop accepting, close every connection with 320, wait for their close-ok for at most a few seconds."""
+        """Stop accepting, close every connection with 320, and wait a few seconds at most for their close-ok."""
         self._stopping = True
         slices = self.turn.slices
         slices.watch(on=False)
@@ -438,7 +438,7 @@ class Server:
         if self.disk is not None:
             await self._stop_disk(self.disk)
         self._tell_damage(inf)
-        if self.export is not None:  # last, as its folder may be on a disk that answers no more
+        if self.export is not None:  # last, as its folder may be on a disk that does not respond
             await self.export.stop(reason)
         done = self.turn.totals.channels
         log.info(
@@ -450,7 +450,7 @@ class Server:
         )
 
     async def _disconnect(self, reason: str) -> None:
-        """Close every connection with 320; those that do not answer in time are cut."""
+        """Close every connection with 320; those that do not answer in time are aborted."""
         self._door.close()
         for driver in list(self._drivers):
             driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
@@ -463,7 +463,7 @@ class Server:
         await self._wait_until_empty(1.0)
 
     async def _stop_disk(self, disk: DataStore) -> None:
-        """Put away what is in memory alone, and close the store."""
+        """Write to disk what is in memory only, and close the store."""
         await self._finish_jobs()
         await self._discard(disk)
         left = await self._spill(disk)
@@ -477,7 +477,7 @@ class Server:
         )
 
     async def _discard(self, disk: DataStore) -> None:
-        """Have queues publish the dead letters of what they have discarded, unless there is no room for them."""
+        """Let queues publish the dead letters of discarded messages, unless the disk is full."""
         queues = [
             queue
             for vhost in self.vhosts.values()
@@ -493,7 +493,7 @@ class Server:
                 await ran
 
     async def _spill(self, disk: DataStore) -> int:
-        """Put on disk what queues have only promised to publishers; returns for how many there was no room."""
+        """Write the promised messages of queues to disk; returns the number of those for which there was no space."""
         spills = [
             spill
             for vhost in self.vhosts.values()
@@ -520,7 +520,7 @@ class Server:
         return 0 if await self._stored(files=True) else noted
 
     async def _wait_until_empty(self, seconds: float) -> None:
-        """Wait until no socket is left, but no longer than that."""
+        """Wait until no socket is left, at most that many seconds."""
         self._empty = asyncio.Event()
         if self._drivers:
             with contextlib.suppress(TimeoutError):
@@ -529,7 +529,7 @@ class Server:
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def finish_turn(self) -> None:
-        """Write to every connection the turn touched, and come back soon if work is left."""
+        """Write to every connection touched by the turn, and continue soon if work is left."""
         turn = self.turn
         outboxes = turn.outboxes
         if outboxes:
@@ -574,7 +574,7 @@ class Server:
             self._schedule_jobs()
 
     def run_turn(self) -> None:
-        """Work off what is touched, then write."""
+        """Run the turn, then write."""
         self.turn.now = self.turn.slices.renew()
         self.turn.run()
         self.finish_turn()
@@ -582,13 +582,13 @@ class Server:
     # -- the disk ---------------------------------------------------------------------------------------------------
 
     def storage_failed(self, error: BaseException) -> None:
-        """The disk is broken: what is on it is unknown, so nothing may be confirmed or tried again."""
+        """Handle a failed disk: its contents are unknown, so nothing may be confirmed or retried."""
         storage_log.critical("storage failed, stopping at once: %s", error, exc_info=error)
         logging.shutdown()
         os._exit(exit_codes.IO)
 
     def disk_full(self, *, full: bool) -> None:
-        """A commit found no room, or room again."""
+        """Report that a commit has found the disk full, or space again."""
         if full:
             storage_log.error("the disk is full: what waits for it is kept in memory and tried again")
         else:
@@ -596,14 +596,14 @@ class Server:
         self.watch.found_full(full=full)
 
     def _is_backlogged(self) -> bool:
-        """Whether more waits for the disk than should."""
+        """Return whether the backlog of the disk is too large."""
         return self.disk is not None and self.disk.commits.backlogged
 
     def wait_for_disk(self, driver: SocketDriver, *, publishes: bool = True, is_light: bool = False) -> bool:
-        """Whether so much waits for the disk that a publisher must too; it is resumed then.
+        """Return whether a connection must wait because of the backlog of the disk; if so it is resumed later.
 
-        Others wait only while a commit does, as all they do may have queues put off. A publisher that has sent little
-        has room that others have not.
+        Connections that do not publish wait only while a commit is held, because any method may defer queues. A light
+        publisher may exceed the limit for others.
         """
         if not self._is_backlogged() or not (publishes or self.disk.commits.is_held):  # type: ignore[union-attr]
             return False
@@ -613,7 +613,7 @@ class Server:
         return True
 
     def backlog_cleared(self) -> None:
-        """The disk has caught up; a turn follows."""
+        """Resume the connections that wait for the disk; a turn follows."""
         self.turn.disk_caught_up()
         waiting, self._waiting_for_disk = self._waiting_for_disk, []
         for driver in waiting:
@@ -621,7 +621,7 @@ class Server:
 
     @property
     def waiting_for_disk(self) -> int:
-        """Publishers that are not read because of what waits for the disk."""
+        """Number of publishers that are not read because of the backlog of the disk."""
         return len(self._waiting_for_disk)
 
     # -- how it is --------------------------------------------------------------------------------------------------
@@ -633,45 +633,45 @@ class Server:
 
     @property
     def lag(self) -> float:
-        """How many seconds the loop is late to look at its clock."""
+        """Delay of the event loop's last tick in seconds."""
         return max(0.0, self.now() - self._ticked - TICK_SECONDS) if self._is_open else 0.0
 
     @property
     def obstacle(self) -> str:
-        """Why clients may not connect; '' if they may."""
+        """Reason why clients may not connect; '' if they may."""
         if self._stopping:
             return "the broker is stopping"
         return "" if self._is_open else "the broker is starting"
 
     @property
     def most_sockets(self) -> int:
-        """How many clients file descriptors suffice for."""
+        """Maximum number of clients that the file descriptors allow."""
         return self._file_limit
 
     @property
     def out_of_files(self) -> bool:
-        """Whether connections are refused for want of file descriptors."""
+        """True while connections are refused for lack of file descriptors."""
         return len(self._drivers) >= self._file_limit
 
     # -- time -------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def wall_clock() -> int:
-        """Milliseconds since the epoch: what expires does so by the clock on the wall, restarts included."""
+        """Return milliseconds since the epoch: expirations use the wall clock, because they continue over restarts."""
         return time.time_ns() // 1_000_000
 
     @staticmethod
     def monotonic() -> int:
-        """Nanoseconds of a clock that is never set: what is measured is measured by it."""
+        """Return nanoseconds of a clock that is never set, for measurements."""
         return time.monotonic_ns()
 
     @staticmethod
     def used() -> int:
-        """Nanoseconds of processor time that the event loop's thread has used."""
+        """Return nanoseconds of processor time used by the event loop's thread."""
         return time.thread_time_ns()
 
     def now(self) -> float:
-        """Seconds of the loop's monotonic clock."""
+        """Return seconds of the loop's monotonic clock."""
         return self._loop.time()
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
@@ -689,11 +689,11 @@ class Server:
         self.wake(connection, seconds)
 
     def wake(self, connection: Connection, seconds: float) -> None:
-        """Have the connection look at its clock that many seconds from now."""
+        """Schedule the connection's `tick` that many seconds from now."""
         self._ticks.schedule(connection, self.now() + seconds)
 
     def _look_again(self) -> None:
-        """Have `_tick` called when it is time."""
+        """Schedule the next `_tick`."""
         self._tick_due = self.monotonic() + int(TICK_SECONDS * 1e9)
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
 
@@ -724,14 +724,14 @@ class Server:
         self.turn.slices.end("tick", "")
 
     def _look_at_paging(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
-        """Judge the queues' memory; with very many of them it takes longer than the time between two looks."""
+        """Update the queues' memory limits; with very many queues this takes longer than the interval of checks."""
         try:
             yield from monitor.steps(now)
         finally:
             self._paging_due = self.now() + PAGING_SECONDS
 
     def _tell_damage(self, now: float) -> None:
-        """Log what could not be read."""
+        """Log unreadable data."""
         if self.damage_log is not None:
             for line in self.damage_log.lines(now):
                 storage_log.error("%s", line)
@@ -749,7 +749,7 @@ class Server:
     def _set_timer(self, when: int) -> None:
         """Run the timers at that time (epoch ms), which is sooner than what was due so far.
 
-        Or earlier, to see where the clock on the wall is then: it may have been set, the loop's goes on as it did.
+        Or earlier, to read the wall clock again: it may have been set, while the loop's clock is not.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -766,7 +766,7 @@ class Server:
         self.turn.slices.end("timers, at last", self.turn.slices.latest)
 
     def set_alarm(self, reason: str) -> None:
-        """Block whoever publishes from now on, for this reason; with an empty one, let them all go on."""
+        """Block connections that publish from now on, for this reason; with an empty one, unblock all."""
         self.alarm = reason
         if not reason:
             blocked, self.blocked = self.blocked, set()
@@ -774,7 +774,7 @@ class Server:
                 connection.unblock()
 
     def relieve(self, octets: int) -> None:
-        """Close connections that hold much of what publishers have begun, the largest first, until that is so much."""
+        """Close connections with incomplete publishes, the largest first, until that many bytes are freed."""
         for held, connection in self.clients.holders(HELD_OCTETS):
             if octets <= 0:
                 break
@@ -784,7 +784,7 @@ class Server:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def accepted(self, driver: SocketDriver) -> bool:
-        """List a new socket; False to refuse it."""
+        """Register a new socket; False to refuse it."""
         if self._stopping:
             return False
         if len(self._drivers) >= self._file_limit:
@@ -797,7 +797,7 @@ class Server:
         return True
 
     def _bound_unsent(self) -> None:
-        """Cut those for whom most waits, if more waits for all clients together than may."""
+        """Disconnect the clients with most unsent data if all of it together exceeds the limit."""
         waiting = [(driver.unsent, driver) for driver in self._drivers]
         total = sum([octets for octets, _ in waiting])
         if total <= self._most_unsent:
@@ -812,7 +812,7 @@ class Server:
                 break
 
     def settled(self, driver: SocketDriver) -> None:
-        """The client of a socket has logged in, or has gone."""
+        """Release the half-open place of a client that has logged in or disconnected."""
         origin, driver.origin = driver.origin, ""
         if not origin:
             return
@@ -823,7 +823,7 @@ class Server:
             self._door.settled(origin)
 
     def dropped(self, driver: SocketDriver) -> None:
-        """Forget a socket."""
+        """Unregister a socket."""
         self.settled(driver)
         self._drivers.discard(driver)
         self._ticks.forget(driver.connection)

@@ -1,12 +1,12 @@
-"""Putting on disk, at the end, what queues have only promised.
+"""Shutdown flush: writes persistent messages to disk that queues have only promised to publishers.
 
-A broker that stops closes its connections first, so publishers hear nothing more of what consumers have not settled
-yet. They will send it again; but those that are gone for good by then cannot. So what was published as persistent is
-written as if it had come in standard mode: it may come twice then, and is never lost.
+A stopping broker closes its connections first, so publishers get no more confirms of messages that consumers have not
+settled yet. They would publish these again, unless they are gone for good. So persistent messages are written as if
+they had been published in standard mode: they may be delivered twice then, but are never lost.
 
-The queue is turned round once, so that its order stays: each message is taken from its head, appended to its tail, and
-forgotten at its old place in the same commit. What is transient goes with the broker, as always. Each level of a queue
-with priorities is turned by itself: what is appended to the highest would be its head again and again.
+The queue is rotated once, so that its order stays: each message is taken from its head, appended to its tail, and
+removed from its old place in the same commit. Transient messages are lost with the broker, as always. Each level of a
+priority queue is rotated by itself: messages appended to the highest level would be at its head again and again.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ from leveret.storage.queues.variable_queue import VariableQueue
 STEP = 4096
 """Messages that are moved in one commit."""
 STEP_OCTETS = 4 * 1024 * 1024
-"""Or fewer, where they are large; about."""
+"""Approximate size of a commit, in bytes, that ends it earlier."""
 _BATCH = 64
 
 
 class ShutdownFlush:
-    """One durable queue, or one level of it, on its way to disk.
+    """The flush of one durable queue, or of one level of it.
 
     Args:
-        queue: nobody consumes from it or publishes to it any more; nothing of it is unacked but what it discards.
-        part: what of it is turned round (see `storage.queues.priority_queue.parts`).
-        file_from: octets from which a content is written to a file of its own.
+        queue: a queue without consumers and publishers; only discarded messages of it are unacked.
+        part: the part that is rotated (see `storage.queues.priority_queue.parts`).
+        file_from: content size in bytes from which a body is written to a file of its own.
 
     """
 
@@ -43,28 +43,28 @@ class ShutdownFlush:
         self._part = part
         self._file_from = file_from
         self.left = part.ready_count + self._is_discarding
-        """Messages that have not had their turn; at least 1 while others wait to become dead letters."""
+        """Messages that were not moved yet; at least 1 while others wait to be dead-lettered."""
         self._turned = 0
-        """Those that have, and are behind them."""
+        """Messages that were moved, and are behind them."""
         self._watermark = 0
-        """Up to where messages may have been delivered before."""
+        """Limit up to which messages may have been delivered before."""
 
     @classmethod
     def all_of(cls, queue: Queue, file_from: int) -> Iterator["ShutdownFlush"]:
-        """What a queue needs: nothing unless it has promised something that a restart would break."""
+        """Yield the flushes of a queue; none unless it has promised messages that a restart would lose."""
         if queue.durable and queue.awaiting is not None and queue.awaiting.promised_count > 0:
             for part in parts((queue.store,)):
                 yield cls(queue, part, file_from)
 
     @property
     def _is_discarding(self) -> bool:
-        """Whether what consumers have rejected waits to be read: it becomes dead letters before the stop."""
+        """True while rejected messages wait to be read: they are dead-lettered before the stop."""
         return self.queue.rules is not None and self.queue.rules.is_discarding
 
     def step(self) -> bool:
-        """Move some messages; false if something has to be read first: the queue is touched when it is here.
+        """Move some messages; False if something has to be read first: the queue is touched when that is in memory.
 
-        The caller owes a commit after `STEP_OCTETS`, or all of the queue would be in memory.
+        The caller must commit after `STEP_OCTETS`, or the whole queue would be read into memory.
         """
         if self._is_discarding:
             return False
@@ -83,7 +83,7 @@ class ShutdownFlush:
         self.left = max(0, store.ready_count - self._turned)  # some may have expired meanwhile, at the head
         while self.left and taken < STEP and octets < STEP_OCTETS:
             expires = store.head_expires() or 0 if store.expiring else 0
-            count = min(self.left, _BATCH) if not store.expiring else 1  # each when it did before
+            count = min(self.left, _BATCH) if not store.expiring else 1  # one by one to keep expirations
             batch = store.fetch(count, ack_required=True)
             if not batch.messages:
                 return taken > 0
