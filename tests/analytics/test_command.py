@@ -185,7 +185,7 @@ def test_spark_submit_runs_it_on_workers_without_python(data, tmp_path):
 
 @pytest.mark.timeout(300)
 def test_a_quiet_command_says_what_is_wrong_and_nothing_else(tmp_path):
-    """Of what Spark says, only errors are shown: not that it starts, nor what it does without."""
+    """Spark's errors are shown, and nothing else that it says."""
     broken = tmp_path / "in" / "event" / "no.parquet"
     broken.parent.mkdir(parents=True)
     broken.write_text("this is no Parquet")
@@ -225,7 +225,7 @@ def test_without_pyspark_the_command_names_the_extra(tmp_path):
 
 
 def add(folder, name, number, rows):
-    """One more closed file of a table."""
+    """Add one more closed file of a table."""
     place = folder / name / "dt=2026-11-21" / "hour=07"
     place.mkdir(parents=True, exist_ok=True)
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in rows)

@@ -98,7 +98,7 @@ def test_fewer_rows_of_an_hour_do_not_replace_more(spark, data, tmp_path):
 
 
 def test_exports_of_several_brokers_come_together(spark, data, tmp_path):
-    """An hour gets the rows of each, whoever has more of it."""
+    """An hour that several brokers export gets the rows of each, however many each has."""
     compact(data({"queue_interval": queues(6)}))
     shutil.rmtree(tmp_path / "in")
     other = data({"queue_interval": queues(8, node="other@host"), "event": [row("event", kind="start")]})
@@ -115,7 +115,7 @@ def test_exports_of_several_brokers_come_together(spark, data, tmp_path):
 
 
 def test_what_is_no_row_is_set_aside_and_counted(data):
-    """A cut line is not in Parquet, and is told."""
+    """A cut line is not in Parquet, and is reported."""
     made = data({"queue_interval": [*queues(2), "{half"]})
 
     assert [("queue_interval", 2, 0, WRITTEN)] == actions(compact(made))
@@ -123,7 +123,7 @@ def test_what_is_no_row_is_set_aside_and_counted(data):
 
 
 def test_without_json_there_is_nothing_to_do(data, tmp_path):
-    """An empty directory is told, and so are files that lie in no hour."""
+    """An empty directory is reported, and so are files that lie in no hour."""
     with pytest.raises(InputError, match="no table in JSON Lines"):
         compact(data({}))
 

@@ -118,7 +118,7 @@ def test_generated_exchanges_do_what_their_formulas_say(made):
 
 
 def test_generated_nodes_cost_what_their_formulas_say(made, monkeypatch):
-    """Of each node the processor time of a message, what it does besides, and the rate that is too much are found."""
+    """Generated nodes have the costs of their formulas: per message, besides, and the rate that is too much."""
     monkeypatch.setattr(generate, "ROWS_OF_A_NODE", 3000)
     monkeypatch.setattr(generate, "ROWS_OF_A_BOOT", 2001)
 

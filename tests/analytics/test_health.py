@@ -81,7 +81,7 @@ def judged(spark, rows, **tables):
 
 
 def test_verdicts_of_eight_kinds_of_queues(spark):
-    """Of fifty queues of each of eight kinds 95 % have its verdict, and of each verdict 95 % are right."""
+    """Queues of eight kinds, fifty each, have their verdict in 95 % of cases, and 95 % of each verdict are right."""
     found = Counter((name.split("/")[0], each["verdict"]) for name, each in judged(spark, made()).items())
     del found["clock", OK]
 
@@ -144,7 +144,7 @@ def test_a_queue_declared_again_is_the_new_one(various):
 
 
 def test_a_hot_queue_gets_many_times_what_others_get(various):
-    """One of five queues with ten times the rate of the others is hot, and its share is told."""
+    """One of five queues with ten times the rate of the others is hot, and its share is reported."""
     assert ["q0"] == [name for name, each in various.items() if each["hot"]]
     assert pytest.approx(10 / 14) == various["q0"]["share"]
     assert pytest.approx(20) == various["q1"]["rate"]
@@ -158,7 +158,7 @@ def test_slow_consumers_are_told_by_their_capacity(various):
 
 
 def test_consumers_that_need_not_ack_settle_by_getting(various):
-    """Nothing is acked by such consumers; they are neither stalled nor stopped for that, but may fall behind."""
+    """Consumers without acks ack nothing; they are neither stalled nor stopped for that, but may fall behind."""
     assert (OK, BEHIND) == (various["automatic"]["verdict"], various["automatic, late"]["verdict"])
     assert 50 == various["automatic"]["settled"]
 

@@ -58,7 +58,7 @@ def test_the_error_says_what_was_looked_at_and_what_to_install(tmp_path):
 
 
 def test_an_empty_environment_has_no_java():
-    """Nothing set and nothing installed is told in one sentence."""
+    """An environment with nothing set and nothing installed is reported in one sentence."""
     with pytest.raises(JavaError, match="JAVA_HOME is not set"):
         find({"PATH": ""}, lambda: None)
 

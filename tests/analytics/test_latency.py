@@ -87,7 +87,7 @@ def test_the_curve_ends_with_all_samples(tables):
 
 
 def test_the_objective_is_burnt_by_what_takes_longer(tables):
-    """Of 1,000 samples 5 above the objective use up five times what may be."""
+    """Samples above the objective, 5 of 1,000, use up five times the allowed share."""
     (found,) = [each for each in tables["objective"] if each["metric"] == "late"]
 
     assert pytest.approx((0.005, 5.0)) == (found["above"], found["burn"])

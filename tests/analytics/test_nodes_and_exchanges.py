@@ -198,7 +198,7 @@ SHIFTS = [
     for hour in range(2, 22, 5)
     for factor in (2, 0.2)
 ]
-"""Of the last day: the minute that each shift begins at, how many it lasts, and what the rate is multiplied by."""
+"""Shifts of the last day: the minute of each one's start, its length in minutes, and the factor of its rate."""
 NAMES = "node string, boot_id string, vhost string, queue string, since_ms long, ts long, mono_us long, pub long, delivered long, acked long"
 
 

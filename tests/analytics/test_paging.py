@@ -40,7 +40,7 @@ def rows_of(stays, seconds, **names):
 
 
 def mean_ms(stays):
-    """The mean wait."""
+    """Return the mean wait in milliseconds."""
     return 1000 * sum(leave - come for come, leave in stays) / len(stays)
 
 
@@ -103,7 +103,7 @@ def test_little_s_law_is_exact_from_empty_to_empty(found):
 
 
 def test_little_s_law_agrees_with_samples_over_a_hundred_waits(found):
-    """Over a hundred mean waits the law is within 1 % of the samples, though messages wait at both ends; how many is told."""
+    """Little's law over a hundred mean waits is within 1 % of the samples, though messages wait at both ends."""
     cut = found["cut"]
     ends = [sum(come <= end < leave for come, leave in STAYS) for end in (CUT[0], CUT[-1])]
 
@@ -136,7 +136,7 @@ def test_what_a_new_queue_did_before_its_first_row_counts(found):
 
 
 def test_moves_are_per_second_and_thrashing_per_publish(found):
-    """Changes of state are told as rates, what was read back from disk per publish."""
+    """Changes of state are reported as rates, reads from disk per publish."""
     assert (5.0, 3.0, 2.0, 0.2) == tuple(
         found["moves"][name] for name in ("t_ag_per_s", "t_to_delta_per_s", "t_from_delta_per_s", "thrash")
     )
@@ -184,14 +184,14 @@ def test_totals_are_since_the_start(still):
 
 
 def test_rows_that_cannot_be_are_counted(still):
-    """Of each kind of row that contradicts the states of messages the one that was put in is counted."""
+    """Rows that contradict the states of messages are counted: of each kind the one that was put in."""
     assert dict.fromkeys((*BROKEN, *BROKEN_STEPS), 1) == {
         each["what"]: each["rows"] for each in still["broken"].collect()
     }
 
 
 def test_generated_queues_are_where_their_formulas_put_them(spark, tmp_path):
-    """Of made-up queues a third is in alpha and two thirds in gamma, Little's wait is level over rate, nothing is broken."""
+    """Generated queues are a third in alpha and two in gamma, Little's wait is level over rate, nothing is broken."""
     write(queue_interval(spark, 2000), "queue_interval", tmp_path, parquet=True)
     tables = compute(Input(spark, tmp_path, tmp_path / "out"))
 

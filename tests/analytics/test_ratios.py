@@ -55,7 +55,7 @@ def test_only_what_was_measured_in_the_same_block_is_compared(spark):
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says(spark):
-    """Of 1,000 sweeps with a known ratio under noise that blocks share, 93 to 97 % have it in their interval."""
+    """Intervals of 1,000 sweeps, with a known ratio under noise that blocks share, contain it in 93 to 97 % of cases."""
     chance, truth, rates = random.Random(7), 1.43, {}
     for sweep in range(1000):
         for block in range(1, 7):
@@ -98,7 +98,7 @@ def test_the_bootstrap_is_near_the_interval_of_the_mean(spark):
 
 
 def test_one_block_has_no_interval(spark):
-    """Of one block nothing can be said about the spread."""
+    """A single block says nothing about the spread."""
     rates = {(5, 1, "old"): 100, (5, 1, "new"): 150}
 
     (found,) = mean_of_ratios(paired(frame(spark, rates), ["old"], CELL), "queues", ("line",)).collect()

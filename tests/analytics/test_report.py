@@ -15,7 +15,7 @@ NASTY = '<script>alert("1")</script> & $\\frac{1}{2}$ очередь \x00\n'
 
 
 def shown(page, counted=None):
-    """A page as HTML."""
+    """Return a page as HTML."""
     return report.page(page, source="leveret analyze latency", made=MADE, counted=counted or {})
 
 

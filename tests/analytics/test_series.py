@@ -21,7 +21,7 @@ def rows(spark):
 
 
 def test_steps_are_differences_of_the_same_object(rows):
-    """Differences are taken between rows of one queue in one boot; another boot or another making starts anew."""
+    """Differences are taken between rows of one queue in one boot; another boot or another making starts again."""
     taken = steps(rows, "queue_interval", ["pub", "area_ready"]).orderBy("mono_us").collect()
 
     assert [("a", 10_000_000, 2), ("a", 50_000_000, 18)] == [

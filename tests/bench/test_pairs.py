@@ -17,7 +17,7 @@ def measured(others):
 
 
 def test_a_disturbed_pair_is_named_and_run_again(capsys):
-    """Of a pair beside which others used the machine only the repetition counts."""
+    """A pair beside which others used the machine is run again, and only the repetition counts."""
     here, there = SimpleNamespace(rate=110.0), SimpleNamespace(rate=100.0)
     found = pairs.ratios(measured([50, 0, 1, 2, 3, 4]), here, there, 2, 10.0)
     lines = capsys.readouterr().out.splitlines()

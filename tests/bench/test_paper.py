@@ -13,7 +13,7 @@ from bench.paper_run import TrialError, workload
 
 @pytest.fixture(autouse=True)
 def no_perf_test(monkeypatch, tmp_path):
-    """Nothing is downloaded."""
+    """PerfTest is not downloaded."""
     monkeypatch.setattr(perftest, "fetch", lambda _version: tmp_path)
 
 
@@ -49,7 +49,7 @@ def test_a_sweep_is_measured_recorded_and_reported(tmp_path, capsys):
 
 
 def test_what_failed_is_tried_again_by_resume(tmp_path, capsys):
-    """A run that fails is told and not recorded; the exit code says so until it has been made good."""
+    """A run that fails is reported and not recorded; the exit code says so until it has been made good."""
 
     def failing(plan, trial, folder, tick):
         if trial.line == "consumer-ack":
@@ -157,7 +157,7 @@ def test_nothing_to_resume(tmp_path, capsys):
 
 
 def test_the_bar_knows_what_is_left():
-    """It starts from a guess and goes on with what runs took."""
+    """The bar starts from a guess and goes on with the time that runs took."""
     progress = paper.Progress(4, 0, 30, io.StringIO())
 
     assert progress.bar() == "[........................] 0/4   0%, 0:02:32 left"
@@ -166,7 +166,7 @@ def test_the_bar_knows_what_is_left():
 
 
 def test_a_terminal_has_its_bar_redrawn():
-    """Elsewhere a bar is printed for each run, not for each second."""
+    """A bar is redrawn each second on a terminal, and printed once a run elsewhere."""
 
     class Terminal(io.StringIO):
         def isatty(self):

@@ -13,13 +13,13 @@ counts = st.sets(st.integers(1, 30), min_size=1, max_size=5).map(sorted)
 
 
 def plan(trials):
-    """A plan of these trials."""
+    """Return a plan of these trials."""
     return Plan("s", 1, 30, 8.0, 2.0, "2.22.1", "abc", 2, tuple(trials))
 
 
 @given(st.integers(0, 2**32), some_lines, counts, counts, st.integers(1, 4))
 def test_every_line_meets_every_cell_once_in_each_block(seed, lines, queues, windows, blocks):
-    """Nothing is left out or done twice, and trials are numbered from 1."""
+    """A plan leaves nothing out and does nothing twice, and trials are numbered from 1."""
     trials = shuffled(seed, lines, queues, windows, blocks)
 
     assert sorted(
@@ -88,7 +88,7 @@ def test_broker_mode_and_sync_tell_the_lines_apart():
 
 
 def test_our_lines_are_set_up_as_they_say():
-    """Their settings are known to the broker, and only the second baseline leaves early confirms out."""
+    """The lines' settings are known to the broker, and only the second baseline leaves early confirms out."""
     found = {line.name: load(settings=line.settings) for line in LINES.values() if line.broker == "leveret"}
 
     assert [line.mode for line in LINES.values() if line.broker == "leveret"] == [

@@ -18,7 +18,7 @@ SAMPLE_FIELDS = "v run_id t_s published confirmed returned nacked received c_p50
 
 
 class StoppedError(BaseException):
-    """Stands for a kill: nobody catches it."""
+    """Stands for a kill: no handler catches it."""
 
 
 def stopped_at(step, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_directory_takes_one_sweep(tmp_path):
 
 
 def test_two_processes_cannot_measure_into_one_directory(tmp_path):
-    """The second is told so, until the first has ended."""
+    """The second process reports that the directory is in use, until the first has ended."""
     records = Records(tmp_path)
     records.begin(made_plan())
 
@@ -125,7 +125,7 @@ def test_two_processes_cannot_measure_into_one_directory(tmp_path):
     ("content", "reason"), [(None, "holds no sweep"), ("{", "cannot be read"), ("{}", "cannot be read")]
 )
 def test_a_directory_without_a_plan_is_refused(tmp_path, content, reason):
-    """Nothing is measured into what is not known."""
+    """A directory without a known plan is refused."""
     if content is not None:
         (tmp_path / "plan.json").write_text(content)
 

@@ -122,7 +122,7 @@ def test_windows_are_apart():
 
 
 def test_queue_counts_above_three_have_their_mean():
-    """As the paper does it: the arithmetic mean of the speed-ups, here of 1.5 and 2.5."""
+    """Queue counts above three have the arithmetic mean of the speed-ups, as in the paper; here of 1.5 and 2.5."""
     plan = made_plan(lines=["default", "consumer-ack"], queues=(3, 5, 8))
     factor = {3: 100.0, 5: 1.5, 8: 2.5}
 
@@ -138,7 +138,7 @@ def test_queue_counts_above_three_have_their_mean():
 
 
 def test_doubtful_runs_are_named():
-    """Other work on the machine, refused messages, missing counters and mixed revisions are told."""
+    """Other work on the machine, refused messages, missing counters and mixed revisions are reported."""
     plan = made_plan(lines=["default", "consumer-ack"], queues=(1,))
     first, second = plan.trials
 
@@ -163,7 +163,7 @@ def test_two_perf_tests_are_explained_where_there_were_two(queues):
 
 
 def test_ratios_are_shown_with_what_they_have():
-    """None, one pair, several."""
+    """Ratios of no pair, one pair and several are shown with their intervals, if any."""
     assert ["-", "1.50 [one pair]", "1.50 [1.25, 1.75]"] == [
         shown(None),
         shown(Ratio(1, 1.5, None, None)),

@@ -34,7 +34,7 @@ sys.exit(3 if what == "fails" else 0)
 
 @pytest.fixture
 def stand_in(monkeypatch, tmp_path):
-    """Puts a script in PerfTest's place that does what it is told by its first argument."""
+    """Puts a script in PerfTest's place that its first argument directs."""
     script = tmp_path / "perf_test.py"
     script.write_text(PERF_TEST)
     monkeypatch.setattr(paper_run, "LOOK", 0.01)
@@ -80,7 +80,7 @@ def test_several_perf_tests_run_at_once(stand_in, broker, tmp_path):
 
 
 def test_a_perf_test_that_fails_is_told(stand_in, broker, tmp_path):
-    """Its exit code and its last line are in the error."""
+    """A PerfTest that fails has its exit code and its last line in the error."""
     stand_in("fails")
 
     with pytest.raises(PerfTestError, match=r"ended with 3: \['"):
@@ -88,7 +88,7 @@ def test_a_perf_test_that_fails_is_told(stand_in, broker, tmp_path):
 
 
 def test_a_perf_test_that_hangs_is_ended(stand_in, broker, started, tmp_path, monkeypatch):
-    """Nothing runs beyond its time, and none is left behind."""
+    """A PerfTest that hangs is ended at its time, and no process is left behind."""
     stand_in("hangs")
     monkeypatch.setattr(perftest, "GRACE", -1.9)
 
@@ -110,7 +110,7 @@ def test_who_stops_the_run_ends_perf_test(stand_in, broker, started, tmp_path):
 
 
 def test_a_broker_that_ends_ends_the_run(stand_in, broker, tmp_path):
-    """Nobody waits for PerfTest to notice."""
+    """A broker's end ends the run at once, without waiting for PerfTest to notice."""
     stand_in("hangs")
     broker.process.kill()
     broker.process.wait()
@@ -162,7 +162,7 @@ def test_a_run_is_made_with_a_broker_of_its_own(stand_in, tmp_path):
 
 
 def test_a_run_that_fails_leaves_no_record(stand_in, tmp_path, monkeypatch):
-    """It is one kind of error, whatever failed; here a PerfTest."""
+    """A failure of any part, here of a PerfTest, is the same kind of error and leaves no record."""
     stand_in("fails")
     monkeypatch.setattr(loads, "prepare", lambda *_: [[]])
     plan = made_plan(lines=["default"], queues=(1,))

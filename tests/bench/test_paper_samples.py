@@ -67,7 +67,7 @@ def test_other_text_is_refused(text):
 
 
 def test_one_perf_test_is_left_as_it_is():
-    """Its own lines are what is recorded."""
+    """A single PerfTest's own lines are recorded."""
     assert parse(RECORDED) == merged([parse(RECORDED)])
 
 
@@ -102,7 +102,7 @@ def test_putting_together_loses_no_message(lengths, rate):
 
 
 def test_warm_up_and_end_are_cut():
-    """Of ten seconds, two cut at the start and one at the end, seven count; what follows the tenth never does."""
+    """Warm-up and end are cut: of ten seconds, two at the start and one at the end; later ones never count."""
     samples = [Sample(t, t + 1.0, dict.fromkeys(RATES, 10.0 * t), {"c_p50": t}) for t in range(12)]
 
     found = steady(samples, 10, 2.0, 1.0)
@@ -136,6 +136,6 @@ def test_longer_intervals_weigh_more_and_seconds_without_confirms_have_no_latenc
 
 
 def test_no_second_that_counts_is_an_error():
-    """Nothing is made up for a run that was too short."""
+    """A run too short for a second that counts is an error."""
     with pytest.raises(SampleError, match="no interval between 5 s and 8 s"):
         steady(made([(0, 1), (1, 2)]), 10, 5.0, 2.0)

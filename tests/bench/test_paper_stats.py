@@ -37,7 +37,7 @@ def test_equal_ratios_have_an_interval_without_width():
 
 @given(st.lists(st.tuples(rates, rates), min_size=2, max_size=12))
 def test_the_inverse_ratio_has_the_inverse_interval(pairs):
-    """It does not matter which of the two is called the baseline."""
+    """A ratio and its inverse have inverse intervals, whichever of the two is called the baseline."""
     there, back = ratio(pairs), ratio([(baseline, mode) for mode, baseline in pairs])
 
     assert there.mean == pytest.approx(1 / back.mean)
@@ -47,7 +47,7 @@ def test_the_inverse_ratio_has_the_inverse_interval(pairs):
 
 @given(st.lists(st.tuples(rates, rates), min_size=2, max_size=12), st.floats(0.01, 100.0))
 def test_a_slow_block_changes_nothing(pairs, slow):
-    """Whatever slows both of a pair down alike leaves the ratio as it is."""
+    """A factor that slows both of a pair down alike leaves the ratio as it is."""
     first, *rest = pairs
     slowed = [(first[0] * slow, first[1] * slow), *rest]
 
@@ -56,7 +56,7 @@ def test_a_slow_block_changes_nothing(pairs, slow):
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says():
-    """Of 2,000 simulated sweeps of six blocks, 93 to 97 per cent have the true ratio in their interval."""
+    """Intervals of 2,000 simulated sweeps of six blocks contain the true ratio in 93 to 97 per cent of cases."""
     chance = random.Random(8)
     covered = 0
     for _ in range(2000):

@@ -43,28 +43,28 @@ class Inbox:
         self.on_delivery: Callable[[int, bytes, bool], object] | None = None
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """A message."""
+        """Take a message."""
         self.got.append((tag, body, redelivered))
         if self.on_delivery is not None:
             self.on_delivery(tag, body, redelivered)
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
+        """Take a confirm."""
         told = {each for each in self.open if each <= number} if multiple else {number}
         self.open -= told
         self.nacked += 0 if ack else len(told)
 
     def came_back(self, body: bytes) -> None:
-        """A return."""
+        """Ignore a return."""
 
     @property
     def bodies(self) -> list[bytes]:
-        """In order."""
+        """Bodies in the order of delivery."""
         return [body for _, body, _ in self.got]
 
 
 class Actor:
-    """One of them.
+    """An actor of the churn.
 
     Args:
         ledger: who is told.
@@ -102,7 +102,7 @@ class Actor:
         raise NotImplementedError
 
     def wrong(self, oracle: str, text: str) -> None:
-        """Tell the ledger."""
+        """Report a violation to the ledger."""
         self.ledger.broke(oracle, f"{type(self).__name__}, time {self.times}: {text}")
 
     def name(self, what: str) -> str:
@@ -125,7 +125,7 @@ class Actor:
         await self.link.call(commands.Channel.Close(200, "", 0, 0))
 
     async def until(self, condition: Callable[[], bool], what: str, seconds: float = STEADY) -> bool:
-        """Wait for something; tells the ledger if it does not come."""
+        """Wait for a condition; reports to the ledger if it does not come true."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -181,7 +181,7 @@ class Declaring(Actor):
     )
 
     async def once(self) -> None:
-        """One queue and one exchange."""
+        """Declare, use and delete one queue and one exchange."""
         rng, link = self.rng, self.link
         queue, exchange, inbox = self.name("declared"), self.name("exchange"), Inbox()
         durable = rng.random() < 0.5
@@ -221,7 +221,7 @@ class Expiring(Actor):
     """Declares queues that expire, uses some of them, and sees them go, not before their time."""
 
     async def once(self) -> None:
-        """A few of them."""
+        """Declare a few queues that expire."""
         queues = {self.name(f"expires-{number}"): self.rng.randint(50, 400) for number in range(4)}
         for queue, after in queues.items():
             await self.link.open(2)
@@ -273,7 +273,7 @@ class Channels(Actor):
     """Opens channels and consumers, with and without priority, and closes them, some by errors."""
 
     async def once(self) -> None:
-        """Twenty channels."""
+        """Open, use and close twenty channels."""
         link = self.link
         queue = self.name("channels")
         await link.open(1)
@@ -311,7 +311,7 @@ class Storming(Actor):
     pause: ClassVar[float] = 0.5
 
     async def once(self) -> None:
-        """One storm: everything is gone, or where dead letters go, soon after the last is due."""
+        """Raise one storm of expiring messages: all are gone, or where dead letters go, soon after the last is due."""
         rng, link = self.rng, self.link
         queue, dead, count = self.name("storm"), self.name("dead"), rng.choice((200, 1000, 3000))
         letters = rng.random() < 0.5
@@ -347,7 +347,7 @@ class Delaying(Actor):
     pause: ClassVar[float] = 0.3
 
     async def once(self) -> None:
-        """One exchange: what is due comes in time and in order; the rest goes with it."""
+        """Use one delayed exchange: due messages come in time and in order; the others go with it."""
         link, rng = self.link, self.rng
         exchange, queue = self.name("delayed"), self.name("due")
         await link.open(2)
@@ -431,18 +431,18 @@ class Governing(Actor):
         self.door = Door(home)
 
     async def run(self) -> None:
-        """As the others, with the administrator's door."""
+        """Run as the others do, with the administrator's door."""
         await self.door.open()
         await super().run()
         await self.door.close()
 
     async def once(self) -> None:
-        """One policy, and one of the rest."""
+        """Set one policy, and do one of the other acts."""
         await self._policy()
         await self.rng.choice((self._tenant, self._limits, self._look))()
 
     async def _policy(self) -> None:
-        """It is in effect at once on a queue that exists, and without effect when it is gone."""
+        """Set a policy that is in effect at once on an existing queue, and without effect when it is gone."""
         queue, dead, inbox = self.name("governed"), self.name("governed.dead"), Inbox()
         for name in (queue, dead):
             await self._declare(name)
@@ -477,7 +477,7 @@ class Governing(Actor):
         await self.door.order("policies", "set", queue, pattern, definition, 1, "queues", operator=operator)
 
     async def counts(self, what: str, wanted: dict[str, int]) -> None:
-        """Tell the ledger if queues do not come to have so many messages."""
+        """Report to the ledger if queues do not come to have so many messages."""
         deadline = time.monotonic() + GONE_WITHIN
         while (found := {queue: await self.count(queue) for queue in wanted}) != wanted:
             if time.monotonic() > deadline:
@@ -510,7 +510,7 @@ class Governing(Actor):
         await self.until(link.lost.done, "end of a deleted user's connection")
 
     async def _limits(self) -> None:
-        """Of users and vhosts."""
+        """Set limits of users and vhosts."""
         await self.door.order("vhosts", "set_limits", "/", {"max-connections": 10_000, "max-queues": 100_000})
         await self.door.order("users", "set_limits", "guest", {"max-connections": 10_000})
         await self.door.order("users", "clear_limits", "guest")

@@ -68,7 +68,7 @@ def main() -> None:
 
 
 class Door:
-    """The other side of it."""
+    """Client of the broker's door for an administrator."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / DOOR
@@ -89,6 +89,6 @@ class Door:
         return answer["done"]
 
     async def close(self) -> None:
-        """Go."""
+        """Close the connection."""
         self.writer.close()
         await self.writer.wait_closed()

@@ -41,7 +41,7 @@ class Sample:
 
 
 def sample(pid: int, seconds: float, data_file: Path | None = None) -> Sample:
-    """Look at a process now."""
+    """Return a sample of a process."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     )
@@ -63,7 +63,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def judged(samples: Sequence[Sample], warm_up: float = WARM_UP) -> Sequence[Sample]:
-    """Those after the warm-up."""
+    """Return the samples after the warm-up."""
     if not samples:
         return samples
     end = samples[-1].seconds

@@ -66,7 +66,7 @@ class Verdict:
         return self.counts["violations"] > 0
 
     def lines(self) -> Iterator[str]:
-        """The report."""
+        """Yield the lines of the report."""
         counts = self.counts
         yield (
             f"churn: {self.rounds} rounds in {self.seconds:.0f} s: {counts['confirmed']} confirmed, {counts['lost']} lost, "
@@ -105,7 +105,7 @@ class Log(Thread):
         self.bad: list[str] = []
 
     def run(self) -> None:
-        """Read to the end."""
+        """Read the log to its end."""
         following = 0
         for line in self.process.stdout:
             if BAD_LINE.search(line):
@@ -121,7 +121,7 @@ class Log(Thread):
 
 
 class Churn:
-    """One run.
+    """A run of the churn.
 
     Args:
         site: the broker's data directory.

@@ -22,17 +22,17 @@ def test_a_short_churn(tmp_path):
 
 
 def samples(*anonymous):
-    """One each second."""
+    """Return samples, one each second."""
     return [Sample(float(at), 2 * octets, octets, 10, octets) for at, octets in enumerate(anonymous)]
 
 
 def test_a_line_that_rises():
-    """The slope is that of the line, whatever a few outliers say."""
+    """The slope is that of the line, despite a few outliers."""
     assert 3.0 == slope([(float(at), 3.0 * at + (1000 if at % 7 == 3 else 0)) for at in range(100)])
 
 
 def test_growth_is_over_the_time_that_is_judged():
-    """Of all figures."""
+    """Growth is measured of all figures, over the time that is judged."""
     assert (9.0, 9.0, 9.0) == growth(samples(*range(10)))
     assert (0.0, 0.0, 0.0) == growth([])
 
