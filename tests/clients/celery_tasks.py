@@ -29,13 +29,13 @@ if dead := os.environ.get(
 
 @app.task
 def add(x: int, y: int) -> int:
-    """The sum of two."""
+    """Return the sum of two numbers."""
     return x + y
 
 
 @app.task
 def total(numbers: list[int]) -> int:
-    """The sum of many."""
+    """Return the sum of many numbers."""
     return sum(numbers)
 
 
@@ -67,7 +67,7 @@ def hold(path: str) -> bool:
 
 @app.task
 def fail() -> None:
-    """Raises."""
+    """Raise an error."""
     raise ValueError("on purpose")
 
 

@@ -45,7 +45,7 @@ HEADERS = {
 
 @pytest.fixture
 async def connection(amqp_url: str) -> AsyncIterator[AbstractConnection]:
-    """A plain connection."""
+    """Open a plain connection."""
     async with await aio_pika.connect(amqp_url) as opened:
         yield opened
 
@@ -72,7 +72,7 @@ async def drain(queue: AbstractQueue) -> list[bytes]:
 
 
 class Proxy:
-    """Passes octets on to the broker until told to drop all its connections."""
+    """Passes octets on to the broker until asked to drop all its connections."""
 
     def __init__(self, host: str, port: int) -> None:
         self.target = (host, port)

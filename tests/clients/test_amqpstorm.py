@@ -214,7 +214,7 @@ def test_connection_error(connect):
 
 
 def test_purge_and_delete(channel, unique):
-    """Purging and deleting tell how many messages went."""
+    """Purging and deleting return how many messages went."""
     queue = unique("purged")
     channel.queue.declare(queue, durable=True)
     channel.basic.publish("x", queue)

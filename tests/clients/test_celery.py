@@ -127,7 +127,7 @@ def careful(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def wait_for_worker(app: Celery, worker: Worker) -> None:
-    """Ask until it answers."""
+    """Ask the worker until it answers."""
     deadline = time.monotonic() + START_SECONDS
     inspect = app.control.inspect(destination=[worker.name], timeout=1, limit=1)
     while (answer := inspect.ping()) is None:
@@ -213,7 +213,7 @@ def test_consume_another_queue(tasks, worker):
 
 
 def test_events(tasks):
-    """Events about tasks reach who listens."""
+    """Events about tasks reach their listeners."""
     seen = []
     with tasks.app.connection_for_read() as connection:
         receiver = tasks.app.events.Receiver(
@@ -266,7 +266,7 @@ def ready(app: Celery, queue: str) -> int:
 
 
 def test_priorities(careful, tmp_path):
-    """Of the tasks that wait the most urgent is run first, and of equal ones the oldest."""
+    """The most urgent of the waiting tasks is run first, the oldest among equals."""
     priorities = [0, 3, 9, 1, 5, 9, 0, 3]
     with busy(careful, tmp_path / "go"):
         results = [careful.stamp.apply_async(priority=priority) for priority in priorities]
@@ -301,7 +301,7 @@ def test_rejected_tasks_are_dead_letters(careful):
 
 
 def test_expired_tasks_are_dead_letters(careful, tmp_path):
-    """So does one whose message expires while the worker is busy; others of its queue stay."""
+    """A task whose message expires while the worker is busy is a dead letter; others of its queue stay."""
     with busy(careful, tmp_path / "go"):
         careful.stamp.apply_async(expiration=0.05)
         kept = careful.stamp.apply_async(expiration=600)

@@ -50,7 +50,7 @@ class Publisher:
         await asyncio.wait_for(self._ready, SECONDS)
 
     async def round_trip(self) -> None:
-        """Ask the broker something: what it had to tell before has come when the answer has."""
+        """Wait for an answer of the broker: all it sent before has come by then."""
         answered = asyncio.get_running_loop().create_future()
         self.channel.exchange_declare("amq.fanout", passive=True, callback=answered.set_result)
         await asyncio.wait_for(answered, SECONDS)
@@ -80,7 +80,7 @@ class Consumer:
         self.connection = pika.BlockingConnection(pika.ConnectionParameters(*address))
         self.channel: BlockingChannel = self.connection.channel()
         self.tags: list[int] = []
-        """Those of the deliveries."""
+        """Tags of the deliveries."""
 
     def consume(self, queue: str, **options: object) -> None:
         """Have a durable queue, bound to the fanout exchange, and consume. It goes with this consumer."""

@@ -17,7 +17,7 @@ WAYS = ("abort", "end", "silence")
 
 
 class Proxy:
-    """Passes octets on between one client and a broker until it is told to cut."""
+    """Passes octets on between one client and a broker until it is asked to cut."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -28,7 +28,7 @@ class Proxy:
         self._server: asyncio.Server
 
     async def open(self) -> None:
-        """Listen."""
+        """Listen for clients."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.address = self._server.sockets[0].getsockname()[:2]
 
@@ -58,7 +58,7 @@ class Proxy:
                 writer.close()
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Close all sockets and end all tasks."""
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()

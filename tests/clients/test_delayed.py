@@ -20,7 +20,7 @@ def started(tmp_path: Path) -> Running:
 
 
 def connect(broker: Running) -> pika.BlockingConnection:
-    """A connection of pika's."""
+    """Return a connection of pika's."""
     return pika.BlockingConnection(pika.ConnectionParameters(*broker.address, heartbeat=0))
 
 
@@ -109,7 +109,7 @@ def test_what_was_confirmed_comes_after_the_broker_was_ended(tmp_path, end):
 
 
 def test_deleting_the_exchange_drops_what_is_pending(tmp_path):
-    """One of the same name has none of it."""
+    """A new exchange of the same name has none of the pending messages."""
     with started(tmp_path) as broker:
         connection = connect(broker)
         channel = connection.channel()

@@ -110,7 +110,7 @@ def test_heartbeats_keep_an_idle_connection(connect):
 
 
 def test_wrong_password_is_refused(connect):
-    """A wrong password is answered with 403, which pika tells as an authentication error."""
+    """A wrong password is answered with 403, which pika raises as an authentication error."""
     with pytest.raises(pika.exceptions.ProbableAuthenticationError, match=r"403.*ACCESS_REFUSED"):
         connect(credentials=pika.PlainCredentials("guest", "wrong"))
 
@@ -146,7 +146,7 @@ def test_direct_routes_by_key(channel, unique):
 
 
 def test_fanout_routes_to_all(channel, unique):
-    """A fanout exchange delivers to every bound queue whatever the key."""
+    """A fanout exchange delivers to every bound queue with any key."""
     name, queues = unique("fanout"), [declare(channel) for _ in range(5)]
     channel.exchange_declare(name, "fanout", auto_delete=True)
     for queue in queues:
@@ -333,7 +333,7 @@ def test_round_robin(connect):
 
 
 def test_get(channel):
-    """`basic.get` tells what remains, and nothing on an empty queue."""
+    """`basic.get` returns how many messages remain, and nothing on an empty queue."""
     queue = declare(channel)
     channel.confirm_delivery()
     channel.basic_publish("", queue, b"1")
@@ -414,7 +414,7 @@ def test_server_named_queues(channel):
 
 
 def test_purge_and_delete(channel, unique):
-    """Purging and deleting tell how many messages went."""
+    """Purging and deleting return how many messages went."""
     queue = unique("purged")
     channel.confirm_delivery()
     channel.queue_declare(queue)
@@ -481,7 +481,7 @@ def test_exclusive_consumer(connect):
 
 
 def test_consumer_cancel_notification(connect, unique):
-    """Deleting a queue tells its consumers."""
+    """Deleting a queue notifies its consumers."""
     connection, queue, cancelled = connect(), unique("deleted"), []
     channel = connection.channel()
     channel.queue_declare(queue)

@@ -44,7 +44,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
 
     @rule()
     def publish_without_queue(self) -> None:
-        """A publish that no queue gets is told by the caller, at once."""
+        """Publish a message that no queue gets: the caller confirms it, at once."""
         number = len(self.states) + 1
 
         assert number == self.confirms.told_now()
@@ -53,7 +53,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     @precondition(lambda self: self.numbers(HELD))
     @rule(data=st.data())
     def accept(self, data: st.DataObject) -> None:
-        """Some held number is safe, whatever was published before or after it."""
+        """Accept some held number, whether or not others were published before or after it."""
         number = data.draw(st.sampled_from(self.numbers(HELD)))
         self.confirms.accepted(number)
         self.states[number] = SETTLED
@@ -88,7 +88,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
     @precondition(lambda self: self.given_up)
     @rule(data=st.data(), safe=st.booleans())
     def settle_too_late(self, data: st.DataObject, safe: bool) -> None:
-        """Whatever becomes of a number that was given up means nothing."""
+        """Settle a number that was given up, which has no effect."""
         number = data.draw(st.sampled_from(self.given_up))
         (self.confirms.accepted if safe else self.confirms.refused)(number)
 
@@ -132,7 +132,7 @@ TestConfirmsAgainstADict = ConfirmsAgainstADict.TestCase
 
 @given(st.lists(st.integers(1, 5), min_size=1))
 def test_a_turn_of_publishes_takes_one_frame(turns):
-    """While nothing is held, each turn is told in one frame, `multiple` if it has more than one number."""
+    """Confirms of a turn without held numbers take one frame, `multiple` if it has more than one number."""
     confirms = ChannelConfirms()
     for count in turns:
         confirms.published(count)
@@ -154,7 +154,7 @@ def test_what_a_held_number_held_back_is_told_singly():
 
 
 def test_what_is_safe_within_its_turn_was_never_held():
-    """A number that is held and accepted before anything is told costs no frame of its own."""
+    """A number that is held and accepted before a confirm is sent costs no frame of its own."""
     confirms = ChannelConfirms()
     confirms.published(3)
     confirms.hold(1, 3)
@@ -165,7 +165,7 @@ def test_what_is_safe_within_its_turn_was_never_held():
 
 
 def test_a_commit_is_told_in_one_frame():
-    """Numbers that were held together and accepted together are told by one `multiple` ack, also in part."""
+    """Numbers held together and accepted together take one `multiple` ack, also in part."""
     confirms = ChannelConfirms()
     confirms.published(6)
     confirms.hold(1, 6)
@@ -181,7 +181,7 @@ def test_a_commit_is_told_in_one_frame():
 
 
 def test_what_was_told_at_once_is_not_told_again():
-    """A number that the caller told has no other ack, whatever is open or settled around it."""
+    """A number that the caller confirmed has no other ack, whatever is open or settled around it."""
     confirms = ChannelConfirms()
     confirms.hold(1)
     confirms.published()
@@ -297,7 +297,7 @@ def test_a_million_held_numbers_behind_one_are_told_once():
 
 
 def test_a_run_of_refused_numbers_is_told_in_one_frame():
-    """Refused numbers with nothing open or settled among or below them are told by one `multiple` nack."""
+    """Refused numbers with nothing open or settled among or below them take one `multiple` nack."""
     confirms = ChannelConfirms()
     confirms.published(8)
     confirms.hold(1, 8)

@@ -65,7 +65,7 @@ class Copy:
         self.promise = promise
         self.expires = expires
         self.light = light and promise is not None
-        """Nothing is kept of it when it is delivered."""
+        """True if it is not kept once it is delivered."""
         self.state = READY
         self.key: Any = None
         self.redelivered = False
@@ -117,7 +117,7 @@ def level_of(content: bytes) -> int:
 
 
 class Machine(RuleBasedStateMachine):
-    """One queue, whose mode changes."""
+    """State machine of a queue whose mode changes."""
 
     highest = 0
     """The highest priority; 0 for a queue without."""
@@ -506,7 +506,7 @@ def run(machine: Callable[[], Machine], examples: int, steps: int) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
 def test_each_promise_has_one_verdict_when_it_is_due(machine: type[Machine]) -> None:
-    """Whatever a queue of either mode is told, promises, counts, order and flags are those of a plain list."""
+    """Promises, counts, order and flags of a queue in either mode are those of a plain list after any operations."""
     run(machine, 60, 40)
 
 

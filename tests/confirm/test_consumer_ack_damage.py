@@ -22,7 +22,7 @@ class Damaged(MemoryQueue):
 
 
 class Publisher:
-    """Notes what it is told."""
+    """Notes its verdicts."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
@@ -49,7 +49,7 @@ def queue(request, publisher) -> ConsumerAckQueue:
 
 
 def test_all_that_is_ready_is_refused_once_when_some_of_it_is_damaged(queue, publisher):
-    """Nobody knows which messages a damaged block had; those that are left are delivered without a promise."""
+    """A damaged block's messages are unknown: all ready promises are refused once, and the rest is delivered."""
     queue.inner.lose(2)
     before = list(publisher.told)
 
@@ -61,7 +61,7 @@ def test_all_that_is_ready_is_refused_once_when_some_of_it_is_damaged(queue, pub
 
 
 def test_messages_without_a_promise_are_kept_for_their_consumer_after_a_damage(queue):
-    """As many of them as promises were lost do not pass for those."""
+    """Messages without a promise do not count as the promises lost by a damage."""
     queue.inner.lose(3)
     queue.publish([Message(b"", b"%d" % n, 1) for n in (4, 5, 6)])
 
@@ -73,7 +73,7 @@ def test_messages_without_a_promise_are_kept_for_their_consumer_after_a_damage(q
 
 
 def test_the_owner_is_told_of_what_was_read(queue):
-    """Damaged or not."""
+    """Reads are reported to the owner, damaged or not."""
     heard = []
     queue.on_loaded = lambda: heard.append("loaded")
 

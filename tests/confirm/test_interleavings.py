@@ -88,7 +88,7 @@ class Model:
         self.acks += tags
 
     def run(self) -> None:
-        """The end of a turn."""
+        """End the turn."""
         for tag in self.acks:
             self.consumed.discard(tag)
             self.decide([self.unacked.pop(tag)], ack=True)
@@ -167,7 +167,7 @@ class World:
 
 
 class Script:
-    """One order of events with its cuts."""
+    """An order of events with its cuts."""
 
     def __init__(self, world: World, mode: str, *, dead_letters: bool, alone: bool) -> None:
         self.world = world
@@ -338,12 +338,12 @@ class Script:
         self.world.policy("rules", self.name, self.policy)
 
     def overflow(self) -> None:
-        """One ready message is allowed."""
+        """Limit the queue to one ready message."""
         self.follow(max_length=1)
         self.model.length = 1
 
     def octets_overflow(self) -> None:
-        """One octet is allowed, which is the size of a body."""
+        """Limit the queue to one octet, which is the size of a body."""
         self.follow(max_length_bytes=1)
         self.model.length = 1
         self.model.counts_octets = True
@@ -362,7 +362,7 @@ class Script:
         self.world.policy("mode", self.name, {"confirm-mode": self.model.mode}, operator=True)
 
     def lose_publisher(self) -> None:
-        """The publisher's connection, which nothing else uses, is lost; whatever it was told is all it ever knows."""
+        """Lose the publisher's connection, which has no other use; it has no verdicts after those it got."""
         self.end_turn()
         self.publisher_open = False
         self.publisher.connection.lost()
@@ -395,14 +395,14 @@ class Script:
 
 
 class NeverMore(dict[int, bool]):
-    """Verdicts that nobody hears any more."""
+    """Verdicts of a publisher that is gone."""
 
     def setdefault(self, number: int, default: bool = False) -> bool:
         return self.get(number, default)
 
 
 def played(world: World, mode: str, events: Sequence[str], cuts: Sequence[bool], **how: bool) -> None:
-    """Play one script."""
+    """Play a script."""
     script = Script(world, mode, **how)
     for event, cut in zip(events, (*cuts, True), strict=True):
         getattr(script, event)()

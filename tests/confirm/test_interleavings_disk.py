@@ -14,7 +14,7 @@ STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)
 TTL = 100
 PUBLISHER, OTHER = 1, 2
-"""Channels."""
+"""Numbers of the channels."""
 NOWHERE, NOTED, WRITTEN, GONE = "nowhere", "noted", "written", "gone"
 
 

@@ -1,4 +1,4 @@
-"""One message in several queues of all modes: whose result comes when, and what the publisher is told."""
+"""Results of one message in several queues of all modes, and the publisher's verdicts."""
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
@@ -17,7 +17,7 @@ CONSUMED = (ACK, REJECT, NO_ACK)
 OUTCOMES = (*CONSUMED, PURGE, DELETE)
 KEPT, BROKEN = ["ack 1"], ["nack 1"]
 PUBLISHER, OTHER = 1, 2
-"""Channels."""
+"""Numbers of the channels."""
 
 
 class World:
@@ -238,7 +238,7 @@ def test_an_exchange_without_queues_behind_it(world: World, mode: str) -> None:
 @pytest.mark.parametrize("delivery_mode", [1, 2])
 @pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
 def test_a_standard_queue_that_refuses(world: World, mode: str, delivery_mode: int, outcome: str) -> None:
-    """One nack where a full standard queue refuses what another waits for consumers with, whatever these say."""
+    """A full standard queue that refuses is one nack, whatever the consumers of other queues answer."""
     names = world.begin(STANDARD, mode)
     for name in names:
         world.send(make(Queue.Purge, 0, name, False))

@@ -11,7 +11,7 @@ KEPT, BROKEN = True, False
 
 
 class Channel:
-    """Notes what a publisher is told."""
+    """Notes a publisher's verdicts."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, bool]] = []
@@ -32,7 +32,7 @@ def due(seq_no: int, copies: int, results: list[bool]) -> list[tuple[int, bool]]
 
 @pytest.mark.parametrize("copies", range(1, 6))
 def test_every_order_of_results(copies: int) -> None:
-    """The first copy that is refused is told at once, else the last that is accepted, and nothing after it."""
+    """A promise has one verdict: at the first refused copy, else at the last accepted one, and none after it."""
     for results in product((KEPT, BROKEN), repeat=copies):
         channel = Channel()
         promise = Promise(channel, 7, copies)
@@ -47,7 +47,7 @@ def test_every_order_of_results(copies: int) -> None:
     data=st.data(),
 )
 def test_promises_of_one_channel_do_not_know_each_other(copies: list[int], data: st.DataObject) -> None:
-    """Results of many promises in any order: each number is told once, when its own results decide it."""
+    """Results of many promises in any order decide each number once, by its own results."""
     channel = Channel()
     promises = [Promise(channel, number, count) for number, count in enumerate(copies, 1)]
     results: list[list[bool]] = [[] for _ in copies]
@@ -79,7 +79,7 @@ def test_a_copy_that_becomes_two_is_waited_for() -> None:
 
 
 def test_a_broken_promise_keeps_nobody_alive() -> None:
-    """A publisher that was told no is forgotten, however long the other copies stay."""
+    """A nacked publisher is released, however long the other copies stay."""
     promise = Promise(Channel(), 3, 2)
     promise.refused()
 

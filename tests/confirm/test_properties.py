@@ -11,7 +11,7 @@ MESSAGES = 5000
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_short_walk(mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever publishers and consumers do, every number has one verdict, the right one, and nothing is left."""
+    """Every number has one verdict, the right one, and none is left, after any acts of publishers and consumers."""
     ledger = run(tmp_path, mode, 1, MESSAGES, checked=True)
     assert [] == ledger.violations
     assert [] == [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
@@ -78,7 +78,7 @@ def test_an_honest_broker_is_not_objected_to() -> None:
 
 
 def test_an_ack_without_a_consumer() -> None:
-    """Nobody has acked it."""
+    """An ack is a violation if no consumer has acked the message."""
     world = World()
     world.publish()
     world.deliver(1)
@@ -125,7 +125,7 @@ def test_a_nack_of_what_was_consumed() -> None:
 
 @pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
 def test_a_second_verdict(mode: str) -> None:
-    """Each number has one."""
+    """A second verdict for a number is a violation."""
     world = World(mode)
     world.publish()
     world.ledger.purged(world.book)
@@ -175,7 +175,7 @@ def test_an_ack_before_the_return() -> None:
 
 
 def test_wrong_deliveries() -> None:
-    """Not again once it is gone, marked if it was seen, in order, and only what was published."""
+    """Deliveries are violations if they are repeated, not marked, out of order or of unpublished messages."""
     world = World()
     for _ in range(4):
         world.publish()
@@ -195,7 +195,7 @@ def test_wrong_deliveries() -> None:
 
 
 def test_a_light_copy_that_comes_back() -> None:
-    """Nothing is kept of it, so it cannot be delivered again, and its number is nacked."""
+    """A second delivery of a light copy is a violation, since the queue keeps nothing of it."""
     world = World(LIGHT)
     world.publish()
     world.ledger.given_back(world.deliver(1))
@@ -207,7 +207,7 @@ def test_a_light_copy_that_comes_back() -> None:
 
 
 def test_a_message_that_nobody_ever_got() -> None:
-    """A queue that discards nothing gives everything to somebody."""
+    """A message that no consumer gets of a queue that discards nothing is a violation."""
     world = World(STANDARD)
     world.publish()
     world.ledger.check_empty(world.book)

@@ -1,4 +1,4 @@
-"""Publishes that wait too long for their confirms, and queues in which they would for ever."""
+"""Publishes that wait too long for their confirms, and queues that would never confirm them."""
 
 import signal
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ def confirming(node: Node) -> Client:
 
 @pytest.mark.parametrize("arguments", [AWAITED, LIGHT])
 def test_what_nobody_consumes_is_nacked_in_time(arguments):
-    """Once, alone, and only if the timeout is set; the message stays, and what becomes of it later is not told."""
+    """A waiting message is nacked once, alone, and only if the timeout is set; it stays, and has no later verdict."""
     client = confirming(Node(confirm_timeout=TIMEOUT))
     client.declare("q", arguments=arguments)
     client.publish("q", b"one")
@@ -85,7 +85,7 @@ def test_what_nobody_consumes_is_nacked_in_time(arguments):
 
 
 def test_without_a_timeout_publishers_wait_for_ever():
-    """That is the default."""
+    """Publishers wait without a limit by default."""
     client = confirming(Node())
     client.declare("q", arguments=AWAITED)
     client.publish("q", b"one")
@@ -95,7 +95,7 @@ def test_without_a_timeout_publishers_wait_for_ever():
 
 
 def test_a_number_that_was_given_up_is_not_nacked_again():
-    """Its queue is purged later, which nacks the others."""
+    """A number that was given up is not nacked again when its queue is purged, which nacks the others."""
     client = confirming(Node(confirm_timeout=TIMEOUT))
     client.declare("q", arguments=AWAITED)
     client.publish("q", b"one")
@@ -108,7 +108,7 @@ def test_a_number_that_was_given_up_is_not_nacked_again():
 
 
 def test_the_disk_may_be_too_slow_as_well(tmp_path):
-    """Standard confirms have the same timeout, and a commit that comes too late tells only the others."""
+    """Standard confirms have the same timeout, and a commit that comes too late confirms only the others."""
     node = DiskNode(tmp_path, confirm_timeout=TIMEOUT)
     client = confirming(node)
     client.send(queue_declare("q", durable=True))
@@ -124,7 +124,7 @@ def test_the_disk_may_be_too_slow_as_well(tmp_path):
 
 
 def test_a_publisher_is_nacked_on_a_real_connection(tmp_path):
-    """A client in confirm mode is told, without anything else happening; the broker's last words have the publish."""
+    """A client in confirm mode is nacked without any other traffic; the broker's last words have the publish."""
     settings = ("--set", "confirm.mode=consumer-ack", "--set", "confirm.timeout=1ms")
     with Running(tmp_path, *settings) as running:
         running.wait_for("Server startup complete")
@@ -162,7 +162,7 @@ class Promises:
 
 @dataclass
 class Queue:
-    """A queue that is a trap."""
+    """A deadlocked queue."""
 
     awaiting: Promises | None = field(default_factory=Promises)
     consumers: list[Consumer] = field(default_factory=lambda: [Consumer()])
@@ -172,12 +172,12 @@ class Queue:
 
 
 def told(queue: Queue, seconds: int, start: float = 0.0) -> list[int]:
-    """After how many seconds it is told, looked at once a second."""
+    """Return the seconds after which a deadlock is reported, with a look each second."""
     return [second for second in range(seconds) if is_trapped(queue, start + second)]
 
 
 def test_a_trap_is_told_once():
-    """As soon as nothing has moved for long enough, and not again."""
+    """A deadlock is reported as soon as nothing has moved for long enough, and not again."""
     assert [TRAP_SECONDS] == told(Queue(), 100)
 
 
@@ -193,12 +193,12 @@ def test_a_trap_is_told_once():
     ],
 )
 def test_what_else_stands_still_is_no_trap(queue):
-    """Nobody waits, something can be delivered, or nobody who has deliveries could have more."""
+    """A queue is not deadlocked if no publisher waits, something can be delivered, or no consumer could have more."""
     assert [] == told(queue, 100)
 
 
 def test_what_moves_is_no_trap():
-    """A publish or an ack now and then begins the time anew."""
+    """A publish or an ack restarts the time."""
     queue = Queue()
     for second in range(0, 50, 5):
         queue.published += 1
@@ -223,7 +223,7 @@ def test_a_queue_of_slow_jobs_is_told_of_once():
 
 
 def test_a_trap_that_opens_and_closes_is_not_told_again():
-    """Its consumers have had no room for a while, and have acked nothing."""
+    """A deadlock that ends for want of room, without an ack, is not reported again when it is back."""
     queue = Queue()
     assert [10] == told(queue, 20)
     queue.consumers[0].room = 0

@@ -68,11 +68,11 @@ class Stage:
         return self.mode != STANDARD
 
     def connect(self) -> Client:
-        """One more client."""
+        """Return one more client."""
         return Client(self.node)
 
     def end(self) -> None:
-        """Nothing is told twice, nothing is left open, and nothing comes later."""
+        """Commit, and check that no verdict is repeated or late and that no other number is open."""
         self.node.commit()
         assert [] == self.verdicts()
         assert self.left_open == self.open
@@ -131,13 +131,13 @@ class Stage:
         self.node.commit()
 
     def stored(self) -> None:
-        """Commit, which tells in standard mode of all that is open, and of nothing where consumers are waited for."""
+        """Commit, which confirms all open numbers in standard mode, and none where consumers are waited for."""
         expected = [] if self.is_late else [f"ack {number}" for number in self.open]
         self.commit()
         assert expected == self.verdicts()
 
     def late(self, *verdicts: str) -> list[str]:
-        """The verdicts where consumers are waited for; none in standard mode, where all has been told."""
+        """Return the verdicts if consumers are waited for; none in standard mode, where all were sent before."""
         return list(verdicts) if self.is_late else []
 
     # -- queues -----------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Stage:
         self.ask(queue_declare(name, arguments=arguments or {}, **options))
 
     def ask(self, method: Any) -> list[str]:
-        """Have a method executed for somebody who is neither publisher nor consumer; the answer."""
+        """Execute a method by a third client, neither publisher nor consumer, and return the answer."""
         client = self.connect()
         client.send(method)
         self.commit()
@@ -185,17 +185,17 @@ class Stage:
         ]
 
     def delivered(self, count: int = 1) -> None:
-        """Publish messages to a queue `q` of the consumer's; in standard mode they are on disk and told of."""
+        """Publish messages to a queue `q` of the consumer's; in standard mode they are on disk and confirmed."""
         self.publish_many(count)
         self.stored()
         assert count == len(self.deliveries())
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
-        """The consumer acks."""
+        """Ack by the consumer."""
         self.consumer.send(make(Basic.Ack, tag, multiple))
 
     def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> None:
-        """The consumer rejects."""
+        """Reject by the consumer."""
         self.consumer.send(make(Basic.Nack, tag, multiple, requeue))
 
     def get(self, queue: str = "q", *, no_ack: bool = True) -> list[str]:

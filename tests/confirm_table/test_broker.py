@@ -12,7 +12,7 @@ from leveret.storage.journal.reads import Loaded
 
 @cell("disk-full")
 def test_a_commit_finds_no_room(stage: Stage) -> None:
-    """It matters to those who wait for it; consumers answer as always."""
+    """A commit without room concerns publishers that wait for it; consumers answer as always."""
     stage.declare()
     stage.consume()
     stage.publish()
@@ -51,7 +51,7 @@ def test_memory_is_short(stage: Stage) -> None:
 
 @cell("damaged")
 def test_what_is_out_of_memory_is_damaged(tmp_path: Path, mode: str) -> None:
-    """Nobody consumes what is lost, and nobody knows what it was; what is left is delivered."""
+    """Damaged messages cannot be consumed or identified; the others are delivered."""
     stage = Stage(tmp_path, mode, storage=StorageConfig(sync=False, check_invariants=True, segment=64))
     stage.declare()
     stage.publish_many(200)

@@ -59,7 +59,7 @@ def test_a_limit_of_octets_comes_later(stage: Stage, definition: dict[str, objec
 
 @light
 def test_limits_come_after_deliveries(stage: Stage) -> None:
-    """A message delivered while its queue was light is decided as it was then: nobody has it any more."""
+    """A message delivered while its queue was light is decided as it was then, when no queue keeps it."""
     stage.declare("dead")
     stage.declare()
     stage.consume()
@@ -81,7 +81,7 @@ def test_limits_come_after_deliveries(stage: Stage) -> None:
 
 @modes
 def test_dead_letters_that_are_not_in_memory(stage: Stage) -> None:
-    """Messages that expire after memory was short are read, and moved, and told of."""
+    """Messages that expire after memory was short are read, moved and confirmed."""
     stage.declare("dead")
     stage.declare(arguments=DLX | TTL)
     stage.publish_many(400)
@@ -133,7 +133,7 @@ def test_channels_of_one_connection(stage: Stage) -> None:
 
 @late_modes
 def test_a_channel_that_is_opened_anew(stage: Stage) -> None:
-    """Verdicts on what an earlier channel of that number has published are nobody's."""
+    """Verdicts on messages of an earlier channel of the same number are dropped."""
     stage.declare()
     stage.publish_many(3)
     client = stage.publisher

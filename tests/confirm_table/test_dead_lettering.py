@@ -13,7 +13,7 @@ def declare(stage: Stage, arguments: Table) -> None:
 
 
 def check_moved(stage: Stage) -> None:
-    """The message has become a dead letter: the publisher is told by the commit that has it, and by nobody else."""
+    """Check that the message is a dead letter, and confirmed by the commit that has it and by nothing else."""
     assert [] == stage.verdicts()
     assert ((0, 0), (1, 0)) == (stage.counts(), stage.counts("dead"))
     stage.commit()
@@ -26,7 +26,7 @@ def check_moved(stage: Stage) -> None:
 
 @cell("reject-dead-letter")
 def test_a_rejected_message(stage: Stage) -> None:
-    """The publisher waits until the dead letter is safe, and not for whoever will look at it."""
+    """The publisher waits until the dead letter is safe, and not for its consumer."""
     declare(stage, {})
     stage.consume()
     stage.publish()
@@ -75,7 +75,7 @@ def test_a_message_that_comes_back_too_often(stage: Stage) -> None:
 
 @cell("dead-letter-disk-full")
 def test_a_dead_letter_that_finds_no_room(stage: Stage) -> None:
-    """The publisher is told no; the dead letter stays and is written when there is room."""
+    """The publisher is nacked; the dead letter stays and is written when there is room."""
     declare(stage, TTL)
     stage.publish()
     stage.node.pass_time(100)

@@ -13,7 +13,7 @@ def bound(stage: Stage, *names: str) -> None:
 
 @cell("fan-out")
 def test_several_queues(stage: Stage) -> None:
-    """All of them have to answer, in whatever order."""
+    """All queues have to answer, in any order."""
     for name in ("a", "b", "c"):
         stage.declare(name)
         stage.consume(name)
@@ -33,7 +33,7 @@ def test_several_queues(stage: Stage) -> None:
 
 @cell("fan-out-nack")
 def test_one_of_several_queues_gives_it_up(stage: Stage) -> None:
-    """The first no counts, and is told once; the others deliver the message nevertheless, and nobody is told."""
+    """The first nack counts, and is sent once; the others deliver the message nevertheless, without a verdict."""
     for name in ("a", "b", "c"):
         stage.declare(
             name, arguments=limit(0, "reject-publish") if (name, stage.mode) == ("b", STANDARD) else {}

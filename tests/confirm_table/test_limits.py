@@ -8,7 +8,7 @@ from leveret.broker.amqp.tables import Table
 
 @cell("ttl-drop")
 def test_a_message_expires(stage: Stage) -> None:
-    """Its time is over before anybody consumes it, be it the queue's or its own."""
+    """A message expires before it is consumed, by the queue's TTL or its own."""
     stage.declare(arguments=TTL)
     stage.declare("plain")
     stage.publish()
@@ -25,7 +25,7 @@ def test_a_message_expires(stage: Stage) -> None:
 
 @cell("drop-head")
 def test_a_limited_queue(stage: Stage) -> None:
-    """The oldest message gives way, and is told of; the others stay."""
+    """The oldest message is dropped, and decided; the others stay."""
     stage.declare(arguments=limit(2))
     stage.publish_many(2)
     stage.stored()
@@ -43,7 +43,7 @@ def test_a_limited_queue(stage: Stage) -> None:
 
 @cell("octet-limit")
 def test_a_queue_limited_by_octets(stage: Stage) -> None:
-    """It drops its head, and takes back what a consumer rejects: it needs to know both."""
+    """A queue limited by octets drops its head and takes back what a consumer rejects: it needs to know both."""
     stage.declare(arguments={"x-max-length-bytes": ("signedint", 2)})
     stage.publish_many(3)
     stage.commit()
@@ -87,7 +87,7 @@ def leads_nowhere(stage: Stage, arguments: Table) -> None:
 
 @cell("ttl-nowhere")
 def test_an_expired_message_that_leads_nowhere(stage: Stage) -> None:
-    """A dead letter for nobody is no better than none; also where the exchange is gone."""
+    """A dead letter without a queue is no better than none; also where the exchange is gone."""
     leads_nowhere(stage, TTL)
     stage.publish()
 
@@ -104,7 +104,7 @@ def test_an_expired_message_that_leads_nowhere(stage: Stage) -> None:
 
 @cell("reject-nowhere")
 def test_a_rejected_message_that_leads_nowhere(stage: Stage) -> None:
-    """A consumer has decided, whatever becomes of the dead letter; also where the exchange is gone."""
+    """A reject decides, with or without a dead letter; also where the exchange is gone."""
     leads_nowhere(stage, {})
     stage.consume()
     stage.delivered(2)
@@ -120,7 +120,7 @@ def test_a_rejected_message_that_leads_nowhere(stage: Stage) -> None:
 
 @cell("dead-letter-refused")
 def test_a_dead_letter_that_is_refused(stage: Stage) -> None:
-    """It leads nowhere then: given up by the broker, or rejected by a consumer."""
+    """A refused dead letter leads nowhere: given up by the broker, or rejected by a consumer."""
     leads_nowhere(stage, TTL)
     stage.declare("dead", arguments=limit(0, "reject-publish"))
     stage.ask(make(Queue.Bind, 0, "dead", "dlx", "", False, {}))

@@ -69,7 +69,7 @@ def test_a_consumer_that_is_gone(stage: Stage, event: str) -> None:
 
 @cell("basic-cancel")
 def test_a_consumer_that_is_cancelled(stage: Stage) -> None:
-    """Its deliveries stay with its channel, which may still ack them."""
+    """A cancelled consumer's deliveries stay with its channel, which may still ack them."""
     stage.declare()
     stage.consume()
     stage.delivered(2)
@@ -103,7 +103,7 @@ def test_the_last_consumer_of_an_auto_delete_queue(stage: Stage) -> None:
 
 @cell("publisher-gone")
 def test_a_publisher_that_is_gone(stage: Stage) -> None:
-    """Its messages stay and are delivered, in their mode, and nobody is told."""
+    """A gone publisher's messages stay and are delivered, in their mode, without a verdict."""
     stage.declare()
     stage.publish_many(2)
 
@@ -121,7 +121,7 @@ def test_a_publisher_that_is_gone(stage: Stage) -> None:
 
 @cell("no-consumers")
 def test_nobody_consumes(stage: Stage) -> None:
-    """The disk answers, or the publisher waits until somebody comes, however late that is."""
+    """The disk answers, or the publisher waits until a consumer comes, however late that is."""
     stage.declare()
     stage.publish_many(3)
     stage.stored()
@@ -138,7 +138,7 @@ def test_nobody_consumes(stage: Stage) -> None:
 
 @cell("single-active-failover")
 def test_the_single_active_consumer_goes(stage: Stage) -> None:
-    """The next one gets its deliveries as well, or only what is ready, and the publisher is told no of the others."""
+    """The next consumer gets the deliveries as well, or only ready messages, and the others are nacked."""
     stage.declare(arguments={"x-single-active-consumer": ("bool", True)})
     stage.prefetch(2)
     stage.consume()
@@ -161,7 +161,7 @@ def test_the_single_active_consumer_goes(stage: Stage) -> None:
 
 @cell("confirm-timeout")
 def test_a_number_is_open_for_too_long(tmp_path: Path, mode: str) -> None:
-    """The publisher is told no, once, by the time of that number; its message goes its way nevertheless."""
+    """A number is nacked at its timeout, once; its message stays nevertheless."""
     stage = Stage(tmp_path, mode, confirm_timeout=60.0)
     stage.declare()
     stage.consume()

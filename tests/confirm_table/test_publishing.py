@@ -27,7 +27,7 @@ def test_a_persistent_message(stage: Stage) -> None:
 
 @cell("transient")
 def test_a_transient_message(stage: Stage) -> None:
-    """It is told at once in standard mode; in the others it waits as any other, in any queue."""
+    """A transient message is confirmed at once in standard mode; in the others it waits as any other, in any queue."""
     stage.declare()
     stage.declare("passing", durable=False, exclusive=False)
     stage.publish(delivery_mode=1)
@@ -46,7 +46,7 @@ def test_a_transient_message(stage: Stage) -> None:
 
 @cell("unroutable")
 def test_no_queue(stage: Stage) -> None:
-    """Nobody is responsible: an ack at once, after the return where the message is mandatory."""
+    """A message without a queue is acked at once, after the return if it is mandatory."""
     stage.publish("nowhere")
     assert ["ack 1"] == stage.verdicts()
 
@@ -61,7 +61,7 @@ def test_no_queue(stage: Stage) -> None:
 
 @cell("no-confirms")
 def test_no_confirms_on_the_channel(stage: Stage) -> None:
-    """Whoever is told nothing has his message written in every mode, and kept over a crash."""
+    """A message of a channel without confirms is written in every mode, and kept over a crash."""
     stage.declare()
     other = stage.connect()
     other.publish("q", b"1", delivery_mode=2)
@@ -79,7 +79,7 @@ def test_no_confirms_on_the_channel(stage: Stage) -> None:
 
 @cell("transaction")
 def test_a_transaction(stage: Stage) -> None:
-    """The commit is answered when it is on disk, whoever consumes or does not."""
+    """A transaction's commit is answered when it is on disk, with or without consumers."""
     stage.declare()
     other = stage.connect()
     assert ["1 tx.select-ok"] == other.ask(Tx.Select())
@@ -136,7 +136,7 @@ def test_a_delayed_message(stage: Stage) -> None:
 
 @cell("quorum-queue")
 def test_a_quorum_queue(stage: Stage) -> None:
-    """It promises a disk in every mode, for transient messages too."""
+    """A quorum queue promises a disk in every mode, for transient messages too."""
     stage.declare(arguments={"x-queue-type": ("longstr", "quorum")})
     stage.publish()
     stage.publish(delivery_mode=1)
@@ -151,7 +151,7 @@ def test_a_quorum_queue(stage: Stage) -> None:
 
 @cell("direct-reply-to")
 def test_a_direct_reply(stage: Stage) -> None:
-    """A reply is handed to whoever asked, and told at once."""
+    """A direct reply is handed to its requester, and confirmed at once."""
     asking = stage.connect()
     asking.ask(basic_consume("amq.rabbitmq.reply-to", "", no_ack=True))
     stage.declare("requests", durable=False)
@@ -191,7 +191,7 @@ def test_a_queue_that_refuses(stage: Stage) -> None:
 
 @cell("reject-publish-dlx")
 def test_a_queue_that_refuses_and_dead_letters(stage: Stage) -> None:
-    """A message without room is nacked at once though its dead letter goes its way, on disk."""
+    """A message without room is nacked at once though its dead letter is written."""
     full(stage, "reject-publish-dlx")
 
     stage.publish()

@@ -8,7 +8,7 @@ from leveret.broker.queue.queue import Queue as BrokerQueue
 
 
 def delete(name: str = "q") -> object:
-    """The method that deletes a queue, whatever is in it."""
+    """Return the method that deletes a queue, empty or not."""
     return make(Queue.Delete, 0, name, False, False, False)
 
 
@@ -62,7 +62,7 @@ def test_a_queue_is_deleted_after_deliveries(stage: Stage) -> None:
 
 @cell("queue-expired")
 def test_a_queue_expires(stage: Stage) -> None:
-    """A queue that nobody uses gives up what it has."""
+    """A queue that expires unused gives up its messages."""
     stage.declare(arguments={"x-expires": ("signedint", 1000)})
     stage.publish_many(2)
     assert [] == stage.verdicts()
@@ -75,7 +75,7 @@ def test_a_queue_expires(stage: Stage) -> None:
 
 @cell("exclusive-gone")
 def test_an_exclusive_queue_goes(stage: Stage) -> None:
-    """It goes with its connection, and what it had, delivered or not."""
+    """An exclusive queue goes with its connection, and its messages with it, delivered or not."""
     stage.consumer.declare("q", exclusive=True)
     stage.prefetch(1)
     stage.consume()
@@ -164,5 +164,5 @@ def test_an_internal_error(
 
 
 def broken(*_args: object, **_options: object) -> None:
-    """It cannot be done."""
+    """Fail as a bug would."""
     raise RuntimeError("a bug")

@@ -26,7 +26,7 @@ def test_an_ack(stage: Stage) -> None:
 
 @cell("ack-before-write")
 def test_an_ack_before_the_commit(stage: Stage) -> None:
-    """The publisher is told by the ack in every mode, and nothing is written."""
+    """An ack before the commit confirms in every mode, and nothing is written."""
     stage.declare()
     stage.consume()
     stage.publish()
@@ -74,7 +74,7 @@ def check_returned(stage: Stage) -> None:
 
 @cell("reject-requeue")
 def test_a_rejection_with_requeue(stage: Stage) -> None:
-    """The queue has kept the messages and the publisher waits on, or nobody has and the publisher is told no."""
+    """A requeued message stays and the publisher waits on, or the queue has not kept it and the publisher is nacked."""
     stage.declare()
     stage.consume()
     stage.delivered(2)
@@ -98,7 +98,7 @@ def test_recover(stage: Stage) -> None:
 
 @cell("reject-drop")
 def test_a_rejection(stage: Stage) -> None:
-    """A consumer that does not want a message has decided: nobody sends it again."""
+    """A reject decides: the message is not sent again."""
     stage.declare()
     stage.consume()
     stage.delivered(3)

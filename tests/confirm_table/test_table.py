@@ -53,7 +53,7 @@ def difference(cells: dict[Cell, str], found: Iterator[Cell]) -> list[str]:
 
 
 def test_each_cell_has_one_test():
-    """Whatever the page says of an event and a mode is tested once, and nothing is tested that it does not say."""
+    """Each event and mode of the page is tested once, and no others are."""
     cells = table()
 
     assert 40 * len(MODES) <= len(cells)
@@ -78,5 +78,5 @@ def test_no_cell_is_empty():
     ],
 )
 def test_differences_are_noticed(found, wrong):
-    """A cell without a test, one with two, and a test without a cell are told apart."""
+    """A cell without a test, one with two, and a test without a cell are distinguished."""
     assert wrong == difference({("a", "m"): "ack", ("b", "m"): "nack"}, iter(found))
