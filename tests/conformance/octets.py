@@ -89,7 +89,7 @@ class Scene:
 
 Script = Callable[[Scene], Any]
 SCRIPTS: dict[str, tuple[str, Script]] = {}
-"""By name: the set-up of the broker, and the script."""
+"""Scripts by name, each with the set-up of its broker."""
 
 
 def script(name: str, setup: str = "main") -> Callable[[Script], Script]:

@@ -10,7 +10,7 @@ from made_tables import put_between_marks
 
 
 def document(text: str) -> str:
-    """`text` with the part between the marks made anew from the data."""
+    """Return `text` with the part between the marks generated from the data."""
     return put_between_marks(text, "generated", _generated())
 
 

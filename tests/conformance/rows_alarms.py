@@ -1,4 +1,4 @@
-"""Alarms that come and go while clients are connected: who is told what, and when."""
+"""Alarms that come and go while clients are connected, and the methods that announce them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def short_of(s: Session, *resources: str) -> Iterator[None]:
 
 
 def told(opened: Channel, timeout: float = WAIT) -> str:
-    """The next that the client is told of blocking; nothing if nothing comes."""
+    """Return the next method about blocking; "nothing" if none comes."""
     try:
         message = opened.client.receive(0, *BLOCKED, timeout=timeout)
     except QuietError:
@@ -35,7 +35,7 @@ def told(opened: Channel, timeout: float = WAIT) -> str:
 
 
 def noticed(s: Session) -> None:
-    """Wait until the broker blocks whoever publishes."""
+    """Wait until the broker blocks publishers."""
     publishing(s)
 
 
@@ -58,7 +58,7 @@ def free(s: Session) -> None:
 
 
 def blocked(s: Session) -> Channel:
-    """A client that is blocked now, inside of `short_of`, and has been told so."""
+    """Return a channel of a client that is blocked now, inside of `short_of`, and has been sent so."""
     opened = s.channel()
     noticed(s)
     opened.publish("amq.direct", "nowhere", b"x")

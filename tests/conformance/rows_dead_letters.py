@@ -122,7 +122,7 @@ def nack(opened: Channel, queue: str) -> None:
 
 
 def nothing(_opened: Channel, _queue: str) -> None:
-    """Let the queue do it."""
+    """Leave the queue alone."""
 
 
 def push(opened: Channel, queue: str) -> None:

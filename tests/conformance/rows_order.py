@@ -1,4 +1,4 @@
-"""Sentences about the order of answers: a method's `-ok` beside what is told asynchronously of its effect."""
+"""Order of answers: a method's `-ok` beside the asynchronous methods about its effect."""
 
 from conformance.cases import Cases, Session, fill, ok
 from conformance.wire import Channel
@@ -8,7 +8,7 @@ case = ROWS.case
 
 
 def told(opened: Channel, count: int) -> tuple[str, ...]:
-    """The next methods on a channel, whatever they are."""
+    """Return the next methods on a channel."""
     found = [opened.receive() for _ in range(count)]
     return tuple(f"{each.name} {each.fields.get('consumer_tag', '')}".strip() for each in found)
 

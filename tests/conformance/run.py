@@ -66,7 +66,7 @@ def same_octets(theirs: Answers, ours: Answers) -> bool:
 
 
 def main() -> int:
-    """Compare; the exit code."""
+    """Compare the brokers and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help="ids, or beginnings of ids; all by default")
     parser.add_argument(

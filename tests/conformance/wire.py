@@ -32,7 +32,7 @@ class ClosedError(Exception):
 
 
 class QuietError(Exception):
-    """Nothing came in time."""
+    """No frame came in time."""
 
 
 ALL_CAPABILITIES = {
