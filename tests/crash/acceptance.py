@@ -71,7 +71,7 @@ class Restarting:
         return self.running.process.returncode
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End the broker and the thread."""
         self._thread.join(SECONDS)
         if self.running.process.poll() is None:
             self.running.process.kill()
@@ -87,7 +87,7 @@ class Publishing:
         self.sent = 0
 
     def run(self, port: int) -> None:
-        """Publish all, whatever happens to the connection."""
+        """Publish all, reconnecting as often as needed."""
         deadline = time.monotonic() + SECONDS
         while self.confirmed < self.total:
             if time.monotonic() > deadline:
@@ -172,7 +172,7 @@ def accept(home: Path, messages: int, kills: int, seed: int = 1) -> tuple[bool, 
 
 
 def main() -> int:
-    """Run it."""
+    """Run the acceptance test."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=5)

@@ -1,4 +1,4 @@
-"""Kill and stop a broker in a consumer-ack mode, cut connections at work, and judge what publishers were told.
+"""Kill and stop a broker in a consumer-ack mode, cut connections at work, and judge the publishers' verdicts.
 
 The load is made of that of `load`: four publishers in confirm mode, whose messages have consumers, each with its habit, on queues of the broker's
 mode; one more consumer rejects half of what it gets, into a queue of dead letters, and one needs no acks. Two queues are standard
@@ -91,7 +91,7 @@ class Patient(AnyPublisher):
         return "", queue, (queue,), int(self.rng.random() * 3000), self.rng.random() < 0.75
 
     def priority(self) -> int:
-        """By lot."""
+        """Return a random priority."""
         return self.rng.randint(0, LEVELS)
 
 
@@ -152,7 +152,7 @@ class Rejecting(Consumer):
     ledger: Promises
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """Decide by lot."""
+        """Ack or reject at random."""
         if self.rng.random() < 0.5:
             self.ack(tag)
             return
@@ -161,7 +161,7 @@ class Rejecting(Consumer):
 
 
 class Greedy(Consumer):
-    """Needs no acks."""
+    """A consumer without acks."""
 
     async def consume(self) -> None:
         """Consume on a new channel."""
@@ -171,7 +171,7 @@ class Greedy(Consumer):
         await self.link.call(consume, self.number)
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """It is settled."""
+        """Note that it is settled."""
         self.ledger.acked([self.held.pop(tag)])
 
 
@@ -200,12 +200,12 @@ class Load(Crowd):
         return kind(self.ledger, random.Random(self.rng.random()), self.window)
 
     async def open(self, port: int) -> None:
-        """Connect everybody."""
+        """Connect all publishers and consumers."""
         await super().open(port)
         await self.unconfirmed.open(port)
 
     def start(self) -> None:
-        """Publish."""
+        """Start publishing."""
         super().start()
         self.unconfirmed.start()
 
@@ -325,7 +325,7 @@ class _Cycles:
         return load, counts and load.outstanding >= LEAST_OPEN
 
     async def kill(self, load: Load) -> None:
-        """Kill it at once."""
+        """Kill the broker at once."""
         self.site.kill()
         await load.died()
         self.ledger.died()
@@ -341,7 +341,7 @@ class _Cycles:
         self.ledger.halted(CONSUMED)
 
     async def kill_stopping(self, load: Load) -> None:
-        """Tell it to stop, and kill it on its way."""
+        """Stop the broker, and kill it while it stops."""
         await load.pause()
         self.ledger.halting(CONSUMED)
         process = self.site.running.process

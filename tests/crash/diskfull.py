@@ -35,7 +35,7 @@ OCTETS = 20_000
 WINDOW = 200
 PREFETCH = 400
 ALLOWED = 500
-"""Messages that publishing goes on with, once it may, before it is told to."""
+"""Messages that a publisher sends once it is unblocked, before the campaign lets it go on."""
 FILL_SECONDS = 300.0
 RESUME_SECONDS = 30.0
 STOP_SECONDS = 4.0
@@ -49,7 +49,7 @@ def body_of(number: int, octets: int) -> bytes:
 
 
 class Publisher:
-    """Publishes persistent messages while it may, `allowed` at most, whatever the broker says meanwhile."""
+    """Publishes persistent messages while it may, `allowed` at most, although the broker blocks it."""
 
     def __init__(self, first: int, octets: int) -> None:
         self.next, self.octets = first, octets
@@ -87,7 +87,7 @@ class Publisher:
             link.transport.write(publish_frames(QUEUE, body))
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
+        """Take a confirm."""
         numbers = [each for each in self.open if each <= number] if multiple else [number]
         (self.confirmed if ack else self.nacked).extend(map(self.open.pop, numbers))
         if self.insists and not ack:
@@ -208,7 +208,7 @@ class Filled:
         await link.close()
 
     async def _connect(self, port: int) -> None:
-        """Another publisher, for a broker that was started again."""
+        """Connect another publisher to a broker that was started again."""
         self.publisher = Publisher(self.publisher.next, self.octets)
         self.publishers.append(self.publisher)
         await self.publisher.connect(port)
@@ -274,7 +274,7 @@ class Filled:
         )
 
     async def _drain_and_resume(self, name: str, port: int) -> None:
-        """Consume all; the publisher, which is not told anything, has to go on."""
+        """Consume all; the publisher has to go on by itself."""
         publisher = self.publisher
         publisher.allowed, publisher.insists = ALLOWED, True  # without a limit the first may be too early
         enough = len(publisher.confirmed) + ALLOWED
@@ -363,7 +363,7 @@ def fill(path: Path) -> None:
 
 
 def main() -> int:
-    """Run it."""
+    """Run the campaign."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -82,7 +82,7 @@ class _Injection:
 
 
 async def _strike(cycles: Cycles, kind: str) -> tuple[str, bool]:
-    """One cycle on data that exist; the fault, and whether it struck."""
+    """Run one cycle on existing data; return the fault, and whether it struck."""
     site, rng = cycles.site, cycles.rng
     fault = _Injection(kind, rng, site.data_dir / "store" / "data.mdb", site.home / "strace.out")
     fault.log.unlink(missing_ok=True)
@@ -214,7 +214,7 @@ async def _fill_and_drain(cycles: Cycles, kind: str) -> str:
 
 
 async def _fill_once(site: Site, port: int, kind: str, fillers: Sequence[_Filler], link: Link) -> bool:
-    """Fill the disk until everybody is blocked, and drain it until nobody is; whether that comes to an end."""
+    """Fill the disk until all publishers are blocked, and drain it until none is; return whether that comes to an end."""
 
     def is_full() -> bool:
         return all(filler.link.blocked or filler.link.lost.done() for filler in fillers)

@@ -45,7 +45,7 @@ NOWHERE = ""
 EXPIRED, MAXLEN, DUE = "expired", "maxlen", "due"
 """Moves without a consumer; `DUE` leaves a delayed exchange and no trace in x-death."""
 REJECTED, LIMIT = "rejected", "delivery_limit"
-"""Moves by a consumer."""
+"""Reasons of moves by a consumer."""
 EARLY_SLACK = 0.002
 """Seconds: the broker counts in milliseconds, and rounds."""
 
@@ -85,7 +85,7 @@ class Way:
 
     @cached_property
     def stations(self) -> frozenset[str]:
-        """All of them."""
+        """All stations of the way."""
         return frozenset({self.entry, self.refused, *[move.target for move in self.moves]}) - {NOWHERE}
 
     @cached_property
@@ -169,7 +169,7 @@ class Token:
         self.publication, self.way, self.group = publication, way, group
         self.id, self.digest, self.persistent = publication.id, publication.digest, publication.persistent
         self.history: list[tuple[int, frozenset[str]]] = [(0, way.reach([way.entry]))]
-        """Events and where it may be since; the first is what is known to be on disk."""
+        """Events and the stations where it may be since; the first is known to be on disk."""
         self.held = False
         self.flag: bool | None = False
         """True if its next delivery at `flag_at` must have `redelivered`, False if it must not, None if unknown."""
@@ -269,7 +269,7 @@ class Journeys:
             self.latest = max(self.latest, *not_before.values())
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
-        """Its verdict came."""
+        """Note the verdict of a publish."""
         if ack and publication.persistent:
             self.ledger.counts["confirmed"] += 1
         if not ack:
@@ -428,7 +428,7 @@ class Journeys:
                 self._note(token, token.way.reach(self._back(token, delivery.station)), self._event)
 
     def disturbed(self, station: str) -> None:
-        """A connection that consumed there was cut: until all is drained, deliveries may have come to nobody."""
+        """Note that a consumer's connection was cut: deliveries may have been lost until all is drained."""
         self._disturbed[station] += 1
         for tokens in self._tokens.values():
             for token in tokens:
@@ -446,7 +446,7 @@ class Journeys:
         return frozenset({station, token.way.after(station, LIMIT)} if over else {station})
 
     def doubted(self, deliveries: Iterable[Delivery]) -> None:
-        """Their consumer's connection was cut: the broker may have heard what it said last, or not."""
+        """Note that the consumer's connection was cut: the broker may have received its last acts, or not."""
         self._event += 1
         for delivery in deliveries:
             for token in delivery.tokens:
@@ -468,11 +468,11 @@ class Journeys:
     # -- stations -------------------------------------------------------------------------------------------------------
 
     def falling(self, station: str) -> None:
-        """From now on nobody publishes there and nobody requeues: priorities fall, until `finished`."""
+        """Note that publishing and requeueing there has ended: priorities fall, until `finished`."""
         self._falling[station] = 255
 
     def finished(self) -> None:
-        """All moves without a consumer are over and every station is empty: whatever is owed is lost."""
+        """Note that all moves without a consumer are over and every station is empty: owed messages are lost."""
         self._falling = {}
         self._disturbed.clear()
         for tokens in self._tokens.values():
@@ -512,7 +512,7 @@ class Journeys:
     # -- runs -----------------------------------------------------------------------------------------------------------
 
     def died(self) -> None:
-        """The broker was killed, or its power was cut. To be told before the ledger is."""
+        """Note that the broker was killed, or its power was cut. Call this before the ledger's `died`."""
         for tokens in self._tokens.values():
             for token in tokens:
                 self._restart(token)
@@ -520,7 +520,7 @@ class Journeys:
                     token.flag, token.flag_at = True, next(iter(token.places - {NOWHERE}), NOWHERE)
 
     def stopped(self) -> None:
-        """The broker was stopped in good order. To be told before the ledger is."""
+        """Note that the broker was stopped in good order. Call this before the ledger's `stopped`."""
         self.settle_all()
         for tokens in self._tokens.values():
             for token in tokens:

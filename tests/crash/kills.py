@@ -39,7 +39,7 @@ VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Settings that take turns: large bodies in files of their own; nearly nothing in memory; all bodies apart."""
 HOLES = "holes"
-"""Of a variant that also makes holes of all free pages, all the time (`crash.punching`)."""
+"""Name of a variant that also makes holes of all free pages, all the time (`crash.punching`)."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Totals:
         return self.counts["violations"] > 0
 
     def lines(self) -> Iterator[str]:
-        """The report."""
+        """Yield the lines of the report."""
         yield (
             f"{self.name}: {self.cycles} cycles, {self.counted} counted, in {self.seconds:.0f} s: {tally(self.counts)}, "
             f"slowest start {self.slowest_start:.2f} s"
@@ -99,13 +99,13 @@ class Mix:
         self.moving: moves.Moving | None = None
 
     async def open(self, port: int) -> None:
-        """Connect everybody."""
+        """Connect all parts."""
         await self.load.open(port)
         if self.moving is not None:
             await self.moving.open(port)
 
     def start(self) -> None:
-        """Publish."""
+        """Start publishing."""
         for each in self.parts:
             each.start()
 
@@ -193,12 +193,12 @@ class Cycles:
         self.stopped()
 
     def died(self) -> None:
-        """Tell the books that the broker was killed."""
+        """Note in the books that the broker was killed."""
         self.journeys.died()
         self.site.ledger.died()
 
     def stopped(self) -> None:
-        """Tell the books that the broker was stopped."""
+        """Note in the books that the broker was stopped."""
         self.journeys.stopped()
         self.site.ledger.stopped()
 

@@ -392,7 +392,7 @@ class Ledger:
                 order.placed = sorted(order.placed + known)
 
     def disturbed(self, queue: str) -> None:
-        """A connection that consumed from a queue was cut, with deliveries on their way that nobody saw."""
+        """Note that a consumer's connection to a queue was cut, with deliveries on their way."""
         for copy in self._queues.get(queue, {}).values():
             if copy.place is WAITING and not copy.redelivery:
                 copy.redelivery = None

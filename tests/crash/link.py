@@ -40,13 +40,13 @@ class LostError(ConnectionError):
 
 
 class Watcher(Protocol):
-    """Receiver of the methods on a channel that nobody asked for."""
+    """Receiver of the asynchronous methods of a channel."""
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
         """A message for the channel's consumer."""
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
+        """Take a confirm."""
 
     def came_back(self, body: bytes) -> None:
         """A mandatory message that has no queue."""
@@ -127,7 +127,7 @@ class Link(asyncio.Protocol):
             reply.result()
 
     async def open(self, channel: int, watcher: Watcher | None = None) -> None:
-        """Open a channel; the watcher is told what comes on it."""
+        """Open a channel; the watcher gets its asynchronous methods."""
         if watcher is not None:
             self.watchers[channel] = watcher
         await self.call(commands.Channel.Open(), channel)
@@ -181,7 +181,7 @@ class Link(asyncio.Protocol):
         self.transport.set_write_buffer_limits(_HIGH_WATER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everyone who waits."""
+        """End all waits."""
         reason = self._reason or f"connection lost: {exc}"
         if not self.lost.done():
             self.lost.set_result(reason)
@@ -199,13 +199,13 @@ class Link(asyncio.Protocol):
         self.writable = False
 
     def resume_writing(self) -> None:
-        """Tell who wants to write."""
+        """Resume the writer."""
         self.writable = True
         if self.on_writable is not None:
             self.on_writable()
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what is whole."""
+        """Pass on whole frames."""
         if self._rest:
             data = self._rest + data
         at, size = 0, len(data)

@@ -26,13 +26,13 @@ EXCHANGES = {"crash.three": ("c0", "u0", "u1"), "crash.all": QUEUES}
 RECEIPTS = "u0"
 STALL_SECONDS = 10.0
 OCTETS_OUT = 3 << 20
-"""Of a publisher, without a verdict, about."""
+"""Octets of a publisher's messages without a verdict, about."""
 UNIT = 1 << 20
 _POOL = random.Random(0).randbytes(UNIT)
 
 
 def fill(size: int, at: int) -> bytes:
-    """So many octets that do not compress, others for another `at`."""
+    """Return so many octets that do not compress, others for another `at`."""
     at = at * 7919 % UNIT
     octets = _POOL[at : at + size]
     while len(octets) < size:
@@ -46,7 +46,7 @@ class Publisher(Windowed):
     def __init__(self, ledger: Ledger, rng: random.Random, window: int) -> None:
         super().__init__(ledger, rng, window)
         self.sizes: dict[Id, int] = {}
-        """Of what was published and has no verdict."""
+        """Sizes of published messages without a verdict."""
         self.octets_out = 0
         self.nacked = 0
 
@@ -55,7 +55,7 @@ class Publisher(Windowed):
         return super().has_room() and self.octets_out < OCTETS_OUT
 
     def more(self) -> bytes:
-        """One by lot."""
+        """Publish a random message."""
         return self.one(*self.choose())
 
     def choose(self) -> tuple[str, str, tuple[str, ...], int, bool]:
@@ -93,16 +93,16 @@ class Publisher(Windowed):
         return publish_frames(key, body, exchange=exchange, properties=properties, mandatory=mandatory)
 
     def priority(self) -> int | None:
-        """That of the next message."""
+        """Return the priority of the next message."""
         return None
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
-        """It is on its way no more."""
+        """Subtract a message that has its verdict."""
         self.octets_out -= self.sizes.pop(publication.id)
         self.nacked += not ack
 
     def came_back(self, body: bytes) -> None:
-        """A return."""
+        """Take a return."""
         try:
             self.ledger.returned(read_body(body)[0])
         except BodyError as error:
@@ -134,7 +134,7 @@ class Consumer:
         self.link: Link
         self.number = 0
         self.held: dict[int, Copy] = {}
-        """By delivery tag, in order."""
+        """Copies by delivery tag, in order."""
         self.since_receipt: list[Copy] = []
         self.awaited: dict[int, list[Copy]] = {}
         self.channel = 0
@@ -142,7 +142,7 @@ class Consumer:
         self.acked = 0
         self.receipts_to = RECEIPTS
         self.leaving = False
-        """Its channel is being closed: nothing it says is heard any more."""
+        """True if its channel is being closed: later acts have no effect."""
         self.tasks: set[asyncio.Task[Any]] = set()
 
     async def open(self, port: int) -> None:
@@ -162,7 +162,7 @@ class Consumer:
         await self.link.call(commands.Basic.Consume(queue=self.queue, consumer_tag="it"), self.number)
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """A message."""
+        """Take a message."""
         self.delivered += 1
         try:
             ident, digest = read_body(body)
@@ -199,14 +199,14 @@ class Consumer:
         self.link.transport.write(publish_frames(self.receipts_to, body, channel=self.number))
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A receipt is confirmed."""
+        """Take the confirm of a receipt."""
         for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
             copies = self.awaited.pop(publication.id.seq)
             if ack:
                 self.ledger.known(copies)
 
     def came_back(self, body: bytes) -> None:
-        """Receipts have a queue."""
+        """Fail: receipts have a queue."""
         raise AssertionError
 
     def requeue(self, tag: int, *, multiple: bool = False) -> None:
@@ -243,7 +243,7 @@ class Runs(Consumer):
     """Acks twenty at a time."""
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """Wait for twenty."""
+        """Ack when twenty are held."""
         if len(self.held) >= 20:
             self.ack(tag, multiple=True)
 
@@ -268,7 +268,7 @@ class Leaver(Consumer):
     left = 0
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """Hold, ack, leave."""
+        """Hold messages, ack some, and leave."""
         self.left += 1
         if len(self.held) >= 60 or (redelivered and len(self.held) >= 10):
             self.ack(sorted(self.held)[len(self.held) // 2], multiple=True)
@@ -344,7 +344,7 @@ async def declare(port: int) -> None:
 
 
 class _Drainer(Consumer):
-    """Takes everything and acks it in runs; tells when it has a number of them."""
+    """Takes all messages and acks them in runs; notes when it has a number of them."""
 
     def __init__(self, ledger: Ledger, queue: str, link: Link, number: int, count: int) -> None:
         super().__init__(ledger, queue, random.Random(0), prefetch=2000, receipts=0)

@@ -60,7 +60,7 @@ class LoopDisk:
         self.mounted = True
 
     def cut(self) -> None:
-        """Cut the power. Whoever has files open there gets errors from now on."""
+        """Cut the power. Files open there have errors from now on."""
         folder = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(folder, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
@@ -68,7 +68,7 @@ class LoopDisk:
             os.close(folder)
 
     def restore(self) -> None:
-        """Give it power again; nobody may have files open."""
+        """Give it power again; no file may be open."""
         self.umount()
         self.mount()
 

@@ -34,11 +34,11 @@ TAKEN = (
 LONGEST = 200
 """Milliseconds that anything is delayed, or expires after."""
 FIRST_GETTER = 10
-"""Its channel; the others follow."""
+"""Channel of the first `basic.get`; the others follow."""
 
 
 class Moves:
-    """One run of it, against one broker.
+    """A run of the workload, against one broker.
 
     Args:
         site: whose ledger is told.
@@ -105,7 +105,7 @@ class Moves:
             await self.getters[self.rng.choice(list(self.getters))].take(self.rng.randint(1, 10))
 
     def died(self) -> None:
-        """Tell the books that the broker was killed."""
+        """Note in the books that the broker was killed."""
         self.journeys.died()
         self.site.ledger.died()
 
@@ -145,4 +145,4 @@ class _Getter(Worker):
             self.settle(tags[-1], told, multiple=True)
 
     def handle(self, tag: int, *_: object, redelivered: bool) -> None:
-        """Hold it."""
+        """Hold the message."""

@@ -50,7 +50,7 @@ class Queue:
 
     @property
     def table(self) -> dict[str, Any]:
-        """Its arguments."""
+        """Arguments of its declaration."""
         if not self.dead:
             return self.arguments
         return self.arguments | {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead}
@@ -298,12 +298,12 @@ class Mover(Windowed):
         self.large, self.longest = large, longest
 
     def more(self) -> bytes:
-        """One for a lane by lot."""
+        """Publish to a random lane."""
         (lane,) = self.rng.choices(self.lanes, self.weights)
         return self.one(lane)
 
     def size(self) -> int:
-        """Octets of a filling."""
+        """Return the size of a filling, in octets."""
         lot = self.rng.random()
         if lot < 0.85:
             return int(lot * 1000)
@@ -338,7 +338,7 @@ class Mover(Windowed):
         return publish_frames(lane.key, body, exchange=lane.exchange, properties=properties)
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
-        """Tell the journeys."""
+        """Note the verdict in the journeys."""
         self.journeys.decided(publication, ack=ack)
 
 
@@ -398,7 +398,7 @@ class Worker:
         return commands.Basic.Consume(queue=self.station, consumer_tag="it", arguments=self.arguments or {})
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """A message."""
+        """Take a message."""
         self.delivered += 1
         now = time.time()
         headers = headers_of(self.link.header)
@@ -432,7 +432,7 @@ class Worker:
             self.receipt()
 
     def requeue(self, tag: int) -> None:
-        """Give one back."""
+        """Requeue a message."""
         self.journeys.requeued([self.held.pop(tag)])
         self.link.settle(self.number, tag, requeue=True)
 
@@ -446,7 +446,7 @@ class Worker:
         self.link.transport.write(publish_frames(RECEIPTS, body, channel=self.number))
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A receipt is confirmed."""
+        """Take the confirm of a receipt."""
         for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
             self.journeys.decided(publication, ack=ack)
             settled = self.awaited.pop(publication.id.seq)
@@ -454,7 +454,7 @@ class Worker:
                 self.journeys.known(settled)
 
     def came_back(self, body: bytes) -> None:
-        """Receipts have a queue."""
+        """Fail: receipts have a queue."""
         raise AssertionError
 
     async def leave(self) -> None:
@@ -466,7 +466,7 @@ class Worker:
         self.leaving = False
 
     def abort(self) -> None:
-        """Drop the connection; what is held goes back, and nobody knows what of the last words was heard."""
+        """Drop the connection; held messages go back, and the last acts may have arrived or not."""
         self.link.cut()
         self.journeys.doubted([*self.done, *[each for batch in self.awaited.values() for each in batch]])
         self.journeys.requeued(self.held.values())
@@ -478,7 +478,7 @@ class Hasty(Worker):
     """Acks in runs of twenty."""
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Wait for twenty."""
+        """Ack when twenty are held."""
         if len(self.held) >= 20:
             self.settle(tag, self.journeys.acked, multiple=True)
 
@@ -487,7 +487,7 @@ class Rejecting(Worker):
     """Rejects two in five, some of them in runs."""
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Decide by lot."""
+        """Ack, requeue or reject at random."""
         lot = self.rng.random()
         if lot < 0.5:
             self.settle(tag, self.journeys.acked)
@@ -499,7 +499,7 @@ class Poisoned(Worker):
     """Gives every third message back, however often it comes."""
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Decide by number."""
+        """Ack or requeue by number."""
         if ident.seq % 3:
             self.settle(tag, self.journeys.acked)
         else:
@@ -510,7 +510,7 @@ class Retrying(Worker):
     """Rejects until a message has been dead twice."""
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Look at how it came."""
+        """Ack or reject by the number of earlier tries."""
         tries = next((death.count for death in deaths if death.queue == "retry.wait"), 0)
         self.settle(tag, self.journeys.acked if tries >= 2 else self.journeys.rejected)
 
@@ -522,7 +522,7 @@ async def _declare_again(link: Link, name: str, channel: int) -> None:
 
 
 class Ending(Worker):
-    """Fills its queue itself, rejects all of it at once, deletes the queue while that is worked off, and begins anew."""
+    """Fills its queue itself, rejects all of it at once, deletes the queue during that, and begins again."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -39,7 +39,7 @@ FILES = ("--set", "storage.blob_threshold=65536")
 
 
 class Workload:
-    """One run of it, against one broker.
+    """A run of the workload, against one broker.
 
     Args:
         site: whose ledger is told.
@@ -127,7 +127,7 @@ class Workload:
             await self._transact(rng.randint(2, 6))
 
     def _target(self) -> tuple[str, str]:
-        """Exchange and key."""
+        """Return a random exchange and key."""
         if self.rng.random() < 0.4:
             return EXCHANGE, self.rng.choice(KEYS)
         return "", self.rng.choice([queue for queue, exists in self.queues.items() if exists])
@@ -257,19 +257,19 @@ class Workload:
     # -- what comes ------------------------------------------------------------------------------------------------
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Nothing is consumed on these channels."""
+        """Fail: these channels have no consumers."""
         raise AssertionError
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
+        """Take a confirm."""
         self.ledger.verdict(self.publisher, number, multiple=multiple, ack=ack)
 
     def came_back(self, body: bytes) -> None:
-        """A return."""
+        """Take a return."""
         self.ledger.returned(read_body(body)[0])
 
     def died(self) -> None:
-        """Tell the books that the broker was killed."""
+        """Note in the books that the broker was killed."""
         self.ledger.died()
 
     # -- afterwards ------------------------------------------------------------------------------------------------
@@ -334,13 +334,13 @@ class _Getter(Consumer):
 
 
 class Steps(Protocol):
-    """A workload."""
+    """A workload of steps."""
 
     async def run(self, port: int) -> bool:
         """Do all steps; False if the broker died on the way."""
 
     def died(self) -> None:
-        """Tell the books that the broker was killed."""
+        """Note in the books that the broker was killed."""
 
     async def compare(self, port: int) -> None:
         """Compare a broker that was started after the fault with what was promised."""

@@ -27,10 +27,10 @@ from crash.ledger import ACKED, DOUBTFUL, GONE, HELD, WAITING, Copy, Id, Ledger,
 
 LIGHT = "consumer-ack-light"
 MODES = ("consumer-ack", LIGHT)
-"""Those in which consumers answer."""
+"""Modes in which consumers answer."""
 
 _NEVER = sys.maxsize
-"""The number of a requeue that nobody can be sure of."""
+"""The number of a requeue that is not certain."""
 
 
 class Promise(Copy):
@@ -47,9 +47,9 @@ class Promise(Copy):
         self.may_be_nacked = False
         """True if it came back to a queue that no longer has it, or perhaps did."""
         self.letter: Copy | None = None
-        """Its dead letter."""
+        """Copy of its dead letter."""
         self.written = False
-        """It was when the broker stopped, and is a copy like any other since."""
+        """True if it was written when the broker stopped; it is a copy like any other since."""
 
 
 class Letter(Copy):
@@ -87,7 +87,7 @@ class Promises(Ledger):
         self._standard: set[tuple[int, int]] = set()
         """Channels without confirms."""
         self._open: dict[Id, list[Promise]] = {}
-        """Those of publications without a verdict."""
+        """Promises of publications without a verdict."""
         self._cut: set[str] = set()
         """Queues whose consumer's connection was cut, and the broker may not know it yet."""
         self._leaving: set[str] = set()
@@ -100,7 +100,7 @@ class Promises(Ledger):
     # -- publishers -----------------------------------------------------------------------------------------------------
 
     def open_channel(self, *, confirms: bool = True) -> int:
-        """A publisher's channel; one without confirms is told by `tx.commit-ok`, which is given to `verdict`."""
+        """Open a publisher's channel; one without confirms has `tx.commit-ok` as verdict, given to `verdict`."""
         number = super().open_channel()
         if not confirms:
             self._standard.add((self.run, number))
@@ -207,7 +207,7 @@ class Promises(Ledger):
         self._leaving.discard(queue)
 
     def cut(self, queue: str, held: Iterable[Copy]) -> None:
-        """A consumer's connection was cut, with deliveries and acks on their way that nobody saw or heard.
+        """Note that a consumer's connection was cut, with deliveries and acks on their way.
 
         The broker may send more there until it notices; tell `disturbed` then.
         """
@@ -223,7 +223,7 @@ class Promises(Ledger):
                 self._orders[queue][ident[:2]].returning[ident.seq] = _NEVER
 
     def disturbed(self, queue: str) -> None:
-        """The broker has noticed that a consumer's connection was cut, and nobody consumes."""
+        """Note that the broker has noticed a consumer's cut connection, and the queue has no consumer."""
         super().disturbed(queue)
         self._cut.discard(queue)
         for copy in self._queues.get(queue, {}).values():
@@ -267,7 +267,7 @@ class Promises(Ledger):
         self._restart(acks_known=False, marked=False)  # it may have said that it has stopped
 
     def halting(self, consumed: Collection[str]) -> None:
-        """The broker is about to be told to stop, with consumers at work on these queues."""
+        """Note that the broker is about to be stopped, with consumers at work on these queues."""
         for promise in self._promises():
             if _is_light(promise) and promise.queue in consumed:
                 promise.may_be_nacked = True
@@ -290,7 +290,7 @@ class Promises(Ledger):
         self._restart(acks_known=False, marked=False)
 
     def _promises(self) -> list[Promise]:
-        """Those that are not written."""
+        """Return the promises that are not written."""
         return [
             copy
             for copies in self._queues.values()

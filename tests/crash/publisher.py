@@ -12,7 +12,7 @@ from pamqp import commands
 
 
 class Windowed:
-    """A publisher with a connection of its own; it keeps its window full until it is told to stop.
+    """A publisher with a connection of its own; it keeps its window full until `stop`.
 
     A subclass says what it publishes (`more`) and hears of each verdict (`decided`).
 
@@ -44,7 +44,7 @@ class Windowed:
         self.refill()
 
     def stop(self) -> None:
-        """Publish nothing more."""
+        """Stop publishing."""
         self.going = False
 
     def has_room(self) -> bool:
@@ -65,7 +65,7 @@ class Windowed:
         raise NotImplementedError
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
-        """One has its verdict."""
+        """Take the verdict of a publication."""
         raise NotImplementedError
 
     async def quiet(self, seconds: float = 30.0) -> None:
@@ -81,7 +81,7 @@ class Windowed:
         raise AssertionError
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
+        """Take a confirm."""
         for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
             self.out -= 1
             self.decided(publication, ack=ack)
@@ -89,7 +89,7 @@ class Windowed:
             self.refill()
 
     def came_back(self, body: bytes) -> None:
-        """Nothing is mandatory, unless a subclass says so."""
+        """Fail: no message is mandatory, unless a subclass says so."""
         raise AssertionError
 
 
@@ -109,11 +109,11 @@ class Crowd:
     consumers: Sequence[Connected]
 
     async def open(self, port: int) -> None:
-        """Connect everybody."""
+        """Connect all publishers and consumers."""
         await asyncio.gather(*[each.open(port) for each in (*self.publishers, *self.consumers)])
 
     def start(self) -> None:
-        """Publish."""
+        """Start publishing."""
         for publisher in self.publishers:
             publisher.start()
 
@@ -124,7 +124,7 @@ class Crowd:
 
     @property
     def links(self) -> list[Link]:
-        """Everybody's connection."""
+        """Return all connections."""
         return [each.link for each in (*self.publishers, *self.consumers)]
 
     async def died(self) -> None:

@@ -43,7 +43,7 @@ class Progress:
 
 
 def crash(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """`kill -9` at random."""
+    """Kill the broker with `kill -9` at random."""
     return uvloop.run(kills.kills(home, count, seed, say=say))
 
 
@@ -92,12 +92,12 @@ def crash_points(home: Path, count: int, seed: int, say: Callable[[str], object]
 
 
 def fail(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """A disk that fails."""
+    """Run on a disk that fails."""
     return uvloop.run(faults.faults(home, count, seed, say=say))
 
 
 def tear(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Damaged copies."""
+    """Start on damaged copies."""
     return uvloop.run(torn.torn(home, count, seed, say=say, every=max(1, count // 100)))
 
 

@@ -13,7 +13,7 @@ from pamqp import commands
 from running import BROKER, END_SECONDS, Running, command, environment
 
 QUIET = ("--set", "log.connection.level=error")
-"""Nobody reads the log while clients come and go."""
+"""Options for a quiet log while clients come and go."""
 BAD_LINE = re.compile(
     r"^(?!.*\[critical\]).*(?:Traceback|unexpected error|internal error|never retrieved)", re.MULTILINE
 )
@@ -86,12 +86,12 @@ class Site:
         return self.running.address[1]
 
     def kill(self) -> None:
-        """Kill the broker; the ledger is not told."""
+        """Kill the broker; does not call the ledger."""
         self.running.process.kill()
         self._collect()
 
     def stop(self) -> int:
-        """Stop the broker in good order; returns its exit code. The ledger is not told."""
+        """Stop the broker in good order; returns its exit code. Does not call the ledger."""
         self.running.process.terminate()
         try:
             self.running.process.wait(STOP_SECONDS)
@@ -153,7 +153,7 @@ def waited_for_processor(pid: int) -> float:
 
 
 async def depths(site: Site, link: Link, queues: Sequence[str]) -> dict[str, int]:
-    """Ask how many messages are ready in each queue and tell the ledger; queues that are gone are left out."""
+    """Ask for the number of ready messages of each queue and note it in the ledger; deleted queues are left out."""
     found = {}
     for number, queue in enumerate(queues, 1000):
         try:

@@ -44,7 +44,7 @@ def test_a_run_keeps_what_it_did(tmp_path):
 
 
 def test_a_piece_that_failed_is_run_again_when_asked_for(tmp_path):
-    """A failure is kept until somebody asks for another try."""
+    """A failed piece is kept until another try is asked for."""
     piece = Piece(Campaign("bad", 1, 1, lambda *_: ("-c", "raise SystemExit(1)"), ()), 0, 1)
     run(piece, tmp_path, "abc")
 

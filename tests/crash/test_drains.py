@@ -1,4 +1,4 @@
-"""Those who drain say nothing on a channel that they have closed: what comes meanwhile goes back to its queue."""
+"""Drains send nothing on a channel that they have closed: later deliveries go back to their queue."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ class LateLink:
             self.watcher = watcher
 
     async def call(self, method, channel=1, *, seconds=30.0):
-        """Answer what drains ask."""
+        """Answer the calls of a drain."""
         del seconds, channel
         if isinstance(method, commands.Basic.Consume):
             asyncio.get_running_loop().call_soon(self.deliver, READY)
@@ -55,11 +55,11 @@ class LateLink:
         (self.late if self.closed else self.settled).append(tag)
 
     async def close(self):
-        """It is over."""
+        """End the connection."""
 
 
 def published(ledger, *told):
-    """The bodies of confirmed messages to a queue, one more than are ready; each publication is told, too."""
+    """Return the bodies of confirmed messages to a queue, one more than are ready; `told` gets the publications."""
     channel = ledger.open_channel()
     bodies = []
     for _ in range(READY + 1):

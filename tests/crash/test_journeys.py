@@ -39,11 +39,11 @@ class Books:
             self.journeys.decided(publication, ack=ack)
 
     def deliver(self, station, ident, *, redelivered=False, **options):
-        """A delivery."""
+        """Note a delivery."""
         return self.journeys.delivered(station, ident, DIGEST, redelivered=redelivered, **options)
 
     def died(self):
-        """A kill."""
+        """Note a kill."""
         self.journeys.died()
         self.ledger.died()
 
@@ -59,7 +59,7 @@ def books():
 
 
 class TestHonestHistories:
-    """Nothing is found where nothing is wrong."""
+    """Histories without a violation: none is found."""
 
     def test_what_expires_is_found_where_its_dead_letters_go(self, books):
         """In order, and it was never delivered there before."""
@@ -81,7 +81,7 @@ class TestHonestHistories:
         assert 2 == books.ledger.counts["recovered"]
 
     def test_an_ack_that_nobody_knows_to_be_on_disk(self, books):
-        """It may be lost with the move before it, or both are there."""
+        """An ack not known to be on disk may be lost with the move before it, or both are there."""
         first, second = books.publish(EXPIRES, count=2)
         for ident in (first, second):
             books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
@@ -92,7 +92,7 @@ class TestHonestHistories:
 
     @pytest.mark.parametrize("station", ["a", "dead"])
     def test_a_rejected_message_may_be_back_though_a_later_publish_was_confirmed(self, books, station):
-        """Its dead letter may not have been committed yet, and then it is in its old place."""
+        """A rejected message may be in its old place, if its dead letter was not committed yet."""
         (ident,) = books.publish(GIVEN_UP)
         books.journeys.known([books.journeys.rejected(books.deliver("a", ident))])
         books.died()
@@ -102,7 +102,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_a_message_with_two_ways_is_two_tokens(self, books):
-        """Each is delivered once."""
+        """A message with two ways is delivered once by each."""
         (ident,) = books.publish(Way("a", ("a", "x", EXPIRED)), Way("a", ("a", "y", EXPIRED)))
         for station in ("x", "y"):
             books.journeys.acked(books.deliver(station, ident, deaths=BY_TTL))
@@ -110,7 +110,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_what_was_not_confirmed_may_be_anywhere_or_nowhere(self, books):
-        """Until it has come back from disk."""
+        """An unconfirmed message may be anywhere or nowhere until it has come back from disk."""
         first, _ = books.publish(EXPIRES, count=2, confirmed=False)
         books.died()
         books.deliver("dead", first, deaths=BY_TTL)
@@ -125,7 +125,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_refused_messages_are_nowhere_or_dead_letters(self, books):
-        """As the overflow says."""
+        """Refused messages are nowhere or dead letters, as the overflow says."""
         (ident,) = books.publish(Way("a", refused="dead"), confirmed=False)
         books.verdict(1, 1, ack=False)
         books.deliver("dead", ident, deaths=(Death("a", "maxlen"),))
@@ -133,7 +133,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_a_message_may_have_been_refused_though_nobody_heard_the_nack(self, books):
-        """Its dead letter is on disk, and what came back from there is a message like any other."""
+        """A message whose nack was lost may be refused: its dead letter is on disk, and is a message like any other."""
         taken, refused = books.publish(Way("a", refused="dead"), count=2, confirmed=False)
         books.died()
         books.deliver("a", taken, redelivered=True)
@@ -152,7 +152,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_a_connection_that_was_cut(self, books):
-        """Its last acks may not have been heard, and what was on its way to it is marked or not."""
+        """Acks of a cut connection may not have arrived, and deliveries on their way to it are marked or not."""
         seen, unseen = books.publish(Way("a"), count=2)
         delivery = books.journeys.acked(books.deliver("a", seen))
         books.journeys.doubted([delivery])
@@ -163,7 +163,7 @@ class TestHonestHistories:
 
 
 class TestNoLoss:
-    """O1."""
+    """Violations of O1: losses."""
 
     def test_a_message_that_is_in_neither_place(self, books):
         """The source was deleted before the dead letter was on disk."""
@@ -174,7 +174,7 @@ class TestNoLoss:
         assert 1 == books.ledger.counts["lost"]
 
     def test_one_of_two_copies(self, books):
-        """Every way counts."""
+        """A lost copy is a violation on every way."""
         (ident,) = books.publish(Way("a", ("a", "x", EXPIRED)), Way("a", ("a", "y", EXPIRED)))
         books.deliver("x", ident, deaths=BY_TTL)
         books.died()
@@ -183,7 +183,7 @@ class TestNoLoss:
         assert ["O1"] == books.found
 
     def test_a_rejected_message_without_its_dead_letter(self, books):
-        """A consumer gave it up, and nobody has it."""
+        """A rejected message without its dead letter is lost."""
         (ident,) = books.publish(GIVEN_UP)
         books.journeys.rejected(books.deliver("a", ident))
         books.journeys.finished()
@@ -199,11 +199,11 @@ class TestNoLoss:
 
 
 class TestNoDuplicate:
-    """O2."""
+    """Violations of O2: duplicates."""
 
     @pytest.mark.parametrize("stations", [("a", "dead"), ("dead", "a")])
     def test_a_rejected_message_that_is_in_both_places_after_a_fault(self, books, stations):
-        """Its dead letter was committed without its end in the queue."""
+        """A rejected message is a duplicate if its dead letter was committed without its end in the queue."""
         (ident,) = books.publish(GIVEN_UP)
         books.journeys.known([books.journeys.rejected(books.deliver("a", ident))])
         books.died()
@@ -231,7 +231,7 @@ class TestNoDuplicate:
         assert ["O2"] == books.found
 
     def test_an_acked_message_of_a_queue_with_dead_letters_stays_away(self, books):
-        """Only a reject may take its time."""
+        """An acked message does not come back though its queue has dead letters: only a reject may take its time."""
         (ident,) = books.publish(GIVEN_UP)
         books.journeys.known([books.journeys.acked(books.deliver("a", ident))])
         books.died()
@@ -239,7 +239,7 @@ class TestNoDuplicate:
         assert ["O2"] == books.found
 
     def test_a_dead_letter_that_is_still_in_its_queue(self, books):
-        """Both without a fault."""
+        """A dead letter that is still in its queue without a fault is a duplicate."""
         (ident,) = books.publish(EXPIRES)
         books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
         books.deliver("a", ident)
@@ -255,7 +255,7 @@ class TestNoDuplicate:
         assert ["O2"] == books.found
 
     def test_an_ack_that_was_on_disk(self, books):
-        """It is never delivered again, though its line is forgotten."""
+        """An ack on disk ends a message, though its line is forgotten."""
         (ident,) = books.publish(EXPIRES)
         books.journeys.known([books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))])
         books.journeys.forget()
@@ -271,14 +271,14 @@ class TestNoDuplicate:
         assert ["O2"] == books.found
 
     def test_a_confirmed_message_was_not_refused(self, books):
-        """It has no dead letter, not after a fault either."""
+        """A confirmed message has no dead letter of a refusal, not after a fault either."""
         (ident,) = books.publish(Way("a", refused="dead"))
         books.died()
         books.deliver("dead", ident, redelivered=True, deaths=(Death("a", "maxlen"),))
         assert ["O2"] == books.found
 
     def test_a_large_body_is_counted_and_not_judged(self, books):
-        """It moves at least once: after a fault it may be in both places."""
+        """A large body moves at least once: after a fault it may be in both places."""
         (ident,) = books.publish(EXPIRES, large=True)
         books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
         books.died()
@@ -288,7 +288,7 @@ class TestNoDuplicate:
         assert 1 == books.journeys.counts["large twice"]
 
     def test_a_recovered_message_that_cannot_have_moved_is_marked(self, books):
-        """It was in its queue when the broker died."""
+        """A recovered message that was in its queue when the broker died is marked."""
         (ident,) = books.publish(Way("a"))
         books.died()
         books.deliver("a", ident)
@@ -296,7 +296,7 @@ class TestNoDuplicate:
         assert 1 == books.ledger.counts["unmarked"]
 
     def test_a_dead_letter_is_a_new_message(self, books):
-        """It has no `redelivered`, though it was delivered before it was rejected."""
+        """A dead letter has no `redelivered`, though the message was delivered before it was rejected."""
         (ident,) = books.publish(GIVEN_UP)
         books.journeys.rejected(books.deliver("a", ident))
         books.deliver("dead", ident, redelivered=True, deaths=(Death("a", "rejected"),))
@@ -304,17 +304,17 @@ class TestNoDuplicate:
 
 
 class TestOrder:
-    """O3."""
+    """Violations of O3: disorder."""
 
     def test_dead_letters_come_in_the_order_of_their_queue(self, books):
-        """The second first."""
+        """Dead letters come in the order of their queue."""
         first, second = books.publish(EXPIRES, count=2)
         books.deliver("dead", second, deaths=BY_TTL)
         books.deliver("dead", first, deaths=BY_TTL)
         assert ["O3"] == books.found
 
     def test_groups_are_in_order_each_for_itself(self, books):
-        """Priorities overtake."""
+        """Groups are in order each for itself, as priorities overtake."""
         (low,) = books.publish(Way("a", ordered=["a"]), group=1)
         (high,) = books.publish(Way("a", ordered=["a"]), group=2)
         books.deliver("a", high)
@@ -332,44 +332,44 @@ class TestOrder:
 
 
 class TestProvenance:
-    """O5."""
+    """Violations of O5: wrong provenance."""
 
     def test_what_was_never_published(self, books):
-        """It is an invention."""
+        """A message that was never published is a violation."""
         books.deliver("a", Id(1, 1, 1))
         assert ["O5"] == books.found
 
     def test_a_dead_letter_without_x_death(self, books):
-        """It cannot have come by itself."""
+        """A dead letter without x-death cannot have come by itself."""
         (ident,) = books.publish(EXPIRES)
         books.deliver("dead", ident)
         assert ["O5"] == books.found
 
     def test_a_dead_letter_of_another_reason(self, books):
-        """Nobody rejected it."""
+        """A dead letter with the reason of a reject that did not happen is a violation."""
         (ident,) = books.publish(EXPIRES)
         books.deliver("dead", ident, deaths=(Death("a", "rejected"),))
         assert ["O5"] == books.found
 
     def test_a_changed_body(self, books):
-        """It is not what was published."""
+        """A changed body is a violation."""
         (ident,) = books.publish(EXPIRES)
         books.journeys.delivered("dead", ident, b"another-", redelivered=False, deaths=BY_TTL)
         assert ["O5"] == books.found
 
 
 class TestTime:
-    """O6."""
+    """Violations of O6: messages before their time."""
 
     def test_a_delayed_message_that_is_early(self, books):
-        """By a second."""
+        """A delayed message that is a second early is a violation."""
         (ident,) = books.publish(LATER, not_before={"b": 10.0})
         books.deliver("b", ident, now=9.0)
         assert ["O6"] == books.found
         assert 10.0 == books.journeys.latest
 
     def test_a_delivery_limit_that_was_not_reached(self, books):
-        """One of two was given back only."""
+        """A delivery limit reached after one of two returns is a violation."""
         (ident,) = books.publish(LIMITED)
         books.journeys.requeued([books.deliver("a", ident)])
         books.deliver("dead", ident, deaths=(Death("a", "delivery_limit"),))

@@ -24,7 +24,7 @@ def test_five_kills_lose_nothing(tmp_path):
 
 @needs_power_cuts
 def test_three_power_cuts_lose_nothing(tmp_path):
-    """As the kills, with what was not flushed gone as well."""
+    """Power cuts lose nothing: they are kills after which unflushed data are gone as well."""
     totals = uvloop.run(powercuts(tmp_path, 3, SEED, say=str, allowance=ALLOWANCE))
     counts = passed(totals)
     assert 3 == totals.counted
@@ -49,6 +49,6 @@ def test_a_broker_that_does_not_flush_loses_messages_in_a_power_cut(tmp_path):
 
 
 def test_pika_is_told_the_truth(tmp_path):
-    """Every message that pika was told is confirmed is consumed, though the broker is killed twice meanwhile."""
+    """Every message confirmed to pika is consumed, though the broker is killed twice meanwhile."""
     good, line = accept(tmp_path, 4000, 2)
     assert good, line

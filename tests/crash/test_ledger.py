@@ -7,7 +7,7 @@ DIGEST = b"digest--"
 
 
 def publish(ledger, channel, *queues, **options):
-    """One more message on a channel."""
+    """Publish one more message on a channel."""
     ident = ledger.next_id(channel)
     ledger.published(ident, queues or ("q",), DIGEST, **options)
     return ident
@@ -41,7 +41,7 @@ class TestBodies:
 
     @pytest.mark.parametrize("at", [0, 5, 9, 12, 20, 25, 33])
     def test_a_changed_octet_is_noticed(self, at):
-        """Wherever it is."""
+        """A changed octet is noticed anywhere in the body."""
         body = bytearray(make_body(Id(1, 1, 1), b"filling"))
         body[at] ^= 1
         with pytest.raises(BodyError):
@@ -49,13 +49,13 @@ class TestBodies:
 
     @pytest.mark.parametrize("body", [b"", b"x" * 30, make_body(Id(1, 1, 1), b"filling")[:-1]])
     def test_a_torn_body_is_noticed(self, body):
-        """So are bodies of somebody else."""
+        """A torn body is noticed, and so is one of another origin."""
         with pytest.raises(BodyError):
             read_body(body)
 
 
 class TestHonestHistories:
-    """Nothing is found where nothing is wrong."""
+    """Histories without a violation: none is found."""
 
     def test_a_run_without_faults(self):
         """Published, confirmed, delivered, acknowledged, drained."""
@@ -83,7 +83,7 @@ class TestHonestHistories:
         assert 4 == ledger.counts["recovered"]
 
     def test_what_was_not_confirmed_may_come_back_or_not(self):
-        """But once it came back it is there to stay."""
+        """An unconfirmed message may come back or not, but stays once it came back."""
         ledger = Ledger()
         channel = ledger.open_channel()
         first, second = publish(ledger, channel), publish(ledger, channel)
@@ -99,7 +99,7 @@ class TestHonestHistories:
         assert second.seq == 2
 
     def test_transient_messages_go_with_the_run(self):
-        """They count as long as it lasts."""
+        """Transient messages count as long as the run lasts."""
         ledger = Ledger()
         confirmed(ledger, 3, persistent=False)
         ledger.depth("q", 3)
@@ -131,7 +131,7 @@ class TestHonestHistories:
         assert [] == ledger.violations
 
     def test_unroutable_messages_are_returned_and_confirmed(self):
-        """In this order."""
+        """Unroutable messages are returned and confirmed, in this order."""
         ledger = Ledger()
         channel = ledger.open_channel()
         ident = ledger.next_id(channel)
@@ -143,10 +143,10 @@ class TestHonestHistories:
 
 
 class TestNoLoss:
-    """O1."""
+    """Violations of O1: losses."""
 
     def test_a_confirmed_message_that_does_not_come_back(self):
-        """One of three is lost."""
+        """A confirmed message that does not come back is lost."""
         ledger = Ledger()
         idents = confirmed(ledger, 3)
         ledger.died()
@@ -156,7 +156,7 @@ class TestNoLoss:
         assert 1 == ledger.counts["lost"]
 
     def test_one_copy_of_a_fanned_out_message(self):
-        """Every queue counts."""
+        """A lost copy of a fanned-out message is a violation in every queue."""
         ledger = Ledger()
         (ident,) = confirmed(ledger, 1, "q", "r")
         ledger.died()
@@ -174,14 +174,14 @@ class TestNoLoss:
         assert ["O1"] == found(ledger)
 
     def test_a_transient_message_without_a_fault(self):
-        """It is lost within its run."""
+        """A transient message is lost if it is missing within its run."""
         ledger = Ledger()
         confirmed(ledger, 1, persistent=False)
         ledger.drained("q")
         assert ["O1"] == found(ledger)
 
     def test_a_queue_that_is_gone(self):
-        """With everything in it."""
+        """A queue that is gone has lost all its messages."""
         ledger = Ledger()
         confirmed(ledger, 2)
         ledger.died()
@@ -190,7 +190,7 @@ class TestNoLoss:
 
 
 class TestNoUnexplainedDuplicate:
-    """O2."""
+    """Violations of O2: unexplained duplicates."""
 
     def test_a_second_delivery_without_redelivered_after_a_fault(self):
         """The flag has to be there."""
@@ -279,7 +279,7 @@ class TestNoUnexplainedDuplicate:
         assert ["O2"] == found(ledger)
 
     def test_a_transient_message_of_an_earlier_run(self):
-        """It has no business on disk."""
+        """A transient message of an earlier run must not be on disk."""
         ledger = Ledger()
         idents = confirmed(ledger, 1, persistent=False)
         ledger.died()
@@ -287,13 +287,13 @@ class TestNoUnexplainedDuplicate:
         assert ["O2"] == found(ledger)
 
     def test_redelivered_on_a_first_delivery(self):
-        """Nobody had it before."""
+        """A first delivery with `redelivered` is a violation."""
         ledger = Ledger()
         deliver(ledger, *confirmed(ledger), redelivered=True)
         assert ["O2"] == found(ledger)
 
     def test_a_consumer_that_was_cut_off_explains_it(self):
-        """Its deliveries may have been on their way."""
+        """A cut consumer explains `redelivered`: deliveries may have been on their way to it."""
         ledger = Ledger()
         idents = confirmed(ledger)
         ledger.disturbed("q")
@@ -302,10 +302,10 @@ class TestNoUnexplainedDuplicate:
 
 
 class TestOrder:
-    """O3."""
+    """Violations of O3: disorder."""
 
     def test_first_deliveries_out_of_order(self):
-        """Within one run."""
+        """First deliveries out of order within one run are a violation."""
         ledger = Ledger()
         first, second = confirmed(ledger, 2)
         deliver(ledger, second, first)
@@ -331,7 +331,7 @@ class TestOrder:
         assert "O3" in found(ledger)
 
     def test_requeued_ones_out_of_order(self):
-        """They come back as they were published."""
+        """Requeued messages come back in the order of their publishing."""
         ledger = Ledger()
         first, second = confirmed(ledger, 2)
         ledger.placed("q", ledger.requeued(deliver(ledger, first, second)))
@@ -350,7 +350,7 @@ class TestOrder:
         assert [] == ledger.violations
 
     def test_channels_have_no_order_between_them(self):
-        """Nor have queues."""
+        """Messages of different channels, and of different queues, have no order between them."""
         ledger = Ledger()
         (one,) = confirmed(ledger, 1, "q", "r")
         (other,) = confirmed(ledger, 1, "q", "r")
@@ -360,10 +360,10 @@ class TestOrder:
 
 
 class TestConfirms:
-    """O4."""
+    """Violations of O4: confirms."""
 
     def test_a_second_verdict(self):
-        """An ack after a nack."""
+        """A second verdict, an ack after a nack, is a violation."""
         ledger = Ledger()
         channel = ledger.open_channel()
         publish(ledger, channel)
@@ -382,7 +382,7 @@ class TestConfirms:
         assert ["O4"] == found(ledger)
 
     def test_a_number_that_was_never_published(self):
-        """One too many."""
+        """A verdict for a number that was never published is a violation."""
         ledger = Ledger()
         channel = ledger.open_channel()
         publish(ledger, channel)
@@ -408,7 +408,7 @@ class TestConfirms:
         assert ["O4", "O4"] == found(ledger)
 
     def test_a_return_of_a_message_that_has_a_queue(self):
-        """It is not unroutable."""
+        """A return of a message that has a queue is a violation."""
         ledger = Ledger()
         channel = ledger.open_channel()
         ledger.returned(publish(ledger, channel, mandatory=True))
@@ -416,17 +416,17 @@ class TestConfirms:
 
 
 class TestNoInvention:
-    """O5."""
+    """Violations of O5: inventions."""
 
     def test_a_message_that_was_never_published(self):
-        """Its number is too high."""
+        """A message with a number too high was never published."""
         ledger = Ledger()
         (ident,) = confirmed(ledger)
         deliver(ledger, ident._replace(seq=2))
         assert ["O5"] == found(ledger)
 
     def test_a_body_that_is_another(self):
-        """The digest differs."""
+        """A body with another digest is a violation."""
         ledger = Ledger()
         (ident,) = confirmed(ledger)
         ledger.delivered("q", ident, b"another-", redelivered=False)
@@ -439,7 +439,7 @@ class TestNoInvention:
         assert ["O5"] == found(ledger)
 
     def test_a_queue_it_was_not_routed_to(self):
-        """It has no copy there."""
+        """A delivery from a queue that the message was not routed to is a violation."""
         ledger = Ledger()
         (ident,) = confirmed(ledger)
         deliver(ledger, ident, queue="r")
@@ -447,11 +447,11 @@ class TestNoInvention:
 
 
 class TestDepth:
-    """O9."""
+    """Violations of O9: depths."""
 
     @pytest.mark.parametrize("ready", [1, 3])
     def test_a_depth_that_is_not_in_less_out(self, ready):
-        """Two is right."""
+        """A depth of two is right; others are violations."""
         ledger = Ledger()
         idents = confirmed(ledger, 4)
         copies = deliver(ledger, *idents[:2])
@@ -461,7 +461,7 @@ class TestDepth:
 
     @pytest.mark.parametrize("ready", [0, 3])
     def test_after_a_fault_doubt_has_its_limits(self, ready):
-        """One is certain, one was not confirmed."""
+        """A depth after a fault is between the certain messages and those that were not confirmed."""
         ledger = Ledger()
         confirmed(ledger)
         publish(ledger, ledger.open_channel())
@@ -471,7 +471,7 @@ class TestDepth:
 
 
 class TestReady:
-    """O10."""
+    """Violations of O10: late starts."""
 
     def test_a_start_that_takes_too_long(self):
         """Two seconds, and one for 200,000 messages."""

@@ -11,7 +11,7 @@ from running import Running
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_works_until_something_goes_wrong(tmp_path, mutant):
-    """It starts, confirms, delivers and stops without a traceback: what catches it is what it does wrong."""
+    """A mutant starts, confirms, delivers and stops without a traceback: only its bug is caught."""
     with Running(tmp_path, program=program(mutant)) as running:
         running.wait_for("Server startup complete")
         parameters = pika.ConnectionParameters(*running.address)

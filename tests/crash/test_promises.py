@@ -16,21 +16,21 @@ class Books:
         self.channel = self.ledger.open_channel()
 
     def publish(self, *queues, **options):
-        """One more message; its id."""
+        """Publish one more message and return its id."""
         ident = self.ledger.next_id(self.channel)
         self.ledger.published(ident, queues, DIGEST, **options)
         return ident
 
     def verdict(self, ident, *, ack=True):
-        """A verdict for one."""
+        """Note a verdict for one message."""
         self.ledger.verdict(ident.channel, ident.seq, multiple=False, ack=ack)
 
     def deliver(self, queue, ident, *, redelivered=False):
-        """A delivery; the copy."""
+        """Note a delivery and return the copy."""
         return self.ledger.delivered(queue, ident, DIGEST, redelivered=redelivered)
 
     def ack(self, queue, ident, **options):
-        """A delivery and its ack."""
+        """Note a delivery and its ack."""
         self.ledger.acked([self.deliver(queue, ident, **options)])
 
     def committed(self, queue, count=1):
@@ -61,7 +61,7 @@ def books():
 
 
 class TestHonestHistories:
-    """Nothing is found where nothing is wrong."""
+    """Histories without a violation: none is found."""
 
     def test_a_publish_is_confirmed_when_consumers_have_acked_all_its_copies(self, books):
         """A standard queue's copy needs no consumer."""
@@ -126,7 +126,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_a_kill_may_take_what_nobody_has_answered_for(self, books):
-        """And what was answered for, but not what a commit has covered."""
+        """A kill may take messages without an answer, and answered ones, but none that a commit has covered."""
         first, second = books.publish("q"), books.publish("q")
         books.ack("q", first)
         (kept,) = books.committed("q")
@@ -188,7 +188,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_a_reject_is_an_answer_and_leaves_a_dead_letter(self, books):
-        """If the reject was not heard, the original comes back and the dead letter does not."""
+        """A reject leaves a dead letter; if it did not arrive, the original comes back and the dead letter does not."""
         rejected, unheard = books.publish("rejects"), books.publish("rejects")
         books.ledger.rejected([books.deliver("rejects", rejected)])
         books.verdict(rejected)
@@ -203,7 +203,7 @@ class TestHonestHistories:
         assert [] == books.found
 
     def test_a_publisher_that_was_cut(self, books):
-        """It hears of nothing, and its messages may be there or not."""
+        """A cut publisher has no more verdicts, and its messages may be there or not."""
         ident = books.publish("q", "standard")
         books.publish("q")
         books.ledger.publisher_cut(books.channel)
@@ -218,7 +218,7 @@ class TestAnswered:
 
     @pytest.mark.parametrize("queue", ["q", "light"])
     def test_a_confirm_at_delivery(self, books, queue):
-        """The consumer holds it."""
+        """A confirm while the consumer holds the message is a violation."""
         ident = books.publish(queue)
         books.deliver(queue, ident)
         books.verdict(ident)
@@ -226,7 +226,7 @@ class TestAnswered:
         assert 1 == books.ledger.counts["unanswered"]
 
     def test_a_confirm_after_one_of_two_copies(self, books):
-        """The other waits."""
+        """A confirm after one of two copies is a violation: the other waits."""
         ident = books.publish("q", "other")
         books.ack("q", ident)
         books.verdict(ident)
@@ -234,7 +234,7 @@ class TestAnswered:
 
     @pytest.mark.parametrize("queue", ["q", "light"])
     def test_a_confirm_of_what_was_given_back(self, books, queue):
-        """No consumer has it."""
+        """A confirm of a message that was given back is a violation: no consumer has it."""
         ident = books.publish(queue)
         books.ledger.requeued([books.deliver(queue, ident)])
         books.verdict(ident)
@@ -250,7 +250,7 @@ class TestAnswered:
         assert ["O1"] == books.found
 
     def test_a_dead_letter_that_was_confirmed_and_is_lost(self, books):
-        """The publisher was told before it was on disk."""
+        """A dead letter confirmed before it was on disk, and lost, is a violation."""
         ident = books.publish("rejects")
         books.ledger.rejected([books.deliver("rejects", ident)])
         books.verdict(ident)
@@ -265,21 +265,21 @@ class TestAnswered:
         assert ["O1"] == books.found
 
     def test_a_stop_that_forgets_what_waits(self, books):
-        """It is persistent, and the broker had it."""
+        """A stop must not lose a waiting message: it is persistent, and the broker had it."""
         books.publish("q")
         books.stop()
         books.ledger.drained("q")
         assert ["O1"] == books.found
 
     def test_a_message_without_confirms_that_a_stop_cut_short_takes(self, books):
-        """It was on disk before the stop, and had only to stay there."""
+        """A message on disk before a stop must survive it, also one that is cut short."""
         books.committed("q")
         books.ledger.died_stopping(["q"])
         books.ledger.drained("q")
         assert ["O1"] == books.found
 
     def test_a_message_without_confirms_that_a_kill_takes(self, books):
-        """A commit had covered it, whatever the mode of its queue."""
+        """A message without confirms covered by a commit must survive a kill, in every mode of its queue."""
         books.committed("light")
         books.ledger.died()
         books.ledger.drained("light")
@@ -290,7 +290,7 @@ class TestOnce:
     """O2: what has its end does not come again."""
 
     def test_what_was_confirmed_is_delivered_again(self, books):
-        """After a stop as well."""
+        """A confirmed message must not be delivered again, not after a stop either."""
         ident = books.publish("q")
         books.ack("q", ident)
         books.verdict(ident)
@@ -299,14 +299,14 @@ class TestOnce:
         assert ["O2"] == books.found
 
     def test_what_was_given_back_to_a_light_queue_is_delivered_again(self, books):
-        """It keeps nothing."""
+        """A message given back to a light queue must not be delivered again: the queue keeps nothing."""
         ident = books.publish("light")
         books.ledger.requeued([books.deliver("light", ident)])
         books.deliver("light", ident, redelivered=True)
         assert ["O2"] == books.found
 
     def test_what_was_never_written_comes_back_after_a_kill(self, books):
-        """Then it was written after all."""
+        """A message that was never written and comes back after a kill is a violation."""
         ident = books.publish("q")
         books.ledger.died()
         books.deliver("q", ident)
@@ -317,7 +317,7 @@ class TestVerdicts:
     """O4: a nack has a reason, and no number stays open."""
 
     def test_a_nack_for_what_can_be_delivered_again(self, books):
-        """Its consumer was cut, but the queue has it."""
+        """A nack for a message that can be delivered again is a violation, though its consumer was cut."""
         ident = books.publish("q")
         books.ledger.cut("q", [books.deliver("q", ident)])
         books.ledger.disturbed("q")
@@ -325,7 +325,7 @@ class TestVerdicts:
         assert ["O4"] == books.found
 
     def test_a_nack_for_what_waits_in_a_light_queue(self, books):
-        """Nobody has given it back."""
+        """A nack for a message that waits in a light queue is a violation: no consumer has given it back."""
         books.verdict(books.publish("light"), ack=False)
         assert ["O4"] == books.found
 

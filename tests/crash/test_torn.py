@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def test_damaged_copies(tmp_path):
-    """Of sixty damaged copies no wrong message is served, and no message is missed in silence."""
+    """Sixty damaged copies serve no wrong message, and miss none in silence."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as home:
         totals = uvloop.run(torn(Path(home), 60, SEED, say=str))
@@ -23,7 +23,7 @@ def test_damaged_copies(tmp_path):
 
 
 def test_flipped_bits(tmp_path):
-    """Whatever bit of the store is turned round, no wrong message is served, and none is missed in silence."""
+    """A flipped bit anywhere in the store causes no wrong message, and none missed in silence."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as home:
         totals = uvloop.run(torn(Path(home), 60, SEED, say=str, damage=flip, name="flips"))
@@ -33,7 +33,7 @@ def test_flipped_bits(tmp_path):
 
 
 def test_exchanged_pages(tmp_path):
-    """Whatever page of the store stands in place of another, no wrong message is served, and none is missed in silence."""
+    """A page of the store in another's place causes no wrong message, and none missed in silence."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as home:
         totals = uvloop.run(torn(Path(home), 60, SEED, say=str, damage=exchange, name="exchange"))

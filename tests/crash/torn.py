@@ -44,7 +44,7 @@ MESSAGES = 150
 OPEN_SECONDS = 10.0
 DECIDE_SECONDS = 60.0
 CHECK_EVERY = 10
-"""Of the copies whose damage is in the log, `store check` looks at one in so many."""
+"""Share of the copies with logged damage that `store check` looks at: one in so many."""
 REPORTED = re.compile(r"damaged|corrupt|cannot open|missing", re.IGNORECASE)
 KINDS = ("bit", "octet", "sector", "cut", "page", "value", "nulls")
 _PAGE = 4096
@@ -232,7 +232,7 @@ class _Watcher:
         self.seen: list[tuple[int, Id | None, bytes, bool]] = []
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Note it."""
+        """Note the delivery."""
         try:
             ident, digest = read_body(body)
         except BodyError:
@@ -240,11 +240,11 @@ class _Watcher:
         self.seen.append((tag, ident, digest, redelivered))
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """A confirm."""
+        """Take a confirm."""
         self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack)
 
     def came_back(self, body: bytes) -> None:
-        """Nothing is mandatory."""
+        """Fail: no message is mandatory."""
         raise AssertionError
 
 
@@ -299,7 +299,7 @@ class Opened:
     """Outcome of a broker that was started on a copy."""
 
     served: dict[str, Served] | None = None
-    """By queue; None if it did not start."""
+    """Deliveries by queue; None if it did not start."""
     counts: dict[str, int] = field(default_factory=dict)
     """Number of messages that it reported for each queue."""
     hangs: bool = False
@@ -525,7 +525,7 @@ async def torn(
 
 
 def _copy(data_dir: Path, copy: Path, seed: int, number: int, damage: Damage) -> str:
-    """Make copy `number` anew, damaged in the same way each time; says how."""
+    """Make copy `number` again, damaged in the same way each time; says how."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(data_dir, copy)
     return damage(copy, random.Random(f"{seed}/{number}")) if number > 1 else "nothing"

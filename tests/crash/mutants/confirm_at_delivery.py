@@ -1,4 +1,4 @@
-"""Publishers are told when a consumer has been sent a message, not when it has answered for it."""
+"""Mutant: publishes are confirmed when a consumer has been sent the message, not when it has answered for it."""
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 

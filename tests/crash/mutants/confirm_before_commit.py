@@ -1,4 +1,4 @@
-"""Publishers are told when a batch is cut, not when it is on disk."""
+"""Mutant: publishes are confirmed when a batch is cut, not when it is on disk."""
 
 from leveret.broker.persistence.committer import Committer
 from leveret.storage.journal.blocks import STORED, WRITING

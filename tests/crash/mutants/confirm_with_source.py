@@ -1,4 +1,4 @@
-"""The publisher of a message that moves before it is on disk is told when its first place has forgotten it."""
+"""Mutant: a message that moves before it is on disk is confirmed when it is deleted from its first place."""
 
 from leveret.broker.vhost import dead_lettering
 
