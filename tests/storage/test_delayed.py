@@ -45,7 +45,7 @@ class Schedule(RuleBasedStateMachine):
         octets=st.sampled_from((1, 1, 1, 1, 1, 900, 5000)),
     )
     def publish(self, delays, octets):
-        """Messages are put."""
+        """Put messages."""
         for delay in delays:
             self.number += 1
             due = self.now + delay, self.number
@@ -67,17 +67,17 @@ class Schedule(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 30))
     def wait(self, seconds):
-        """Time passes."""
+        """Let time pass."""
         self.now += seconds
 
     @rule(seconds=st.integers(1, 30))
     def turn_back(self, seconds):
-        """The clock is set back."""
+        """Set the clock back."""
         self.now -= seconds
 
     @rule()
     def commit(self):
-        """The disk has what was noted; the window is not told yet."""
+        """Commit what was noted; the window is not notified yet."""
         self.disk |= self.put
         for due in self.taken:
             del self.disk[due]
@@ -162,7 +162,7 @@ def small_window() -> Window:
 
 
 def test_what_was_taken_does_not_come_back_with_a_read_that_still_sees_it():
-    """Its row is there until the next commit, and a clock that was set back brings the window's end before it."""
+    """A taken message does not come back with a read that still sees its row, after the clock was set back."""
     window = small_window()
     assert ((5, 1), b"row") == window.take(5)
     window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], more=False)) if window.wanted() else None
@@ -221,7 +221,7 @@ def test_without_a_disk_messages_come_out_by_time_and_then_in_the_order_they_cam
 
 
 def test_a_million_messages_in_any_order_take_no_more_memory_than_a_window():
-    """Of messages that are on disk the window keeps twice its size, whether they come in order or not."""
+    """The window keeps at most twice its size of messages on disk, whether they come in order or not."""
     window = Window(stored=True)
     most = 0
     for number in range(20_000):
@@ -246,7 +246,7 @@ def test_octets_bound_the_window_too():
 
 
 def test_what_a_read_cannot_find_is_told():
-    """If fewer rows are there than were counted the difference is told, and counted no more."""
+    """Rows that are fewer than were counted are reported, and no longer counted."""
     window = Window(stored=True)
     window.recovered(5)
     assert (0, 0) == window.wanted()
@@ -267,7 +267,7 @@ def test_a_row_says_what_was_written(exchange, routing_key, content):
 
 @given(st.integers(0, 60), st.integers(1, 255))
 def test_a_changed_octet_is_noticed(at, change):
-    """Whatever octet of a row changes, or under whatever key it lies, it is not served."""
+    """A row with any octet changed, or under any other key, is not served."""
     key = pack_key(7, (1_700_000_000_000, 3))
     row = bytearray(pack_row(key, b"\x01x\x03key", b"content of the message, 28."))
     assert 37 == len(row)

@@ -63,7 +63,7 @@ def test_one_entry_can_be_asked_for():
 
 
 def test_a_table_is_a_dict_as_long_as_it_is_small():
-    """One that grows over a limit becomes large, and a dict again when few entries are left; it keeps its entries."""
+    """A table that grows over a limit becomes large, and a dict again when few entries are left; it keeps its entries."""
     small = dict.fromkeys(range(MANY), 0)
     assert small is fitting(small)
     small[MANY] = 0

@@ -16,7 +16,7 @@ from leveret.storage.journal.batch import Batch, Changes
     ],
 )
 def test_octets_that_found_room(durable: Done, paged: Done, octets: int) -> None:
-    """Those of the environments that have taken everything; all of them if none was full."""
+    """The octets counted are those of the environments that have taken everything; all of them if none was full."""
     pages = Changes()
     pages.octets = 20
     batch = Batch(Changes(), pages, [], [], [], [], [], 120, pages=True)

@@ -29,7 +29,7 @@ from leveret.storage.message import Message
 QID = 7 << 32 | 5
 SEGMENT = 64
 HUNDRED = Header(7, 0, 99, 100, 0, False, False, True, True)
-"""Of a block of a hundred records."""
+"""Header of a block of a hundred records."""
 HUNDRED_KEY = pack_key(7, 0)
 
 
@@ -78,7 +78,7 @@ def test_what_is_written_is_read(
 
 
 def test_entries_know_where_they_lie() -> None:
-    """Planning tells each entry its block and its place there, and that it is being written."""
+    """Planning gives each entry its block and its place there, and marks it as being written."""
     entries = [entry(seq_id) for seq_id in range(60, 70)]
     plans = plan_blocks(QID, entries, SEGMENT, paged=True)
 
@@ -175,7 +175,7 @@ def test_bitmaps(indexes: set[int]) -> None:
 
 @given(st.integers(0, 8 * 17 - 1))
 def test_a_damaged_bitmap_settles_nothing(bit: int) -> None:
-    """Whatever bit of a bitmap is flipped, nothing counts as settled by it: messages come back, and none vanishes."""
+    """A bitmap with any bit flipped settles nothing: messages come back, and none vanishes."""
     bitmap = bytearray(pack_bits(HUNDRED_KEY, 100, 0b1011))
     bitmap[bit // 8] ^= 1 << bit % 8
 
@@ -193,7 +193,7 @@ def test_a_bitmap_of_another_block_settles_nothing() -> None:
 
 
 def test_a_bitmap_of_format_1_counts_for_blocks_of_format_1_only() -> None:
-    """Its checksum does not cover its place, so a block of today does not believe it."""
+    """A bitmap of format 1 has a checksum that does not cover its place, so a block of today does not believe it."""
     octets = (0b1011).to_bytes(13, "little")
     bitmap = crc32(octets).to_bytes(4, "big") + octets
 

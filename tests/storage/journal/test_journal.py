@@ -1,4 +1,4 @@
-"""The journal: what is written, what need not be, and who is told when."""
+"""The journal: what is written, what need not be, and when waiters are notified."""
 
 from time import thread_time
 
@@ -12,7 +12,7 @@ from leveret.storage.message import Persistent
 
 
 class Publisher:
-    """Notes what it is told."""
+    """Notes its verdicts."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
@@ -25,7 +25,7 @@ class Publisher:
 
 
 class FakeQueue:
-    """As much of a queue as the journal sees."""
+    """The part of a queue that the journal sees."""
 
     def __init__(self, journal: Journal, qid: int = 1) -> None:
         self.journal = journal
@@ -42,7 +42,7 @@ class FakeQueue:
         self.evicted += entries
 
     def unstored(self, entries: list[Entry]) -> None:
-        """They are still needed."""
+        """Take the entries back, which are still needed."""
 
     def take(self, message: Persistent, seq_id: int) -> Entry:
         entry = Entry(seq_id, message, len(message.content), durable=True)
@@ -51,7 +51,7 @@ class FakeQueue:
         return entry
 
     def settle(self, entry: Entry) -> None:
-        """As a variable queue does it."""
+        """Settle an entry as a variable queue does it."""
         if entry.state == NEW:
             entry.state = GONE
         else:
@@ -83,7 +83,7 @@ def message(publisher: Publisher, seq_no: int = 1, size: int = 10, copies: int =
 def test_nothing_is_confirmed_before_its_commit(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """Neither noting nor cutting confirms, settling does."""
+    """Confirms come from settling, not from noting or cutting."""
     entry = queue.take(message(publisher), 1)
     batch = journal.cut()
 
@@ -102,7 +102,7 @@ def test_nothing_is_confirmed_before_its_commit(
 def test_what_is_acked_before_the_cut_is_never_written(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """The early confirm: told at once, and the batch has nothing of it."""
+    """A message acked before the cut is confirmed at once, and the batch has nothing of it."""
     queue.settle(queue.take(message(publisher), 1))
 
     assert [("accepted", 1)] == publisher.told
@@ -116,7 +116,7 @@ def test_what_is_acked_before_the_cut_is_never_written(
 def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """It is confirmed at once; its record is written by this commit and deleted by the next, which is later."""
+    """A message acked in flight is confirmed at once; its record is written now and deleted by the next commit."""
     entry = queue.take(message(publisher), 1)
     first = journal.cut()
     queue.settle(entry)
@@ -226,7 +226,7 @@ def test_a_full_disk_refuses_and_notes_again(
 def test_deletions_that_were_done_are_not_noted_again(
     journal: Journal, queue: FakeQueue, publisher: Publisher
 ) -> None:
-    """If a full disk took at least the deletions, the next batch has only what was to be written."""
+    """A full disk that took at least the deletions leaves the next batch only the data that were to be written."""
     stored = queue.take(message(publisher), 1)
     journal.cut()
     journal.settled()
@@ -260,7 +260,7 @@ def test_what_died_in_a_failed_batch_was_never_there(
 def test_a_delivery_count_goes_with_a_message_that_died_in_a_failed_batch(
     journal: Journal, queue: FakeQueue, publisher: Publisher, durable: Done
 ) -> None:
-    """It waits for the message's next commit while there will be one, and no longer."""
+    """A delivery count waits for the message's next commit while there will be one, and no longer."""
     entries = [queue.take(message(publisher, seq_no), seq_no) for seq_no in (1, 2)]
     queue.journal_returns.update({1: 3, 2: 4})
     journal.cut()
@@ -395,7 +395,7 @@ def test_bodies_are_dropped_after_the_commit(
 
 
 def test_paged_entries_of_a_failed_batch(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
-    """If transient messages were paged before the durable part failed, they are not written twice."""
+    """Transient messages paged before the durable part failed are not written twice."""
     paged = Entry(1, message(publisher), 10, durable=False)
     queue.journal_paged.append(paged)
     entry = queue.take(message(publisher, 2), 2)
@@ -515,7 +515,7 @@ def test_without_room_for_either(journal: Journal, queue: FakeQueue, publisher: 
 
 
 def test_transient_messages_are_paged_little_by_little(journal: Journal, publisher: Publisher) -> None:
-    """As many octets as a cut may take, one message at least; what has ended meanwhile is forgotten everywhere."""
+    """A cut takes as many octets as it may, one message at least; ended messages are forgotten everywhere."""
     queues = [FakeQueue(journal, qid) for qid in (1, 2)]
     large = Entry(1, message(publisher), 5000, durable=False)
     small = [Entry(seq_id, message(publisher), 100, durable=False) for seq_id in range(1, 31)]
@@ -578,7 +578,7 @@ def test_a_queue_that_has_nothing_to_page_any_more_takes_no_room(
 
 
 def test_sweeps_of_queues_that_never_paged(journal: Journal) -> None:
-    """They concern the durable environment alone."""
+    """Sweeps of queues that never paged concern the durable environment alone."""
     journal.sweep(9, 0, 1, paged=False)
     batch = journal.cut()
 

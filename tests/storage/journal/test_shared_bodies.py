@@ -47,7 +47,7 @@ class Disk:
             queue.set_ram_target(0, 0)
 
     def commit(self, page: float = inf) -> Batch:
-        """Commit what was noted."""
+        """Commit the noted changes."""
         batch = self.journal.cut(page)
         try:
             self.environment.commit(batch)
@@ -81,7 +81,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """Three queues."""
+    """Return three queues on a disk."""
     made = Disk(tmp_path, 3)
     yield made
     made.environment.close()
@@ -149,7 +149,7 @@ def test_a_transient_body_is_paged_once_for_all_queues(disk: Disk, expires: int)
 
 
 def test_a_body_of_one_queue_stays_with_its_record(disk: Disk) -> None:
-    """A transient message that no other queue has is paged in its block, whatever its size."""
+    """A transient message that no other queue has is paged in its block, at any size."""
     disk.queues[0].publish([Message(b"\x00\x01q", content(7, 9000), 1)])
     disk.page(disk.queues[0])
     disk.commit()
@@ -159,7 +159,7 @@ def test_a_body_of_one_queue_stays_with_its_record(disk: Disk) -> None:
 
 
 def test_a_body_that_went_with_its_messages_is_written_again(disk: Disk) -> None:
-    """If all messages that referred to a paged body are gone, the next queue that pages it has it written."""
+    """A paged body is written again for the next queue if all messages that referred to it are gone."""
     disk.publish(1, 5000)
     disk.page(disk.queues[0])
     disk.commit()

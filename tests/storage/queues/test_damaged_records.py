@@ -16,7 +16,7 @@ BLOCKS = 4
 @pytest.mark.parametrize("queue_class", [VariableQueue, LateQueue])
 @pytest.mark.parametrize(("at", "lost"), [(-1, 1), (30, SEGMENT)], ids=["record", "block"])
 def test_what_is_damaged_keeps_nothing_back_and_counts_no_more(tmp_path, queue_class, at, lost):
-    """All undamaged messages are delivered, and the octets of the others are told as lost."""
+    """All undamaged messages are delivered, and the octets of the others are reported as lost."""
     stored = Stored(tmp_path, "one")
     for number in range(BLOCKS):
         for each in range(SEGMENT):
@@ -59,7 +59,7 @@ def test_what_is_damaged_keeps_nothing_back_and_counts_no_more(tmp_path, queue_c
 @pytest.mark.parametrize("octets", [4096, 1 << 20], ids=["a page", "all of it"])
 @pytest.mark.parametrize(("other", "place"), [("two", 1), ("two", 2), ("one", 2)])
 def test_no_block_is_served_in_place_of_another(tmp_path, clean, octets, other, place):
-    """A block with the pages of another one, of whatever queue, has its messages reported as lost."""
+    """A block with the pages of another one, of any queue, has its messages reported as lost."""
     stored = Stored(tmp_path, "one", "two")
     for name in ("two", "one"):
         for number in range(BLOCKS):

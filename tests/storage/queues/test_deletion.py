@@ -19,7 +19,7 @@ FRESH = range(MANY + 300, MANY + 500)
 
 
 class Publisher:
-    """Notes what is accepted."""
+    """Notes the accepted messages."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -63,7 +63,7 @@ def stay(site: Site) -> None:
 
 
 def come_back(site: Site) -> None:
-    """They are ready again."""
+    """Requeue all messages."""
     site.queue.requeue(range(FRESH.stop))
 
 
@@ -96,7 +96,7 @@ def test_a_deletion_looks_only_at_what_is_not_on_disk(whereabouts: Callable[[Sit
 
 @pytest.mark.parametrize("is_requeued", [False, True], ids=["unacked", "ready"])
 def test_a_file_that_is_being_written_is_not_needed_when_its_queue_is_deleted(is_requeued: bool) -> None:
-    """Its publisher is answered by the deletion, and no record refers to the file."""
+    """A deleted queue's publisher is answered by the deletion, and no record refers to the file being written."""
     journal, publisher = Journal(), Publisher()
     queue = VariableQueue(Pager(journal, lambda _: None, file_from=len(CONTENT)), 1, durable=True)
     message = Persistent(b"\x00\x01q", CONTENT, 1, publisher, 7, 1)

@@ -38,7 +38,7 @@ class Disk:
 
 
 def fetch(queue: VariableQueue) -> None:
-    """Ask for the head."""
+    """Request the head."""
     queue.fetch(1, ack_required=False)
 
 
@@ -53,7 +53,7 @@ def recovered(queue: VariableQueue) -> VariableQueue:
 def test_whoever_wants_what_is_on_disk_waits_for_a_load(
     tmp_path: Path, ask: Callable[[VariableQueue], object]
 ) -> None:
-    """After a start nothing is read before somebody asks; then a load is under way, or `check` says that it is not."""
+    """A start reads nothing before a request; then a load is under way, or `check` says that it is not."""
     queue = recovered(Disk(tmp_path).queue)
     check(queue)
     with patch.object(VariableQueue, "_prefetch", lambda _: None):
@@ -81,7 +81,7 @@ def test_whoever_wants_a_body_waits_for_a_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_what_is_behind_the_last_in_memory_is_read_ahead(tmp_path: Path, forgets: bool) -> None:
-    """The next messages are being read already when the last one in memory goes, whatever took it."""
+    """The next messages are being read already when the last one in memory goes, for any reason."""
     queue = Disk(tmp_path).queue
     fetch(queue)
     with patch.object(VariableQueue, "_keep_ahead" if forgets else "_want", lambda _: None):

@@ -1,4 +1,4 @@
-"""Queues that confirm when a message is written, whatever has become of it meanwhile."""
+"""Queues that confirm when a message is written, settled meanwhile or not."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def take(queue, count=1):
 
 
 def commit(journal):
-    """One commit: how many records it has written, and how many deletions of blocks and bitmaps."""
+    """Commit, and return how many records it has written, and how many deletions of blocks and bitmaps."""
     batch = journal.cut()
     journal.settled()
     durable = batch.durable
@@ -57,7 +57,7 @@ def commit(journal):
 
 
 def test_what_is_acked_before_its_commit_is_written_and_confirmed_then(journal, queue, publisher):
-    """Its end is written down in the next commit, and nothing of it is left."""
+    """A message acked before its commit is written and confirmed then; the next commit deletes all of it."""
     queue.publish([message(publisher, 1), message(publisher, 2)], persistent=True)
     take(queue)
     told = list(publisher.told)
@@ -72,7 +72,7 @@ def test_what_is_acked_before_its_commit_is_written_and_confirmed_then(journal, 
 
 
 def test_what_is_acked_during_its_commit_is_confirmed_behind_it(journal, queue, publisher):
-    """Not when it is acked."""
+    """A message acked during its commit is confirmed behind it, not by the ack."""
     queue.publish([message(publisher, 1)], persistent=True)
     journal.cut()
     take(queue)
@@ -84,7 +84,7 @@ def test_what_is_acked_during_its_commit_is_confirmed_behind_it(journal, queue, 
 
 
 def test_what_is_delivered_without_acks_is_written_too(journal, queue, publisher):
-    """It goes straight through the queue, and to the disk."""
+    """A message delivered without acks goes straight through the queue, and to the disk."""
     seq_ids = queue.publish_delivered([message(publisher, 1)], ack_required=False, persistent=True)
 
     assert (range(1), []) == (seq_ids, publisher.told)
@@ -95,7 +95,7 @@ def test_what_is_delivered_without_acks_is_written_too(journal, queue, publisher
 
 @pytest.mark.parametrize("settle", [LateQueue.purge, lambda queue: queue.drop(1)])
 def test_whoever_waits_for_an_end_waits_for_its_commit(journal, queue, publisher, settle):
-    """A purge is told when the disk knows of it, which is one commit after the message."""
+    """A purge is reported when it is on disk, which is one commit after the message."""
     queue.publish([message(publisher, 1)], persistent=True)
     settle(queue)
     told = []
@@ -153,7 +153,7 @@ def test_a_full_disk_writes_nothing_that_nobody_needs(journal, queue, publisher)
 
 
 def test_a_file_that_finds_no_room_is_not_needed_if_its_message_was_consumed(journal, queue, publisher):
-    """Neither the file nor the record."""
+    """A consumed message without room for its file needs neither the file nor the record."""
     queue.publish([message(publisher, 1, 2000)], persistent=True)
     take(queue)
     (msg_id,) = journal.files
@@ -164,7 +164,7 @@ def test_a_file_that_finds_no_room_is_not_needed_if_its_message_was_consumed(jou
 
 
 def test_a_file_is_written_for_what_was_consumed(journal, queue, publisher):
-    """Its publisher waits for file and record."""
+    """A consumed message's publisher waits for file and record."""
     queue.publish([message(publisher, 1, 2000)], persistent=True)
     take(queue)
     (msg_id,) = journal.files

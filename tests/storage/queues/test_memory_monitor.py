@@ -106,7 +106,7 @@ def test_targets_follow_the_rates(folder: Path) -> None:
 
 
 def test_a_fast_queue_keeps_more_than_one_that_only_grows(folder: Path) -> None:
-    """Of two queues with a backlog, the one that is consumed as fast as it is filled has the most of the memory."""
+    """A queue that is consumed as fast as it is filled has more of the memory than one that only grows."""
     store = Store(folder, 4 * MIB, 2)
     fast, growing = store.queues
     store.publish(fast, 2500)

@@ -103,7 +103,7 @@ TestMemoryQueueAgainstAList = MemoryQueueAgainstAList.TestCase
 
 
 def test_what_is_not_unacked_any_more_is_left_out():
-    """Whoever asks for unacked messages after an error gets those that there are."""
+    """A request for unacked messages after an error returns those that there are."""
     queue = MemoryQueue()
     messages = [Message(b"\0\1q", b"%d" % number, 1) for number in range(3)]
     queue.publish_delivered(messages, ack_required=True, persistent=False)

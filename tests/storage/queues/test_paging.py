@@ -25,7 +25,7 @@ class Disk:
         )
 
     def unack(self, count: int) -> None:
-        """Deliver messages that nobody acks."""
+        """Deliver messages without acks."""
         self.publish(count)
         self.queue.fetch(count, ack_required=True)
 
@@ -72,7 +72,7 @@ def test_positions_leave_memory_in_batches() -> None:
 
 
 def test_the_more_are_paged_the_fewer_positions_stay() -> None:
-    """Of `n` messages that are not alphas `n * target / (n + target)` may be betas; never fewer than a segment."""
+    """Betas are at most `n * target / (n + target)` of `n` messages that are not alphas; never fewer than a segment."""
     disk = Disk()
     disk.publish(160)
     disk.page(60)
@@ -88,7 +88,7 @@ def test_the_more_are_paged_the_fewer_positions_stay() -> None:
 
 
 def test_the_youngest_unacked_are_paged_first() -> None:
-    """Of unacked messages those keep their bodies that were delivered first: they have waited longest for their acks."""
+    """Unacked messages delivered first keep their bodies: they have waited longest for their acks."""
     disk = Disk()
     disk.unack(10)
     disk.page(4)

@@ -339,7 +339,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_priority_queue_does_what_a_sorted_list_would() -> None:
-    """Whatever is done to it, a queue gives by priority and then by age what was put into it, across restarts."""
+    """A queue gives messages by priority and then by age, after any operations and across restarts."""
     run_state_machine_as_test(
         Machine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
     )
@@ -377,7 +377,7 @@ def names(queue: PriorityQueue[MemoryQueue], count: int) -> list[int]:
 
 
 def page_out(store: Store) -> None:
-    """No message is in memory afterwards."""
+    """Page out all messages."""
     for _ in range(2):
         store.commit()
         for level in store.queue.levels.values():
@@ -477,7 +477,7 @@ def test_a_run_spans_levels_but_not_what_was_delivered_before():
 
 
 def test_a_message_that_expired_behind_one_that_did_not_is_no_head():
-    """Only the next message is asked."""
+    """The next message alone is the head: one that expired behind it is not."""
     queue = in_memory()
     queue.publish(messages(1, 1), expires=1000)
     assert (1000, (2, True)) == (queue.head_expires(), queue.head_run(5000, 10))
@@ -487,7 +487,7 @@ def test_a_message_that_expired_behind_one_that_did_not_is_no_head():
 
 
 def test_the_most_urgent_are_dropped_first():
-    """Whoever makes room takes from the head, over several levels if need be."""
+    """Room is made from the head, over several levels if need be."""
     queue = in_memory()
     queue.publish(messages(0, 3, 1, 3))
 

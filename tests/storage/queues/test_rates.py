@@ -6,7 +6,7 @@ from leveret.storage.queues.rates import HALF_LIFE, Rates
 
 
 def test_the_first_look_knows_nothing() -> None:
-    """One look gives no rate, since a rate needs two."""
+    """A single look gives no rate, since a rate needs two."""
     rates = Rates()
     rates.update(100.0, 1000, 500, 400)
 

@@ -58,7 +58,7 @@ def counts(reads: Reads) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "transient"])
 def test_a_small_body_comes_with_its_position(tmp_path: Path, persistent: bool) -> None:
-    """A message whose body is in its record costs one look-up, shared with its neighbours, in whatever state it was."""
+    """A message whose body is in its record costs one look-up, shared with its neighbours, in all states."""
     disk = Disk(tmp_path, 100, COUNT, persistent=persistent, segment=64)
     entries = len(disk.queue.q3) + len(disk.queue.q2)
     disk.drain()
@@ -72,7 +72,7 @@ def test_a_small_body_comes_with_its_position(tmp_path: Path, persistent: bool) 
 
 
 def test_a_large_body_is_a_second_look_up(tmp_path: Path) -> None:
-    """A persistent message whose body lies apart from its record costs one look-up more, in whatever state it was."""
+    """A persistent message whose body lies apart from its record costs one look-up more, in all states."""
     disk = Disk(tmp_path, 5000, COUNT, persistent=True, segment=64)
     disk.drain()
 

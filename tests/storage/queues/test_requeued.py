@@ -35,7 +35,7 @@ def before(seq_id: int) -> Callable[[Item], bool]:
 @patch.object(returned_module, "CHUNK", 3)
 @given(st.data())
 def test_returned_is_a_sorted_list(data: st.DataObject) -> None:
-    """Whatever is requeued, taken and removed in whatever order, the rest is what a sorted list would have."""
+    """Requeued messages, after any takes and removals in any order, are those of a sorted list."""
     returned = Requeued()
     expected: dict[int, Message] = {}
     for _ in range(data.draw(st.integers(1, 8))):
@@ -120,7 +120,7 @@ def redelivery(path: Path, count: int) -> tuple[float, float]:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Iterator[Path]:
-    """As many empty directories as are wanted."""
+    """Return as many empty directories as are wanted."""
     return (tmp_path / str(number) for number in range(100))
 
 

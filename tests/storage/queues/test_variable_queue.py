@@ -82,11 +82,11 @@ class Copy:
         self.expires = 0
         self.moved = False
         self.deleted = False
-        """Its queue was, while it was there."""
+        """True if its queue was deleted, while it was there."""
         self.disk = NOWHERE
         """Stage on its way to the disk; NOWHERE for one that shall not get there."""
         self.on_disk = False
-        """It would be found after a crash now."""
+        """True if it would be found after a crash now."""
         self.death = NOWHERE
         """Stage of its end on the way to the disk."""
 
@@ -105,7 +105,7 @@ class ModelQueue:
     def __init__(self, queue: VariableQueue) -> None:
         self.queue = queue
         self.copies: dict[int, Copy] = {}
-        """By seq_id, all that are on disk or not gone."""
+        """Copies by seq_id, all that are on disk or not gone."""
 
     def having(self, state: str) -> list[Copy]:
         return sorted((copy for copy in self.copies.values() if copy.state == state), key=lambda c: c.seq_id)
@@ -229,7 +229,7 @@ class Machine(RuleBasedStateMachine):
         return [*self.queues.values(), self.transient]
 
     def pick(self, number: int, count: Callable[[ModelQueue], int] = lambda _: 1) -> ModelQueue:
-        """One of the queues, of those where `count` is not 0 if there are any."""
+        """Return one of the queues, of those where `count` is not 0 if there are any."""
         queues = self.all_queues
         queues = [model for model in queues if count(model)] or queues
         return queues[number % len(queues)]
@@ -748,7 +748,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def wait(self) -> None:
-        """Somebody wants to know when all that was settled so far is written down."""
+        """Request a notice when all that was settled so far is written down."""
         ended = [copy for copy in self.every_copy() if copy.state == GONE and not copy.moved]
 
         def told(stored: bool) -> None:
@@ -866,7 +866,7 @@ class Machine(RuleBasedStateMachine):
         self.start(clean=False, old=old)
 
     def start(self, *, clean: bool, old: bool) -> None:
-        """Start anew; `old`: on data that look as if version 0.1.0 had written them."""
+        """Start again; `old`: on data that look as if version 0.1.0 had written them."""
         self.environment.close()
         if old:
             self.note("format 1")
@@ -974,7 +974,7 @@ def run(machine: type[Machine], examples: int, steps: int) -> None:
 
 @pytest.mark.timeout(300)
 def test_variable_queue_does_what_a_list_would() -> None:
-    """Whatever is done to queues, their content, order and flags and what a crash leaves are those of a plain list."""
+    """Content, order and flags of queues, and what a crash leaves, are those of a plain list after any operations."""
     run(Machine, 60, 50)
 
 

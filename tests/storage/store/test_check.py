@@ -90,7 +90,7 @@ def test_stats_count_octets(tmp_path):
 
 
 def test_nothing_at_all(tmp_path):
-    """A directory without data is told."""
+    """A directory without data is reported."""
     assert ([Finding("store", "there is no data")], None) == checked(tmp_path)
 
 
@@ -243,7 +243,7 @@ def test_damage_is_found(tmp_path, kind):
 
 
 def test_what_goes_at_the_next_start_is_no_damage(tmp_path):
-    """Files nobody knows and blocks of queues that are gone are left over; those of a sweep are not even told."""
+    """Unknown files and blocks of deleted queues are left over; those of a sweep are not even reported."""
     example(tmp_path)
     (tmp_path / "blobs" / "00ab.part").write_bytes(b"x")
     with Surgery(tmp_path) as surgery:
@@ -296,7 +296,7 @@ def test_the_next_start_repairs_what_is_left_over(tmp_path):
 
 
 def test_torn_files_never_go_unnoticed_as_a_crash(tmp_path):
-    """Whatever is done to the pages of the file, a process of its own says something or ends, and never hangs."""
+    """A torn file, with any change to its pages, makes a process of its own report or end, and never hang."""
     example(tmp_path / "whole", clean=True)
     whole = (tmp_path / "whole" / "store" / "data.mdb").read_bytes()
     rng = random.Random(7)

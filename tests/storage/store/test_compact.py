@@ -30,7 +30,7 @@ from leveret.storage.store.tables import MAP_SIZE
 
 
 def rows_of(data_dir: Path) -> dict[str, dict[bytes, bytes]]:
-    """All tables as they are."""
+    """Return all tables as they are."""
     found = {}
     path = str(data_dir / "store")
     with lmdb.open(path, readonly=True, lock=False, max_dbs=16, map_size=MAP_SIZE) as env:
@@ -153,7 +153,7 @@ def interrupted(*_arguments: object, **_options: object) -> None:
 
 @pytest.mark.parametrize("where", ["_put", "_fill", "os.fsync", "replacing"])
 def test_an_interrupted_compaction_changes_nothing(tmp_path, monkeypatch, where):
-    """Whatever step it does not get past, the old data are in use, and the next compaction does all of it."""
+    """A compaction interrupted at any step leaves the old data in use, and the next one does all of it."""
     with_garbage(tmp_path)
     before = rows_of(tmp_path)
     if where == "os.fsync":
@@ -250,7 +250,7 @@ def test_a_damaged_block_stays_as_it_is(tmp_path):
 
 
 def block_of(tmp_path: Path, count: int) -> bytes:
-    """One block with that many records."""
+    """Return one block with that many records."""
     stored = Stored(tmp_path, "q")
     for number in range(count):
         stored.publish(f"{number}" * (number + 1), "q")

@@ -140,7 +140,7 @@ def test_a_first_start_may_be_interrupted(tmp_path: Path) -> None:
 
 
 def test_paged_messages_are_gone_after_a_start(tmp_path: Path) -> None:
-    """The environment of paged transient messages is made anew."""
+    """The environment of paged transient messages is created again by each start."""
     made = Environment(tmp_path, sync=False)
     Writer(made).write(1, 2, 3, paged=True)
 
@@ -212,7 +212,7 @@ def test_gaps_are_skipped_at_once(environment: Environment) -> None:
 
 
 def test_a_read_does_not_go_on_behind_a_block_that_crosses_its_end(environment: Environment) -> None:
-    """If a block holds more than the range, the next read begins at the range's end."""
+    """A read that meets a block longer than its range ends with the range, where the next one begins."""
     Writer(environment).write(1, 2, 3, 4)
 
     assert 3 == environment.read([Range(QID, 0, 3)], 1 << 20).stop
@@ -305,7 +305,7 @@ def test_a_block_goes_with_its_last_record(environment: Environment) -> None:
 def test_a_large_body_is_flushed_piece_by_piece(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more than 4 MiB of a body are ever to be flushed at once: the flush of a commit waits for all of that."""
+    """A body is flushed piece by piece, 4 MiB at once at most: the flush of a commit waits for all of that."""
     flushed = [0]
 
     def note(descriptor: int) -> None:
@@ -374,7 +374,7 @@ def test_large_sweeps_go_in_steps(tmp_path: Path, between: str) -> None:
 
 
 def test_one_commit_deletes_so_much_however_many_queues_go(environment: Environment) -> None:
-    """Whoever waits for a commit waits for a bounded part of the sweeps of all queues, bodies of their own counted."""
+    """A commit waits for a bounded part of the sweeps of all queues, bodies of their own counted."""
     journal = Journal(first_msg_id=environment.boot << 40, embed_below=300)
     for number in range(6):
         writer = Writer(environment, journal, QID + number)
@@ -399,7 +399,7 @@ def test_one_commit_deletes_so_much_however_many_queues_go(environment: Environm
 
 
 def test_a_full_disk_takes_at_least_the_deletions(environment: Environment) -> None:
-    """Nothing new is written, what is deleted is, and the environment goes on."""
+    """A full disk takes the deletions but nothing new, and the environment goes on."""
     writer = Writer(environment)
     entries = writer.write(1, 2)
     writer.journal.dead(entries[0])
@@ -423,7 +423,7 @@ def test_a_full_disk_takes_at_least_the_deletions(environment: Environment) -> N
 
 
 def test_no_room_for_transient_messages_is_no_concern_of_persistent_ones(environment: Environment) -> None:
-    """They are committed in the room that their own file has."""
+    """Persistent messages are committed in the room of their own file if the transient ones' has none."""
     writer = Writer(environment)
     writer.journal.dead(writer.write(1)[0])
     writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), 2)
@@ -530,7 +530,7 @@ def test_damage_is_reported_and_the_rest_recovered(tmp_path: Path, caplog: pytes
     ],
 )
 def test_a_disk_without_any_room_is_told(tmp_path, what, error):
-    """Whoever starts on it is told so, and nothing ends in a signal or stays open."""
+    """A start on a disk without room reports so, and nothing ends in a signal or stays open."""
     Environment(tmp_path, sync=False).close()
     target = Environment if what == "_begin" else os
     with (

@@ -46,7 +46,7 @@ def recovered(data_dir: Path) -> list[Recovered]:
 
 
 def rows_of(data_dir: Path, table: str) -> list[tuple[bytes, bytes]]:
-    """The rows of a table."""
+    """Return the rows of a table."""
     path = str(data_dir / "store")
     with lmdb.open(path, readonly=True, lock=False, max_dbs=16, map_size=MAP_SIZE) as env:
         db = env.open_db(table.encode(), create=False)
@@ -110,7 +110,7 @@ def test_octets_are_exact_after_a_start(tmp_path, clean, old):
 
 
 def test_a_store_of_version_0_1_0_is_used_as_it_is(tmp_path, caplog):
-    """It gets the new format at once, which is logged; its blocks stay, and the definitions can be read before."""
+    """A store of version 0.1.0 gets the new format at once, logged; blocks stay, definitions are readable before."""
     example(tmp_path)
     make_old(tmp_path)
     before = dict(rows_of(tmp_path, "blocks"))
@@ -185,7 +185,7 @@ def test_delivery_counts_are_written_with_the_next_commit(tmp_path):
 
 
 def test_delivery_counts_survive_a_compaction(tmp_path):
-    """They go with their messages to the new block, and those of settled messages go."""
+    """Delivery counts go with their messages to the new block, and those of settled messages go."""
     stored = returned(tmp_path, {3: 2, 7: 3})
     stored.take("q", 5)
     stored.commit()
@@ -197,7 +197,7 @@ def test_delivery_counts_survive_a_compaction(tmp_path):
 
 
 def test_a_delivery_count_of_nothing_is_found(tmp_path):
-    """A check tells of counts that belong to no record."""
+    """A check reports counts that belong to no record."""
     returned(tmp_path, {3: 2}).close()
     with lmdb.open(str(tmp_path / "store"), map_size=MAP_SIZE, max_dbs=16) as env:
         acks = env.open_db(b"acks")

@@ -45,7 +45,7 @@ def given_back(table: EnvironmentTables, seconds: float = 0.01) -> int:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_that_is_needed_goes(tmp_path, seed):
-    """Whatever was written and deleted, each row is as it was, for readers of older transactions and after a start too."""
+    """Rows are as they were after any writes and deletions, for readers of older transactions and after a start too."""
     rng = Random(seed)
     table = opened(tmp_path)
     model: dict[bytes, bytes] = {}
@@ -128,7 +128,7 @@ def test_a_reader_keeps_what_it_may_need(tmp_path):
 
 
 def test_files_that_lmdb_sees_otherwise_are_left_alone(tmp_path, monkeypatch):
-    """If the free pages are not as many as LMDB has unused ones nothing is touched."""
+    """A file whose free pages are not as many as LMDB has unused ones is left alone."""
     table = drained(tmp_path)
     before = taken(table)
     monkeypatch.setattr(hole_punching, "unused_octets", lambda *_: 4096)

@@ -53,7 +53,7 @@ def made(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    """A file without pages that hold something is refused, and the sizes are told."""
+    """A file without pages that hold something is refused, and the sizes are reported."""
     path = made(tmp_path)
     with DataFile(path) as file:
         needed = (file.meta.last_page + 1) * PAGE

@@ -22,7 +22,7 @@ def test_rows_that_were_committed(tmp_path):
 
 
 def test_what_cannot_be_read(tmp_path):
-    """No data, data of a later format, and a file that is none are told apart."""
+    """Missing data, data of a later format, and a file that is none are distinguished."""
     with pytest.raises(StorageError, match="there are no data"):
         stored_definitions(tmp_path)
     Environment(tmp_path, sync=False).close()

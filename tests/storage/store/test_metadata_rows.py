@@ -58,14 +58,14 @@ def test_a_row_comes_back(row):
 
 @given(rows)
 def test_keys_fit(row):
-    """No name is so long that its row's key would not fit into LMDB, and the first octet tells the kind."""
+    """Names are bounded so that each row's key fits into LMDB, and the first octet gives the kind."""
     assert len(row.key()) <= MAX_KEY
     assert row.kind == row.key()[:1]
 
 
 @given(rows, rows)
 def test_rows_have_different_keys_or_say_the_same_of_the_same(one, other):
-    """Only an entity's id or what identifies a relation makes the key."""
+    """A row's key is made of an entity's id or of what identifies a relation, and of nothing else."""
     if one == other:
         assert one.key() == other.key()
     elif one.key() == other.key():
@@ -73,7 +73,7 @@ def test_rows_have_different_keys_or_say_the_same_of_the_same(one, other):
 
 
 def test_every_kind_has_a_letter_of_its_own():
-    """Kinds are told apart by the first octet of the key."""
+    """Kinds are distinguished by the first octet of the key."""
     assert len(KINDS) == len({kind.kind for kind in KINDS})
 
 
@@ -105,13 +105,13 @@ def test_flipped_bits_are_found(row, data):
 
 @given(rows, st.integers(0, 40))
 def test_cut_values_are_found(row, size):
-    """Nor is the beginning of one."""
+    """The beginning of a value is not a value."""
     with pytest.raises(DamagedError):
         decode(row.key(), encode(row)[: min(size, len(encode(row)) - 1)])
 
 
 def test_a_row_under_a_foreign_key_is_found():
-    """A value that lies where another belongs is refused, and so is a kind nobody knows."""
+    """A value that lies where another belongs is refused, and so is an unknown kind."""
     row = QueueRow(7, 1, b"q", False, b"")
     with pytest.raises(DamagedError, match="another's key"):
         decode(entity_key(b"Q", 8), encode(row))

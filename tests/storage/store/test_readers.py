@@ -1,4 +1,4 @@
-"""Other processes that read the data file: what they cost the broker that writes it."""
+"""Other processes that read the data file, and their cost for the broker that writes it."""
 
 import signal
 import subprocess
@@ -58,7 +58,7 @@ def test_a_reader_that_died_does_not_stop_the_reuse_of_pages(tmp_path, number):
 
 
 def test_definitions_are_read_in_short_transactions(tmp_path, monkeypatch):
-    """No transaction reads more than a few rows, and the rows are those of one moment although some change meanwhile."""
+    """Definitions are read in transactions of a few rows, and are those of one moment although some change meanwhile."""
     stored = Stored(tmp_path, "q")
     for number in range(25):
         stored.journal.put("defs", b"X%03d" % number, b"old")

@@ -139,7 +139,7 @@ def test_bitmaps_of_other_blocks_settle_nothing(tmp_path, at_start):
 
 
 def test_a_damaged_bitmap_is_looked_at_by_one_start(stopped, caplog):
-    """The start that finds it counts anew and removes it, even if it is killed at once; the next one takes what is saved."""
+    """A damaged bitmap is removed and counted again by one start, even a killed one; the next takes saved data."""
     environment, qid = stopped
     flip(environment, "acks", -1)
     found = []
@@ -187,7 +187,7 @@ def test_a_bitmap_that_is_damaged_after_a_clean_start_hides_nothing(tmp_path):
 
 
 def test_a_bitmap_that_memory_knows_brings_nothing_back(tmp_path):
-    """Of a block that was read before, what is settled stays settled though its bitmap on disk is damaged."""
+    """Settled messages of a block that was read before stay settled though its bitmap on disk is damaged."""
     stored = Stored(tmp_path, "one")
     for _ in range(SEGMENT):
         stored.publish("x", "one")

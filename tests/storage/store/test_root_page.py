@@ -65,7 +65,7 @@ def refused(environment: Environment, batch: Batch) -> DiskFullError:
 
 
 def test_it_is_a_full_disk_as_any_other(tmp_path: Path) -> None:
-    """Nothing of the commit is there but its deletions, everything else is; later commits and starts go on from there."""
+    """A commit without room leaves only its deletions and all earlier data; later commits and starts go on from there."""
     environment = Environment(tmp_path)
     writer = Writer(environment)
     entries = writer.write(1, 2)
@@ -92,7 +92,7 @@ def test_it_is_a_full_disk_as_any_other(tmp_path: Path) -> None:
 
 
 def test_readers_do_not_notice(environment: Environment) -> None:
-    """Whoever reads in another thread meanwhile gets what was there before, each time."""
+    """A reader in another thread gets the earlier data, each time."""
     writer = Writer(environment)
     writer.write(1, 2)
     reads: list[Loaded] = []
@@ -122,7 +122,7 @@ def test_readers_do_not_notice(environment: Environment) -> None:
 
 
 def test_a_read_under_way_is_waited_for(environment: Environment) -> None:
-    """The file is not opened anew while a transaction reads, and its buffers are in use."""
+    """A file being read is not opened again while a transaction uses its buffers."""
     writer = Writer(environment)
     (entry,) = writer.write(1)
     reads, ended = threading.Event(), threading.Event()
@@ -196,7 +196,7 @@ def test_no_holes_are_made_until_the_disk_has_the_old_root_page(environment: Env
 
 
 def test_a_transaction_that_is_in_after_all_is_the_end(environment: Environment) -> None:
-    """If the root page counts although it could not be flushed, nobody knows what is on disk: that is no full disk."""
+    """A root page that counts although it could not be flushed leaves the disk's state unknown: that is no full disk."""
     writer = Writer(environment)
     batch = cut(writer, 1)
     fill(environment.store)
@@ -215,7 +215,7 @@ def test_a_transaction_that_is_in_after_all_is_the_end(environment: Environment)
 
 
 def test_another_error_of_the_root_page_is_the_end(environment: Environment) -> None:
-    """Only want of room is waited out."""
+    """An error other than want of room is not waited out."""
     writer = Writer(environment)
     batch = cut(writer, 1)
     fill(environment.store)
