@@ -15,7 +15,7 @@ TYPES = ["direct", "fanout", "topic", "headers"]
 
 
 class Later:
-    """Keeps the steps of a router's jobs until a test carries them out, and what the router tells."""
+    """Keeps the steps of a router's jobs until a test carries them out, and the calls of the router's listener."""
 
     def __init__(self, router: Router) -> None:
         self.jobs = []
@@ -75,7 +75,7 @@ def routed(router: Router) -> set[object]:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_queue_is_gone_before_its_bindings_are_taken_apart(kind):
-    """No route leads to a queue that was forgotten, the alternate exchange steps in, and nothing is listed."""
+    """A removed queue has no routes, the alternate exchange steps in, and nothing is listed."""
     router = filled(kind)
     assert {"Q"} == routed(router)
     later = Later(router)
@@ -95,7 +95,7 @@ def test_a_queue_is_gone_before_its_bindings_are_taken_apart(kind):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_an_exchange_is_gone_before_its_bindings_are_taken_apart(kind):
-    """Another exchange of the same name has nothing of one that was removed, and each binding is told of once."""
+    """Another exchange of the same name has nothing of the removed one, and each binding is reported once."""
     router = filled(kind)
     router.bind("x", router.get("x"), "a")
     later = Later(router)
@@ -113,7 +113,7 @@ def test_an_exchange_is_gone_before_its_bindings_are_taken_apart(kind):
 
 
 def test_an_exchange_that_goes_while_a_queue_leaves_it():
-    """Both may be taken apart at once, and everything is told of once."""
+    """A queue and an exchange may be taken apart at once, and each binding is reported once."""
     router = filled("topic")
     later = Later(router)
     router.bind("x", "R", "b")

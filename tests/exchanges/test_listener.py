@@ -11,7 +11,7 @@ from leveret.exchanges.router import Router
 
 
 class Mirror:
-    """Keeps the durable topology by what it is told alone."""
+    """Keeps the durable topology by the listener's calls alone."""
 
     def __init__(self) -> None:
         self.exchanges: set[object] = set()
@@ -39,7 +39,7 @@ def listened() -> tuple[Router, Mirror]:
 
 
 def test_exchanges_that_are_not_durable_are_nobodys_business():
-    """Neither they nor bindings from them are told."""
+    """Exchanges that are not durable, and bindings from them, are not reported."""
     router, mirror = listened()
     before = set(mirror.exchanges)
     router.declare("x", "direct")
@@ -50,7 +50,7 @@ def test_exchanges_that_are_not_durable_are_nobodys_business():
 
 
 def test_what_goes_with_a_queue_is_told():
-    """Its bindings go, an auto-delete exchange that loses its last one, and that one's own bindings."""
+    """A queue's bindings are reported as gone, and an auto-delete exchange that loses its last one, with its own."""
     router, mirror = listened()
     before = set(mirror.exchanges)
     router.declare("x", "topic", durable=True, auto_delete=True)
@@ -98,7 +98,7 @@ def change(router: Router, step, jobs: list[Iterator[None]]) -> None:
 @settings(max_examples=200)
 @given(st.lists(changes, max_size=40), st.booleans())
 def test_a_listener_knows_the_durable_topology(steps, is_late):
-    """Whatever is changed, what was told adds up to what there is, as soon as everything was taken apart."""
+    """Changes reported to the listener add up to the durable topology, as soon as everything was taken apart."""
     router, mirror = listened()
     jobs: list[Iterator[None]] = []
     if is_late:

@@ -55,7 +55,7 @@ def test_default_exchange_routes_by_queue_name():
 
 
 def test_default_exchange_as_alternate_finds_nothing():
-    """As in RabbitMQ the implicit bindings count only for messages published to the default exchange itself."""
+    """The implicit bindings count only for messages published to the default exchange itself, as in RabbitMQ."""
     router = fresh("q")
     router.declare("x", "direct", alternate="")
     assert routed(router, "x", "q") == set()
@@ -256,7 +256,7 @@ def test_self_bound_auto_delete_exchange():
 
 
 def test_bindings_are_listed():
-    """A binding is told with its source, destination, key and arguments."""
+    """A binding is listed with its source, destination, key and arguments."""
     router = fresh("q", x="headers")
     router.bind("x", "Q", "k", {"a": ("long", 1)})
     router.bind("amq.direct", "Q", "l")
@@ -298,7 +298,7 @@ def test_route_cache_is_bounded(monkeypatch):
 
 
 def test_keyless_exchanges_share_one_route():
-    """A fanout exchange that leads to queues only needs one place in the cache, whatever the keys."""
+    """A fanout exchange that leads to queues only needs one place in the cache for all keys."""
     router = fresh("q", x="fanout")
     router.bind("x", "Q", "")
     for number in range(100):
@@ -419,7 +419,7 @@ class RouterMachine(RuleBasedStateMachine):
         return sources
 
     def expect_gone(self, gone, suspects):
-        """Check a cascade against the model: whoever lost a binding, deletes itself, and has none left."""
+        """Check a cascade against the model: exchanges that lost a binding, delete themselves, and have none left."""
         by_name = {exchange.name: exchange for exchange in gone}
         assert len(gone) == len(by_name)
         expected = set()
@@ -465,7 +465,7 @@ RouterMachine.TestCase.settings = settings(max_examples=150, stateful_step_count
 
 
 class TestRouterMachine(RouterMachine.TestCase):
-    """A router agrees with a plain model of bindings, whatever happens in whatever order."""
+    """A router agrees with a plain model of bindings after any operations in any order."""
 
     def runTest(self):
         """Any sequence of changes leaves the router, its caches and indexes in agreement with the model."""
@@ -507,7 +507,7 @@ def test_each_key_counts_for_the_hops():
 
 
 def test_what_was_reached_before_the_limit_is_known():
-    """Whoever must not fail can go on with the queues that were reached."""
+    """A caller that must not fail can go on with the queues that were reached."""
     router = meshed(3)
     router.bind("x0", "FIRST", "#")
     router.hop_limit = 0

@@ -16,7 +16,7 @@ def test_an_exchange_adds_up_its_tallies():
 
 
 def test_a_tally_is_found_again():
-    """Routes of the same width share a tally, whatever their keys, where keys are not told apart."""
+    """Routes of the same width share a tally for all keys, where keys are not counted apart."""
     exchange = DirectExchange("e")
 
     assert exchange.tally(1, "a") is exchange.tally(1, "b")
@@ -58,7 +58,7 @@ def test_keys_may_be_told_apart_no_more():
 
 
 def test_a_message_that_arrives_meanwhile_is_counted():
-    """Whoever had found a tally before it was given up may still count on it."""
+    """A tally found before it was given up may still be counted on."""
     exchange = TopicExchange("e")
     found = exchange.tally(1, "a")
     found.published += 1

@@ -271,7 +271,7 @@ def test_destination_bound_by_two_patterns_is_found_once():
 
 @pytest.mark.parametrize(("key", "count"), [("", 0), ("a.b", 0), ("#", 1), ("a.#.b.#.#", 3), ("a#.#b", 0)])
 def test_count_hash_words(key, count):
-    """Only whole words `#` count."""
+    """Whole words `#` count, and no others."""
     assert count == count_hash_words(key)
 
 

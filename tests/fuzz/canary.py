@@ -21,7 +21,7 @@ USER, PASSWORD, VHOST = "canary", "canary-secret", "canary"
 
 
 def waited(*processes: str) -> float:
-    """Seconds the processes have spent ready to run, but not running; 0 where the system does not tell."""
+    """Return the seconds that the processes have spent ready to run, but not running; 0 where the system has no figure."""
     try:
         return sum(
             int(Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9

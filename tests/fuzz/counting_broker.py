@@ -116,7 +116,7 @@ def _counted_handler(
 
 
 def instrument(counts: Counts, report: Path) -> None:
-    """Put the counters in; the report is written when the broker is told to stop."""
+    """Put the counters in; the report is written when the broker stops."""
     for command, handler in list(methods.HANDLERS.items()):
         methods.HANDLERS[command] = _counted_handler(counts, _wire_name(command), handler)
 

@@ -201,7 +201,7 @@ class Script:
             self.expect(number, answer)
 
     def expect(self, number: int, *methods: str) -> None:
-        """Methods that must come."""
+        """Expect these methods in answer."""
         self.expected.setdefault(number, []).extend(methods)
 
     def either(self, number: int, method: str, **fields: Any) -> None:
@@ -595,7 +595,7 @@ class Script:
         self._leave(number)
 
     def _replies(self, channel: _Channel) -> None:
-        """Direct reply-to: requests that nobody answers."""
+        """Send requests by direct reply-to that get no answer."""
         number = channel.number
         tag = self.new_name()
         self.either(number, "basic.consume", queue=REPLY_TO, consumer_tag=tag, no_ack=True)

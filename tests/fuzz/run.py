@@ -80,7 +80,7 @@ class Result:
             self.problems.append("coverage: less than half of the sessions were mutated after channel.open")
 
     def lines(self) -> Iterator[str]:
-        """The report."""
+        """Yield the lines of the report."""
         tally = self.tally
         yield (
             f"seed {self.seed}: {self.mutated} mutated sessions ({tally['mutated after channel.open']} after "
@@ -215,7 +215,7 @@ def _shown(frame: bytes) -> str:
 
 
 def main() -> int:
-    """Run; the exit code."""
+    """Run the fuzzer and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="mutated sessions to run")
     parser.add_argument(

@@ -133,7 +133,7 @@ class Session:
         return not todo
 
     def half_close(self) -> None:
-        """Tell the broker that nothing more comes."""
+        """Half-close: no more octets come."""
         self.half_closed = True
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""`Connection.receive` without a socket: whatever arrives, however it is cut, it answers or closes and never raises."""
+"""`Connection.receive` without a socket answers or closes and never raises, for any octets, however they are cut."""
 
 import logging
 import re
@@ -57,7 +57,7 @@ def _no_internal_error() -> Iterator[None]:
 
 
 def _assert_nothing_left(client: Client) -> None:
-    """Once its socket is gone, a connection holds nothing."""
+    """Assert that a connection holds nothing once its socket is gone."""
     client.connection.lost()
     node = client.node
     assert set() == node.clients.connections
@@ -119,7 +119,7 @@ def test_arbitrary_octets_after_channel_open_never_raise(seed, reads):
 @settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_mutated_sessions_never_raise(number):
-    """The sessions of the fuzzer are taken without an internal error, whatever their number."""
+    """The fuzzer's sessions are taken without an internal error, for all numbers."""
     client = _client()
     with _no_internal_error():
         for chunk in Case(0, number).chunks:

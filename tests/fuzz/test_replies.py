@@ -9,7 +9,7 @@ HEADERS = {"h": "x" * 20_000}
 
 
 def test_a_content_header_may_exceed_the_frames_that_were_agreed():
-    """A content header is taken whole, whatever was agreed on; methods and bodies around it are judged as ever."""
+    """A content header may exceed the agreed frame size; methods and bodies around it may not."""
     replies = Replies(frame_max=4096, record=True)
     replies.feed(
         GET_OK + frame(HEADER, 1, encode_header(4088, headers=HEADERS)) + frame(BODY, 1, bytes(4088))

@@ -1,4 +1,4 @@
-"""A client that publishes at a steady rate and tells how long its confirms took, beside whatever else a broker does.
+"""A client that publishes at a steady rate and measures its confirms beside a broker's other work.
 
 A process of its own (`Canary`), as the clients of a case keep their interpreter busy. It publishes persistent messages
 of 1 KB to a durable queue and consumes them; it acks only what was confirmed, so that no confirm comes from an ack

@@ -112,7 +112,7 @@ class _Machine:
         self._began, self._busy, self._own = time.monotonic(), self._all(), self._children()
 
     def others(self) -> float:
-        """Share of all processors; 0 where the system does not tell."""
+        """Return the others' share of all processors; 0 where the system has no figure."""
         used = self._all() - self._busy - (self._children() - self._own)
         return round(max(0.0, used / (time.monotonic() - self._began) / (os.cpu_count() or 1)), 3)
 

@@ -1,4 +1,4 @@
-"""Whatever ends, messages or the queues they are in, and however many at once, holds nobody."""
+"""Messages and queues that end, however many at once, do not hold the event loop."""
 
 import time
 from pathlib import Path
@@ -52,7 +52,7 @@ def expire(site: Site, count: int, **message: object) -> None:
 
 
 def expiry(site: Site) -> None:
-    """Messages of 3 KB."""
+    """Expire messages of 3 KB."""
     expire(site, size(60_000, 10_000), octets=3000)
 
 
@@ -169,7 +169,7 @@ def promises(site: Site) -> None:
 
 
 def expired_queues(site: Site) -> None:
-    """Thousands of queues that nobody uses expire together."""
+    """Let thousands of unused queues expire together."""
     channel = site.channel()
     count = size(10_000, 3000)
     names = queues(channel, (f"q{number}" for number in range(count)), arguments={"x-expires": 3000})
@@ -254,7 +254,7 @@ CASES = [
 @pytest.mark.timeout(1200 if IS_FULL else 300)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_what_ends_holds_nobody(case, tmp_path: Path) -> None:
-    """No step of the loop takes more than the bar, however much ends at once."""
+    """Ends of any number at once keep each step of the loop below the bar."""
     settings = ("confirm.mode=consumer-ack",) if case is promises else ()
     step = longest_step(tmp_path, case, *settings)
 

@@ -1,4 +1,4 @@
-"""No body holds the event loop, however large it is: neither on its way in, nor to the disk and back, nor out."""
+"""Bodies of any size do not hold the event loop: neither on their way in, nor to the disk and back, nor out."""
 
 import pika
 import pytest
@@ -29,7 +29,7 @@ def through(site: Site, *, delivery_mode: int, frame_max: int, is_got: bool) -> 
     ids=["persistent", "transient", "got"],
 )
 def test_a_large_body_does_not_hold_the_loop(tmp_path, delivery_mode, frame_max, is_got):
-    """Assembling it, writing it to a file, and cutting it anew for another channel are no long steps."""
+    """Assembling a large body, writing it to a file, and cutting it again for another channel are no long steps."""
 
     def case(site: Site) -> None:
         through(site, delivery_mode=delivery_mode, frame_max=frame_max, is_got=is_got)

@@ -1,4 +1,4 @@
-"""No publish holds the event loop, however many queues, keys, exchanges or headers it concerns."""
+"""Publishes to any number of queues, keys, exchanges or headers do not hold the event loop."""
 
 import itertools
 from pathlib import Path
@@ -60,7 +60,7 @@ def fan_out_equal(site: Site) -> None:
 
 
 def fan_out_wide(site: Site) -> None:
-    """One message at a time to more queues than a step can reach, also one that expires in each of them."""
+    """Publish single messages to more queues than a step can reach, also one that expires in each of them."""
     channel = site.channel()
     names = queues(channel, (f"q{number}" for number in range(size(199_000, 15_000))))
     bind(channel, names, "amq.fanout")
@@ -71,7 +71,7 @@ def fan_out_wide(site: Site) -> None:
 
 
 def many_keys(site: Site) -> None:
-    """As many CC keys as are allowed, to many queues whose pattern matches each of them."""
+    """Publish with as many CC keys as are allowed, to many queues whose pattern matches each of them."""
     channel = site.channel()
     names = queues(channel, (f"q{number}" for number in range(size(2000, 1000))))
     bind(channel, names, "amq.topic", "#")
@@ -223,7 +223,7 @@ def everything(site: Site) -> None:
     ids=lambda case: case.__name__,
 )
 def test_publishing_holds_nobody(case, tmp_path: Path):
-    """No step of the loop takes more than the bar, whatever a publisher sends."""
+    """Publishes of all kinds keep each step of the loop below the bar."""
     step = longest_step(tmp_path, case)
 
     assert step.milliseconds <= BAR_MS, step

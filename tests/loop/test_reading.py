@@ -17,7 +17,7 @@ def paged(site: Site) -> None:
 
 @pytest.mark.timeout(900)
 def test_reading_what_was_paged_holds_nobody(tmp_path: Path):
-    """No step of the loop takes more than the bar however many paged messages one consumer is given."""
+    """Paged messages read for one consumer, however many, keep each step of the loop below the bar."""
     step = longest_step(tmp_path, paged, "storage.ram_limit=1MiB")
 
     assert step.milliseconds <= BAR_MS, step

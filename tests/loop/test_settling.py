@@ -1,4 +1,4 @@
-"""Nothing that ends many deliveries or channels at once holds the event loop."""
+"""Ends of many deliveries or channels at once do not hold the event loop."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def ready(site: Site) -> int:
 
 
 def deliver(site: Site) -> None:
-    """Nothing is settled before the broker stops."""
+    """Deliver all; the broker stops before anything is settled."""
     delivered(site)
 
 
@@ -132,7 +132,7 @@ def many_channels(site: Site) -> None:
     ids=lambda case: case.__name__,
 )
 def test_settling_holds_nobody(case, tmp_path: Path):
-    """No step of the loop takes more than the bar, however many deliveries are settled or given back at once."""
+    """Settling and requeueing any number of deliveries at once keeps each step of the loop below the bar."""
     step = longest_step(tmp_path, case)
 
     assert step.milliseconds <= BAR_MS, step
@@ -140,7 +140,7 @@ def test_settling_holds_nobody(case, tmp_path: Path):
 
 @pytest.mark.timeout(900)
 def test_closing_many_channels_holds_nobody(tmp_path: Path):
-    """No step of the loop takes more than the bar when a connection goes with all its channels."""
+    """Closing a connection with all its channels keeps each step of the loop below the bar."""
     step = longest_step(tmp_path, many_channels, "channel_max=0")
 
     assert step.milliseconds <= BAR_MS, step

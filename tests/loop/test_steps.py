@@ -79,7 +79,7 @@ def test_the_table_tells_what_is_over_a_bar():
 
 
 def test_the_best_of_runs_counts():
-    """The shortest longest step and the fastest confirms may be of different runs; a run without figures tells nothing."""
+    """The shortest longest step and the fastest confirms may be of different runs; a run without figures adds nothing."""
     slow = kept(milliseconds=60.0, exit=1, what="long", beside=song(20.0)._asdict())
     late = kept(milliseconds=30.0, what="short", is_prompt=False, beside=song(500.0)._asdict())
     failed = {"case": "rejection", "exit": 1}

@@ -1,4 +1,4 @@
-"""Nothing that goes with very many bindings, and nothing that is bound to very many, holds the event loop."""
+"""Very many bindings do not hold the event loop when they go, or when messages follow them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -67,7 +67,7 @@ def headers_of_bindings(site: Site) -> None:
     ids=lambda case: case.__name__,
 )
 def test_bindings_hold_nobody(case, tmp_path: Path) -> None:
-    """No step of the loop takes more than the bar, however many bindings go at once."""
+    """Removals of any number of bindings at once keep each step of the loop below the bar."""
     step = longest_step(tmp_path, case)
 
     assert step.milliseconds <= BAR_MS, step

@@ -196,7 +196,7 @@ class Ledger:
             self.counts["copies"] += 1
 
     def verdict(self, channel: Channel, number: int, *, multiple: bool, ack: bool) -> None:
-        """An ack or a nack came."""
+        """Judge an ack or a nack."""
         if number not in channel.open:
             self.violate("verdict", f"{channel.number}/{number}, which is not open")
         if multiple:
@@ -260,7 +260,7 @@ class Ledger:
             message.returned = True
 
     def closed(self, channel: Channel) -> None:
-        """A publisher's channel is gone: nobody waits any more."""
+        """Note that a publisher's channel is gone, and needs no verdicts."""
         for message in channel.open.values():
             message.verdict = "unheard"
             self.counts["unheard"] += 1
@@ -277,7 +277,7 @@ class Ledger:
         return message
 
     def delivered(self, book: Book, consumer: object, body: bytes, *, redelivered: bool) -> Copy | None:
-        """A consumer got a message; returns None for one that is nobody's."""
+        """Judge a delivery; returns None for a message that was never published there."""
         message = self._read(body)
         if message is None:
             return None
@@ -362,7 +362,7 @@ class Ledger:
     # -- at quiet times -----------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """After a turn and a commit with nothing in between: is somebody waiting for nothing?"""
+        """Judge, after a turn and a commit with nothing in between, whether an open number waits for nothing."""
         longest = self._timeout + self._slack
         for channel in self.channels.values():
             for message in channel.open.values():

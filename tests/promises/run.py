@@ -31,7 +31,7 @@ def line(mode: str, seed: int, counts: dict[str, int], seconds: float) -> str:
 
 
 def main() -> int:
-    """Run them."""
+    """Run the walks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000, help="in each walk")
     parser.add_argument("--seed", type=int, default=1, help="of the first walk in each mode")

@@ -30,7 +30,7 @@ DEAD = "dead"
 CHECK_EVERY = 40
 """Steps between two looks at who waits for nothing."""
 BACKLOG = 4000
-"""Ready messages beyond which nobody publishes."""
+"""Ready messages above which publishing pauses."""
 
 
 class Kind(NamedTuple):
@@ -45,9 +45,9 @@ class Kind(NamedTuple):
     refuses: bool = False
     ordered: bool = True
     keeps_bodies: bool = False
-    """It cannot be light."""
+    """True if it cannot be light."""
     vanishes: bool = False
-    """It goes when nobody uses it."""
+    """True if it goes when it is unused."""
 
 
 def _limit(**limits: int | str) -> Table:
@@ -109,7 +109,7 @@ class Consumer:
 
 
 class Walk:
-    """One walk.
+    """A random walk.
 
     Args:
         data_dir: an empty folder for the broker.
@@ -131,9 +131,9 @@ class Walk:
         )
         self.node = DiskNode(data_dir, confirm_mode=mode, confirm_timeout=timeout, storage=storage)
         self.books: dict[str, Book] = {}
-        """By kind."""
+        """Books by kind of queue."""
         self.names: dict[str, Book] = {}
-        """By name, those of all times."""
+        """Books by name, including deleted queues."""
         self.clients: dict[Client, dict[int, Publisher | Consumer]] = {}
         self.ledger.now = self.node.now()
         self.steps = 0
@@ -541,7 +541,7 @@ class Walk:
         self.pass_time(self.random.choice((5, 20, 50)))
 
     def leave_dead_letters(self) -> None:
-        """Nobody reads dead letters for a while, or somebody does again."""
+        """Pause reading dead letters, or resume it."""
         self.reads_dead_letters = not self.reads_dead_letters
         if self.reads_dead_letters:
             self.ask(basic_consume(DEAD, DEAD, no_ack=True))
@@ -609,7 +609,7 @@ class Walk:
         return sum(queues[book.name].backing.ready_count for book in self.books.values())
 
     def drain(self) -> None:
-        """Nobody publishes any more; consumers take everything, or queues go."""
+        """End publishing; consumers take everything, or queues go."""
         for publisher in self.publishers:
             if publisher.what == TRANSACTIONAL:
                 self.end_transaction(publisher)
@@ -668,7 +668,7 @@ class Walk:
             ledger.violate("end", f"{left} promises are left")
 
     def close(self) -> None:
-        """Leave the folder."""
+        """Close the store."""
         self.node.disk.close()
 
 

@@ -96,7 +96,7 @@ class Stage:
         self.clients: dict[str, Client] = {}
 
     def end(self) -> None:
-        """Leave nothing open."""
+        """Close the store."""
         if isinstance(self.node, DiskNode):
             self.node.disk.close()
 
@@ -145,7 +145,7 @@ class Stage:
             self.node = node.restarted() if command == "stop" else node.killed()
 
     def queues(self) -> Iterator[str]:
-        """One line for each queue."""
+        """Yield one line for each queue."""
         for queue in self.node.vhosts["/"].all_queues():
             unacked, consumers = queue.unacked_count, queue.consumer_count
             ready: object = queue.ready_count
