@@ -30,7 +30,7 @@ def mounts(service: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_has_only_known_keys(name):
-    """No key is mistyped: each is one of those of the compose specification that are used here."""
+    """Keys are not mistyped: each is one of those of the compose specification that are used here."""
     assert set() == set(SERVICES[name]) - KEYS
 
 
@@ -69,7 +69,7 @@ def test_what_is_mounted_is_there(name):
 
 
 def test_every_volume_is_used():
-    """No volume is declared that nobody mounts."""
+    """Every declared volume is mounted."""
     assert set(COMPOSE["volumes"]) == {
         source for name in SERVICES for source in mounts(name).values() if not source.startswith(".")
     }
@@ -107,7 +107,7 @@ def test_the_job_reads_what_is_exported_and_writes_where_a_volume_is():
 
 
 def test_prometheus_scrapes_the_broker():
-    """Its file lies where its image reads it, and names the broker's host and port of metrics."""
+    """Prometheus' file lies where its image reads it, and names the broker's host and port of metrics."""
     config = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     (static,) = job["static_configs"]
@@ -130,7 +130,7 @@ def provisioned(kind: str) -> dict[str, Any]:
 
 
 def test_grafana_knows_prometheus():
-    """Its source of data is the Prometheus of the file, under the id that the dashboard uses, as often as scraped."""
+    """Grafana's data source is the file's Prometheus, under the dashboard's id, as often as it scrapes."""
     source = provisioned("datasources")
     scraped = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["global"][
         "scrape_interval"

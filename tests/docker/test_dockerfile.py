@@ -151,7 +151,7 @@ RULES: list[Rule] = [instructions, pinned_bases, users, starts, packages, ports,
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_dockerfile_keeps_the_rules(rule):
-    """Nothing is wrong by any of the rules."""
+    """The Dockerfile violates none of the rules."""
     assert [] == list(rule(stages(DOCKERFILE.read_text())))
 
 
@@ -192,7 +192,7 @@ HEAD = "FROM a:1 AS x\n"
     ],
 )
 def test_a_planted_violation_is_found(rule, text, told):
-    """Each rule tells what it is there for."""
+    """Each rule reports its planted violation."""
     assert told in list(rule(stages(text)))
 
 
@@ -202,7 +202,7 @@ def broker_stage() -> Stage:
 
 
 def test_the_broker_is_the_default_image():
-    """Whoever names no target gets the broker, with its ports, its volume, its check and its entry point."""
+    """The default target is the broker, with its ports, its volume, its check and its entry point."""
     stage = broker_stage()
 
     assert "broker" == stage.name
@@ -244,7 +244,7 @@ def test_the_packages_that_ship_are_copied():
 
 
 def test_the_entry_point_may_be_executed():
-    """Its mode comes from the checkout into the image."""
+    """The entry point's mode comes from the checkout into the image."""
     assert 0o111 == (ROOT / "docker" / "entrypoint.sh").stat().st_mode & 0o111
 
 

@@ -76,7 +76,7 @@ def serving(*flags: str, main: str = "", more: str = "") -> list[str]:
     ],
 )
 def test_it_serves_with_what_the_image_sets(shown, arguments, flags):
-    """Nothing, `serve`, RabbitMQ's word and flags alone all mean the broker, with the image's settings first."""
+    """No argument, `serve`, RabbitMQ's word and flags alone all mean the broker, with the image's settings first."""
     assert (0, serving(*flags), "") == shown(*arguments)
 
 
@@ -199,7 +199,7 @@ def container(tmp_path) -> Iterator[tuple[subprocess.Popen, int]]:
 
 
 def test_the_entry_point_becomes_the_broker(container):
-    """The user of the variables gets in, nobody else does, and a stop of the container reaches the broker."""
+    """The user of the variables gets in, no other does, and a stop of the container reaches the broker."""
     process, port = container
     ada = pika.PlainCredentials("ada", "secret")
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, "shop", ada)) as connection:
@@ -232,7 +232,7 @@ def test_a_broker_is_healthy(container):
 
 
 def test_a_port_without_a_broker_is_not_healthy():
-    """Nobody listens, or the port is none: 1, and why."""
+    """A port without a listener, or that is none, ends with 1 and a reason."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 

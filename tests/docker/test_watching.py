@@ -87,7 +87,7 @@ def test_what_is_asked_for_is_told(scraped, expression):
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_an_alert_says_what_is_the_matter(alert):
-    """It has a name, a weight and two sentences; what it names is a label that there is; it uses no other keys."""
+    """An alert has a name, a weight and two sentences; it names only labels that exist, and uses no other keys."""
     texts = alert["annotations"]
 
     assert (
@@ -105,7 +105,7 @@ def test_an_alert_says_what_is_the_matter(alert):
 
 
 def test_alerts_have_names_of_their_own():
-    """No two alerts, and no two groups, have the same name."""
+    """Alerts have names of their own, and so have groups."""
     assert len(ALERTS) == len({alert["alert"] for alert in ALERTS})
     assert len(GROUPS) == len({group["name"] for group in GROUPS})
 
@@ -118,7 +118,7 @@ def test_every_alert_has_an_example():
 
 
 def test_panels_that_are_explained_are_there():
-    """The page about Grafana tells of panels that the dashboard has, and names each alert."""
+    """The page about Grafana describes panels that the dashboard has, and names each alert."""
     told = re.findall(r"^\| ([A-Z][^|`]*?) \|", HOW_TO, re.MULTILINE)
 
     assert (

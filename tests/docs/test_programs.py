@@ -92,7 +92,7 @@ def test_programs_print_what_the_page_says(tmp_path, page):
 
 
 def test_the_tutorial_knows_what_a_restart_logs(tmp_path):
-    """The line that the tutorial tells people to look for is in the log of a broker that was killed with three messages."""
+    """The line of the tutorial about a restart is in the log of a broker that was killed with three messages."""
     (line,) = re.findall(r"`(recovered [^`]*)`", (DOCS / "tutorial.md").read_text(encoding="utf-8"))
     send = next(text for language, text in blocks(DOCS / "tutorial.md") if language == "python")
     with Running(tmp_path) as broker:
@@ -198,7 +198,7 @@ def test_commands_in_pages_exist(page):
     ],
 )
 def test_a_command_that_does_not_exist_is_noticed(words, told):
-    """The check tells subcommands and flags that there are not."""
+    """The check reports subcommands and flags that do not exist."""
     assert told == problem(words)
 
 

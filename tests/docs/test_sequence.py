@@ -48,7 +48,7 @@ def test_words_are_read_in_order():
     "line", ["flowchart TD", "P->Q: half an arrow", "X->>P: from nobody", "P->>X: to nobody"]
 )
 def test_what_is_not_understood_is_an_error(line):
-    """A line of another kind, or about somebody who does not take part, is named."""
+    """A line of another kind, or about a party that does not take part, is named."""
     with pytest.raises(ValueError, match=line):
         sequence.parse(["participant P as publisher", line])
 
@@ -78,7 +78,7 @@ def test_what_answers_is_dashed():
 
 
 def test_the_picture_is_told_in_words():
-    """Whoever does not see the picture hears who says what to whom."""
+    """The picture has a description in words: who says what to whom."""
     assert (
         "publisher to queue & memory: publish; queue & memory to consumer: deliver; "
         "consumer to queue & memory: connection lost; it comes again; alone; queue & memory to publisher: nack"

@@ -35,7 +35,7 @@ def site(tmp_path_factory):
 
 @pytest.mark.timeout(SECONDS)
 def test_every_page_is_in_the_site(site):
-    """No page is left out, and none is without a title."""
+    """Every page is in the site, and has a title."""
     missing = [page for page in PAGES if not (site / page.with_suffix(".html")).exists()]
     untitled = [
         page for page in PAGES if "<title>&lt;no title&gt;" in (site / page.with_suffix(".html")).read_text()

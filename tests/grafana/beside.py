@@ -1,4 +1,4 @@
-"""One and the same day of work for two brokers, and what they tell of it afterwards.
+"""The same day of work for two brokers, and their metrics afterwards.
 
 Everything in it is deterministic: who publishes, gets, rejects and leaves messages behind, and in which order.
 """
@@ -28,7 +28,7 @@ PATHS = (OVERVIEW, SINGLE, *[DETAILED + each for each in FAMILIES])
 LEFT = {"work": (5, 2), "left": (3, 0), "dead": (8, 0), "short": (2, 0)}
 """Messages, ready and unacknowledged, that are in queues at the end of the day."""
 QUEUES = 6
-"""There are; RabbitMQ counts one that was deleted for some seconds."""
+"""Number of queues at the end; RabbitMQ counts one that was deleted for some seconds more."""
 MOST_SECONDS = 20.0
 """Seconds that RabbitMQ's counters may take; it updates them by itself every half second."""
 
@@ -136,7 +136,7 @@ def _get(channel: BlockingChannel) -> None:
 
 
 def _consume(connection: BlockingConnection) -> None:
-    """Of `work` one is acknowledged and two are not; `left` is read empty."""
+    """Consume: one message of `work` is acknowledged and two are not; `left` is read empty."""
     channel = connection.channel()
     channel.basic_qos(prefetch_count=2)
     tags: list[int] = []
@@ -159,7 +159,7 @@ def _until(connection: BlockingConnection, has_happened: Callable[[], bool]) -> 
 
 
 def ask(base: str, path: str) -> Scraped:
-    """One answer."""
+    """Return one answer."""
     with urllib.request.urlopen(base + path, timeout=MOST_SECONDS) as answer:
         return Scraped([answer.read().decode()], others=True)
 

@@ -1,4 +1,4 @@
-"""As much of Prometheus' query language as it takes to see which metrics and labels an expression asks for."""
+"""The part of Prometheus' query language needed to find the metrics and labels that an expression asks for."""
 
 import re
 from collections.abc import Iterator

@@ -48,11 +48,11 @@ class Broker:
         )
 
     def text(self) -> str:
-        """All that was logged."""
+        """Return the log."""
         return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
 
     def client(self) -> Client:
-        """A new socket to it."""
+        """Return a new socket to it."""
         return Client(self.address, timeout=10.0)
 
 
@@ -89,5 +89,5 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def client(broker: Broker) -> Client:
-    """A new socket to it."""
+    """Return a new socket to the broker."""
     return broker.client()

@@ -85,7 +85,7 @@ def test_sec_18_the_default_user_is_refused_on_the_wire():
 
 
 def test_sec_18_the_default_password_is_warned_about(tmp_path):
-    """A start with the default password is told in the log, with what a proxy on this host makes of it."""
+    """A start with the default password is logged as a warning, with what a proxy on this host makes of it."""
     with Running(tmp_path) as running:
         line = running.wait_for("default password")
     (tmp_path / "other").mkdir()
@@ -113,7 +113,7 @@ def ask(broker, method: str, path: str, **headers: str) -> http.client.HTTPRespo
 
 
 def test_sec_22_other_sites_read_nothing(broker):
-    """No answer allows a page of another site to read it, whatever the request says."""
+    """Answers never allow a page of another site to read them, for any request."""
     for method, path in (("GET", "/metrics"), ("GET", "/healthz"), ("OPTIONS", "/metrics")):
         answer = ask(
             broker, method, path, Origin="https://evil.example", **{"Access-Control-Request-Method": "GET"}
@@ -127,7 +127,7 @@ def test_sec_22_other_sites_read_nothing(broker):
     ["/../etc/passwd", "/..%2f..%2fetc/passwd", "//etc/passwd", "/metrics/../../etc/passwd", "/%2e%2e/"],
 )
 def test_sec_24_paths_lead_to_no_file(broker, path):
-    """Whatever the path of a request, no file is served, and nothing is changed by other methods."""
+    """Requests for any path get no file, and other methods change nothing."""
     assert 404 == ask(broker, "GET", path).status
     assert {405} == {ask(broker, method, "/metrics").status for method in ("POST", "PUT", "DELETE")}
 

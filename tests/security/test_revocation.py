@@ -93,7 +93,7 @@ def test_sec_17_consumers_go_with_the_right_to_read(node, users, change: Callabl
 
 
 def test_sec_17_a_client_that_knows_no_cancel_loses_its_channel(node, users):
-    """A client that has not announced that it understands `basic.cancel` is told by closing the channel with 403."""
+    """A client that has not announced `basic.cancel` has its channel closed with 403."""
     client = bob(node, capabilities={})
     client.declare("q")
     client.consume("q", tag="one")
@@ -127,7 +127,7 @@ def test_sec_17_an_auto_delete_queue_goes_with_its_last_consumer(node, users):
 
 
 def test_sec_17_replies_need_no_right(node, users):
-    """A consumer of direct replies, whose queue nobody else can name, stays."""
+    """A consumer of direct replies stays, as no other client can name its queue."""
     client = bob(node)
     client.consume("amq.rabbitmq.reply-to", no_ack=True)
     users.set_permissions(None, "/", "bob", configure="", write="", read="")

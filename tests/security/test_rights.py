@@ -147,7 +147,7 @@ def test_sec_17_a_passive_declaration_tells_nothing_of_names():
 
 
 def test_sec_17_passive_declarations_may_be_opened():
-    """By `compatibility.passive_declare = open` they need no right, as in RabbitMQ 3."""
+    """Passive declarations need no right with `compatibility.passive_declare = open`, as in RabbitMQ 3."""
     node = node_with(NOTHING, compatibility=Compatibility(passive_declare="open"))
     Client(node).declare("here")
 

@@ -1,4 +1,4 @@
-"""SEC-24 and SEC-26 to SEC-28: what is told of secrets and names, and what text from outside can do (docs/security.md)."""
+"""SEC-24 and SEC-26 to SEC-28: exposure of secrets and names, and effects of text from outside (docs/security.md)."""
 
 import io
 import json
@@ -53,7 +53,7 @@ def test_sec_26_configuration_errors_show_no_passwords(tmp_path, line):
 
 
 def test_sec_26_passwords_are_in_no_output(tmp_path):
-    """Neither the log at its most talkative level, nor the store, nor `leveret config` has a password in clear."""
+    """Passwords are not in clear in the log at its most talkative level, nor the store, nor in `leveret config`."""
     (tmp_path / "a.conf").write_text(f"default_pass = {SECRET}\nlog.console.level = debug\n")
     with Running(tmp_path, "--config", "a.conf") as running:
         running.wait_for("Server startup complete")
@@ -69,7 +69,7 @@ def test_sec_26_passwords_are_in_no_output(tmp_path):
 
 
 def test_sec_26_data_are_for_their_owner(tmp_path):
-    """Whatever the umask, nobody but the owner of the data can read hashes and messages; a lock leads nowhere else."""
+    """Data are readable by their owner alone, with any umask: hashes and messages; a lock leads nowhere else."""
     with Running(tmp_path, before=("/bin/sh", "-c", 'umask 000 && exec "$@"', "sh")) as running:
         running.wait_for("Server startup complete")
         channel = WireClient(running.address).login().channel()
@@ -139,7 +139,7 @@ def nested(depth: int) -> bytes:
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 5000, 200_000])
 def test_nested_definitions_are_an_error_with_a_text(tmp_path, depth):
-    """A file whose objects are nested too deeply ends with exit code 65 and a line that says so, whatever the depth."""
+    """A file whose objects are nested too deeply, to any depth, ends with exit code 65 and a line that says so."""
     (tmp_path / "d.json").write_bytes(nested(depth))
     done = run(tmp_path, "definitions", "import", "--data-dir", str(tmp_path / "data"), "d.json")
 

@@ -13,7 +13,7 @@ LAST = 32
 
 
 def rows() -> dict[int, tuple[str, set[str]]]:
-    """By number what stands in the last column of a row, and the tests that it names."""
+    """Return the last column of each row by number, and the tests that it names."""
     return {
         int(number): (shown, set(NAME.findall(shown))) for number, _, shown in ROW.findall(PAGE.read_text())
     }

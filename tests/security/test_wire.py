@@ -90,7 +90,7 @@ def test_sec_03_a_handshake_ends_in_time(client, said):
 
 
 def test_sec_04_a_stranger_costs_little(broker):
-    """A socket that has not logged in costs at most 64 KiB of memory, whatever it sends."""
+    """A socket that has not logged in costs at most 64 KiB of memory, with any octets it sends."""
     count = 200
     before = broker.running.resident_memory()
     strangers = []
@@ -264,7 +264,7 @@ def declared(client: Client, table: bytes) -> str:
 
 @pytest.mark.parametrize(("depth", "is_taken"), [(31, True), (33, False), (900, False), (15_000, False)])
 def test_sec_10_tables_are_not_nested_without_end(client, depth, is_taken):
-    """Arguments whose tables are nested deeper than 32 are an error, whatever the depth."""
+    """Arguments whose tables are nested deeper than 32, to any depth, are an error."""
     assert ("queue.declare-ok" if is_taken else "connection 541") == declared(client, tables(depth))
 
 
@@ -364,7 +364,7 @@ def test_sec_15_topic_patterns_cost_little():
 
 
 def test_sec_15_patterns_can_be_bounded():
-    """By `compatibility.topic_max_hash` a binding key has no more `#` than that."""
+    """A binding key has at most `compatibility.topic_max_hash` words `#`."""
     client = PureClient(Node(compatibility=Compatibility(topic_max_hash=2)))
     client.declare("q")
 
@@ -372,7 +372,7 @@ def test_sec_15_patterns_can_be_bounded():
 
 
 def test_sec_16_reply_addresses_are_secret(broker, client):
-    """A reply goes to whom it is for: an address cannot be guessed, consumed from, bound or got from."""
+    """A reply goes to its requester alone: an address cannot be guessed, consumed from, bound or got from."""
     asking = client.login().channel()
     asking.consume("amq.rabbitmq.reply-to", no_ack=True)
     answering = broker.client().login().channel()
