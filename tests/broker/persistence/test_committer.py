@@ -1,4 +1,4 @@
-"""Committing, with a real loop, threads and a data directory."""
+"""Commits with a real loop, threads and a data directory."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ from leveret.storage.message import Message, Persistent
 
 
 class Host:
-    """Keeps what it is told."""
+    """A host that records its calls."""
 
     def __init__(self):
         self.turn = Turn()
@@ -33,7 +33,7 @@ class Host:
         self.cleared = asyncio.Event()
 
     def run_turn(self):
-        """Nothing is touched."""
+        """Run nothing: no queue is touched."""
 
     def storage_failed(self, error):
         raise error
@@ -60,14 +60,14 @@ def disk(tmp_path):
 
 
 def started(disk):
-    """The host of a disk that is in use, and a durable queue."""
+    """Return the host of a disk that is in use, and a durable queue."""
     host = Host()
     disk.start(host, asyncio.get_running_loop())
     return host, disk.make_backing(disk.next_id(), {})
 
 
 def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
-    """A body whose file finds no room is given up at the end, and the stop is not called clean."""
+    """A body whose file finds no space is given up at the stop, and the stop is not clean."""
     monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(disk.environment.bodies, "write", no_room)
 
@@ -83,7 +83,7 @@ def test_stopping_does_not_wait_for_room_for_a_file(disk, monkeypatch, caplog):
 
 
 def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
-    """A disk that stays full does not keep a stop waiting; messages and definitions that are lost are counted."""
+    """A disk that stays full does not delay a stop; lost messages and definitions are counted."""
     monkeypatch.setattr(committer, "RETRY_SECONDS", 1000.0)
 
     async def run():
@@ -105,7 +105,7 @@ def test_what_finds_no_room_at_the_end_is_told(disk, monkeypatch, caplog):
 
 
 def test_no_room_to_note_a_clean_stop(disk, monkeypatch, caplog, tmp_path):
-    """Then the next start reads everything, and nothing is wrong."""
+    """A stop without space to record that it was clean makes the next start read everything, without errors."""
 
     async def run():
         host, queue = started(disk)
@@ -126,7 +126,7 @@ def test_no_room_to_note_a_clean_stop(disk, monkeypatch, caplog, tmp_path):
 
 
 def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
-    """What waits for room is committed by a stop if there is room again."""
+    """A stop commits writes that waited for space if there is space again."""
     monkeypatch.setattr(committer, "RETRY_SECONDS", 1000.0)
     commit = disk.environment.commit
 
@@ -153,7 +153,7 @@ def test_a_full_disk_is_tried_once_more_at_the_end(disk, monkeypatch, tmp_path):
 
 
 def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
-    """They stay in memory, which is told once, and are paged when there is room; nobody hears of a full disk."""
+    """Transient messages without space stay in memory, with one log line, and are paged later; no alarm is raised."""
     caplog.set_level("INFO", "leveret.storage")
     monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     commit, tries, paged = disk.environment.commit, [], asyncio.Event()
@@ -188,7 +188,7 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
 
 
 def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch):
-    """A commit pages a part of what waits, the next ones at once the rest, and none of it is put off."""
+    """A commit pages a part of the waiting messages, the next ones at once the rest, and none is delayed."""
     monkeypatch.setattr(committer, "PAGE_OCTETS", 10_000)
     monkeypatch.setattr(committer, "LAZY_OCTETS", 5_000)
     monkeypatch.setattr(committer, "LAZY_SECONDS", 1000.0)
@@ -219,7 +219,7 @@ def test_what_somebody_waits_for_does_not_wait_for_much_paging(disk, monkeypatch
 
 
 def test_a_body_on_its_way_into_a_file_counts_once(disk, monkeypatch):
-    """It stops those that publish much, as long as there is its file to write; who sends little has twice the room."""
+    """A body pauses large publishers until its file is written; small ones have twice the room."""
     monkeypatch.setattr(committer, "BACKLOG_HIGH", 2_000)
     monkeypatch.setattr(committer, "FILES_HIGH", 9_000)
 
@@ -236,7 +236,7 @@ def test_a_body_on_its_way_into_a_file_counts_once(disk, monkeypatch):
 
 
 def test_a_commit_that_only_pages_does_not_end_a_full_disk(disk, monkeypatch):
-    """What the store has no room for is found out by the store alone."""
+    """A commit that only pages does not end a full disk; only writing to the store does."""
     monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     commit, tried = disk.environment.commit, []
 
@@ -270,7 +270,7 @@ def test_a_commit_that_only_pages_does_not_end_a_full_disk(disk, monkeypatch):
 
 
 def test_a_stop_does_not_wait_for_room_for_transient_messages(disk, caplog):
-    """They would not survive it anyway; the stop is a clean one."""
+    """Transient messages do not delay a stop for space, as they would not survive it; the stop is clean."""
     commit = disk.environment.commit
 
     def fail(batch):
@@ -292,7 +292,7 @@ def test_a_stop_does_not_wait_for_room_for_transient_messages(disk, caplog):
 
 
 class Late(Host):
-    """A host whose steps are over when a queue has run."""
+    """A host whose steps end when a queue has run."""
 
     def __init__(self):
         super().__init__()
@@ -323,7 +323,7 @@ class SlowQueue(Queue):
 
 
 def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
-    """While a queue is put off that has an ack to take in, what came after it is not committed."""
+    """Later work is not committed while a queue is put off that still has an ack to take in."""
 
     async def run():
         host = Late()
@@ -367,7 +367,7 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
 
 
 def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(disk, monkeypatch):
-    """Consumers are told as well, whose acks may be what makes room; publishers find out at their next read."""
+    """Consumers whose acks may make room resume after a held commit; publishers resume at their next read."""
     monkeypatch.setattr(committer, "BACKLOG_HIGH", 5)
 
     async def run():
@@ -393,7 +393,7 @@ def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(dis
 
 
 def test_a_held_commit_begins_as_soon_as_nothing_is_put_off(disk):
-    """It is cut in the step that finds all noted: in the next one a queue with much to do may put others off again."""
+    """A held commit is cut in the step that finds all noted: in the next one a busy queue may put others off again."""
 
     async def run():
         host = Late()
@@ -421,7 +421,7 @@ def test_a_held_commit_begins_as_soon_as_nothing_is_put_off(disk):
 
 
 def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
-    """Publishers wait while many octets wait for their files, and go on when these are written."""
+    """Publishers wait while many bytes wait for their files, and go on when these are written."""
     monkeypatch.setattr(committer, "FILES_HIGH", 2500)
 
     async def run():
@@ -439,7 +439,7 @@ def test_bodies_on_their_way_into_files_are_a_backlog(disk, monkeypatch):
 
 
 def test_so_many_records_are_committed_at_once(tmp_path):
-    """As many copies as `queue_index_max_journal_entries` do not wait for the interval, and publishers wait for them."""
+    """`queue_index_max_journal_entries` copies are committed before the interval ends, and publishers wait for them."""
 
     async def main():
         config = StorageConfig(sync=False, commit_interval=3600.0, max_journal_records=50)
@@ -466,7 +466,7 @@ def test_so_many_records_are_committed_at_once(tmp_path):
 
 
 def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):
-    """Under load commits are an interval apart, however long it is; as soon as there are no turns the next one comes."""
+    """Commits under load are an interval apart, however long it is; without turns the next one comes at once."""
     (tmp_path / "data").mkdir()
     config = StorageConfig(sync=False, commit_interval=1000.0)
     disk = DataStore(tmp_path / "data", config, ram_limit=1 << 20)
@@ -490,7 +490,7 @@ def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):
 
 @pytest.mark.parametrize("step", ["cut", "settled"])
 def test_a_bug_of_the_journal_ends_the_broker(disk, monkeypatch, step):
-    """Where memory and disk may differ by a mistake of ours nothing is confirmed any more, as with a broken disk."""
+    """A bug that may let memory and disk differ ends confirms, as a broken disk does."""
 
     async def run():
         host, queue = started(disk)
@@ -510,7 +510,7 @@ def test_a_bug_of_the_journal_ends_the_broker(disk, monkeypatch, step):
 
 
 def test_files_are_written_a_few_at_a_time(tmp_path):
-    """However many bodies wait for files of their own, few descriptors are needed, and none is lost for want of them."""
+    """Files of bodies need few descriptors, however many bodies wait, and none is lost for lack of descriptors."""
     words = ("--set", "storage.blob_threshold=65536")
     with Running(tmp_path, *words, files=160) as running:
         running.wait_for("Server startup complete")
@@ -534,7 +534,7 @@ def test_files_are_written_a_few_at_a_time(tmp_path):
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 def test_a_body_waits_for_a_file_descriptor(disk, monkeypatch, caplog, error):
-    """Without file descriptors a body is tried again until it is on disk, and nobody is told that the disk is full."""
+    """A body without a file descriptor is retried until it is on disk, and the disk does not count as full."""
     monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
     write, failures = disk.environment.bodies.write, [error] * 3
 
@@ -587,7 +587,7 @@ def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
 
 
 def test_what_is_read_slowly_is_logged_with_the_name_of_its_queue(caplog):
-    """A slow step that hands a queue what was read for it is logged with that queue's name and vhost."""
+    """A slow step that hands a queue the messages read for it is logged with that queue's name and vhost."""
     node = fakes.Node()
     client = fakes.Client(node)
     client.declare("orders")

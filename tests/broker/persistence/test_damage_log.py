@@ -1,4 +1,4 @@
-"""What cannot be read of the data is logged, counted, and found by `leveret store check`."""
+"""Unreadable data are logged, counted, and found by `leveret store check`."""
 
 import re
 import signal
@@ -18,7 +18,7 @@ BLOB = ("--set", "storage.blob_threshold=65536")
 
 
 def test_one_line_a_second_and_queue():
-    """The first of what was met in a queue is told with its position, the others are counted; nothing within a second."""
+    """The first damage in a queue is logged with its position, more are counted, at most one line a second."""
     damages = Damages()
     log = DamageLog(damages, {})
     for position in range(5):
@@ -55,7 +55,7 @@ def spoil(data_dir: Path, kind: str) -> None:
 
 
 def damaged_total(address: str) -> dict[str, int]:
-    """The counter by kind, those that are not 0."""
+    """Return the counter by kind, without zeros."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         page = answer.read().decode()
     found = {
@@ -68,7 +68,7 @@ def damaged_total(address: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", ["missing_file", "file", "record", "body"])
 def test_damage_is_told(tmp_path, kind):
-    """A message that cannot be read is left out, with a line of log that names queue and position, and is counted."""
+    """A message that cannot be read is dropped, logged with queue and position, and counted."""
     with Running(tmp_path, *BLOB) as running:
         running.wait_for("Server startup complete")
         with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as client:

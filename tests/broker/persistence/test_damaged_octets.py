@@ -1,4 +1,4 @@
-"""What limits of octets make of messages that turn out to be damaged."""
+"""Byte limits of queues with damaged messages."""
 
 import pytest
 from fakes import Client, DiskNode, queue_declare
@@ -21,7 +21,7 @@ def damage(node, *places):
 
 
 def outcome(client, body):
-    """What is said of a publish."""
+    """Publish a message and return the names of the broker's replies."""
     client.publish("q", body, delivery_mode=2)
     client.node.commit()
     return [text.split()[1] for text in client.sent()]
@@ -29,7 +29,7 @@ def outcome(client, body):
 
 @pytest.mark.parametrize("places", [(0,), (3, 4), (9,), tuple(range(10))])
 def test_damaged_messages_take_no_room(tmp_path, places):
-    """A full queue has room again for as many octets as its damaged messages had, as soon as they were found."""
+    """A full queue has room for the bytes of its damaged messages as soon as these are found."""
     node = DiskNode(tmp_path)
     client = Client(node)
     client.send(queue_declare("q", durable=True, arguments=LIMIT))

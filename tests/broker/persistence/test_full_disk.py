@@ -1,4 +1,4 @@
-"""A disk that is full, and one that is broken, under a broker in a process of its own."""
+"""A full disk, and a broken one, under a broker process."""
 
 import contextlib
 import os
@@ -49,7 +49,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 
 
 class Publisher:
-    """Publishes persistent messages one by one and counts the verdicts."""
+    """A publisher of persistent messages, one by one, that counts the outcomes."""
 
     def __init__(self, address: tuple[str, int], octets: int) -> None:
         self.client = Client(address, timeout=20.0).login()
@@ -61,7 +61,7 @@ class Publisher:
         self.open = self.sent = 0
 
     def publish(self) -> str:
-        """Publish one, unless one is open; the next thing that the broker says of it or of the connection."""
+        """Publish one unless one is open; returns the broker's next reply to it or event of the connection."""
         if not self.open:
             self.channel.publish("", "q", self.body, delivery_mode=2)
             self.sent += 1
@@ -75,14 +75,14 @@ class Publisher:
         return told.fields["reason"] if told.name == "connection.blocked" else told.name
 
     def until(self, *names: str) -> str:
-        """Publish until one of these is said."""
+        """Publish until one of these outcomes."""
         while (told := self.publish()) not in names:
             pass
         return told
 
 
 def drained(address: tuple[str, int]) -> int:
-    """Consume until there is nothing any more; how many."""
+    """Consume until the queue is empty; returns how many messages there were."""
     with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters(*address))) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=50)
@@ -98,7 +98,7 @@ def drained(address: tuple[str, int]) -> int:
 
 @pytest.mark.parametrize("limit", ["16MiB", "0"])
 def test_a_full_disk_is_left_behind(tmp_path, small_disk, limit):
-    """With a limit or when commits find no room, publishers are blocked, consumers drain, and then publishing goes on."""
+    """At a limit or a failed commit publishers are blocked and consumers drain; then publishing goes on."""
     arguments = ("--set", f"disk_free_limit.absolute={limit}", "--data-dir", str(small_disk / "data"))
     with Running(tmp_path, *arguments) as running:
         running.wait_for("Server startup complete")
@@ -128,7 +128,7 @@ def test_a_full_disk_is_left_behind(tmp_path, small_disk, limit):
 
 
 def test_a_disk_without_room_to_page_goes_on(tmp_path, small_disk):
-    """Persistent messages have the room that consumers made in their file; transient ones stay in memory meanwhile."""
+    """Persistent messages use the space that consumers freed in the file; transient ones stay in memory meanwhile."""
     arguments = ("--set", "disk_free_limit.absolute=0", "--data-dir", str(small_disk / "data"))
     with Running(tmp_path, *arguments) as running:
         running.wait_for("Server startup complete")
@@ -171,7 +171,7 @@ def test_a_disk_without_room_to_page_goes_on(tmp_path, small_disk):
     ],
 )
 def test_a_broken_disk_ends_the_broker(tmp_path, error):
-    """After a commit that fails for another reason than room nothing is confirmed, and the exit code is 74."""
+    """After a commit that fails for another reason than space nothing is confirmed, and the exit code is 74."""
     trigger = tmp_path / "broken"
     program = ("-c", BROKEN.format(error=error), str(trigger))
     with Running(tmp_path, program=program) as running:
@@ -197,7 +197,7 @@ def test_a_broken_disk_ends_the_broker(tmp_path, error):
 
 
 def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
-    """Publishers who are blocked are closed in good order, and what could not be written is told in the log."""
+    """Blocked publishers are closed cleanly, and writes that failed are logged."""
     few = 20  # what the sockets hold, should the broker stop reading at once
     trigger = tmp_path / "broken"
     error = "from leveret.storage.errors import DiskFullError; raise DiskFullError('no room')"
@@ -231,7 +231,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
 
 
 def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path):
-    """What is only in memory until consumers ack it is not tried for ever, and its publishers have no confirm."""
+    """Unacked consumer-ack messages are not retried without end at a stop, and their publishers get no confirm."""
     trigger = tmp_path / "broken"
     error = "from leveret.storage.errors import DiskFullError; raise DiskFullError('no room')"
     program = ("-c", BROKEN.format(error=error), str(trigger))
@@ -264,7 +264,7 @@ def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path)
 
 
 def test_an_unknown_format_is_refused(tmp_path):
-    """Data that a later version wrote stop the start with 65 and both formats, and stay as they are."""
+    """Data of a later format stop the start with 65 and both formats, and stay unchanged."""
     import lmdb
 
     with Running(tmp_path) as running:

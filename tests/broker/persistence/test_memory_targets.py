@@ -1,4 +1,4 @@
-"""Who may keep how much in memory, in a broker of its own, as its metrics tell it."""
+"""Memory targets of queues in a broker process, read from its metrics."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ LIMIT = 4 * 1024 * 1024
 
 
 def ready_in_memory(address: str) -> dict[str, int]:
-    """How many ready messages of each queue have their body in memory."""
+    """Return the number of ready messages of each queue with their body in memory."""
     with urllib.request.urlopen(f"http://{address}/metrics/per-object", timeout=20) as answer:
         text = answer.read().decode()
     found = re.findall(
@@ -26,7 +26,7 @@ def ready_in_memory(address: str) -> dict[str, int]:
 
 
 def go_round(client: Client, until: threading.Event) -> None:
-    """Take messages from the queue and publish as many, as fast as it goes."""
+    """Consume from the queue and publish as many again, as fast as possible."""
     channel = client.channel(2)
     channel.call("basic.qos", prefetch_count=50)
     channel.call("basic.consume", queue="fast", consumer_tag="c")
@@ -37,7 +37,7 @@ def go_round(client: Client, until: threading.Event) -> None:
 
 
 def test_a_fast_queue_keeps_more_than_one_that_only_grows(tmp_path: Path) -> None:
-    """Where memory is short most of it is for the queue whose messages come and go, and that is more than an even share."""
+    """Most of the memory goes to a queue whose messages come and go, more than an even share, if memory is short."""
     settings = ("prometheus.enabled=true", "prometheus.tcp.port=0", f"storage.ram_limit={LIMIT}")
     arguments = [word for setting in settings for word in ("--set", setting)]
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""What limits of octets and of deliveries decide after a restart, seen by clients: processes, signals, a real disk."""
+"""Byte limits and delivery limits after a restart, seen by clients: processes, signals, a real disk."""
 
 import contextlib
 import json
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[pika.BasicProperties, dict[str, object], list[int], int, 
     "quorum": (LARGE, {"x-queue-type": "quorum"}, [10, 3000] * 30, 20, 100),
     "lazy": (LARGE, {"x-queue-mode": "lazy"}, [10, 300] * 50, 20, 100),
 }
-"""Octets of headers are up to fifty times those of bodies, so whoever counts them drops all."""
+"""Headers are up to fifty times larger than bodies, so a limit that counted them would drop all."""
 
 
 class Started:
@@ -63,20 +63,20 @@ class Started:
         self.channel: BlockingChannel = self.connection.channel()
         self.channel.confirm_delivery()
         self.filling: BlockingChannel = self.connection.channel()
-        """Publishes without waiting for each confirm."""
+        """A channel that publishes without waiting for each confirm."""
 
     def end(self, number: signal.Signals) -> None:
-        """Stop it by a signal while its clients are connected."""
+        """Stop the broker by a signal while its clients are connected."""
         self.running.stopped_by(number)
         self.close()
 
     def close(self) -> None:
-        """Close the connection, whatever has become of it."""
+        """Close the connection in whatever state it is."""
         with contextlib.suppress(pika.exceptions.AMQPError):
             self.connection.close()
 
     def put(self, queue: str, octets: int, properties: pika.BasicProperties = PERSISTENT) -> bool:
-        """Publish a message with a body of so many octets; whether it was confirmed."""
+        """Publish a message with a body of so many bytes; returns whether it was confirmed."""
         try:
             self.channel.basic_publish("", queue, bytes(octets), properties)
         except pika.exceptions.NackError:
@@ -84,16 +84,16 @@ class Started:
         return True
 
     def make_safe(self) -> None:
-        """Have everything so far on disk: a durable declaration is answered after the commit."""
+        """Commit everything so far: a durable declaration is answered after the commit."""
         self.channel.queue_declare("until it is safe", durable=True)
         self.channel.queue_delete("until it is safe")
 
     def count(self, queue: str) -> int:
-        """Ready messages of a queue."""
+        """Return the number of ready messages of a queue."""
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)
 
     def get(self, queue: str) -> tuple[int, object]:
-        """Take a message that is there: its tag, and how often it came back."""
+        """Get a message that must exist: its tag and its delivery count."""
         method, properties, _ = self.channel.basic_get(queue)
         while method is None:  # it is being read
             method, properties, _ = self.channel.basic_get(queue)
@@ -102,7 +102,7 @@ class Started:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
-    """Starts a broker on the same data each time; the last one is gone after the test."""
+    """Return a function that starts a broker, each time on the same data; the last one is ended after the test."""
     with contextlib.ExitStack() as stack:
 
         def start(*arguments: str) -> Started:
@@ -123,7 +123,7 @@ def stop(running: Running) -> None:
 
 
 def fill(broker: Started, name: str, limit: int | None) -> int:
-    """Declare a queue of `CASES`, and publish to it and ack as the case says; returns how many messages are left."""
+    """Declare a queue of `CASES`, publish and ack as the case says; returns how many messages are left."""
     properties, arguments, sizes, acked, _ = CASES[name]
     limits = {} if limit is None else {"x-max-length-bytes": limit}
     broker.channel.queue_declare(name, durable=True, arguments={**arguments, **limits})
@@ -141,12 +141,12 @@ def fill(broker: Started, name: str, limit: int | None) -> int:
 
 
 def limit_of(name: str) -> int:
-    """A limit that nothing of what `fill` publishes passes."""
+    """Return a limit that the messages of `fill` do not exceed."""
     return sum(CASES[name][2]) + CASES[name][4]
 
 
 def room_of(name: str) -> int:
-    """Octets of bodies that a queue of `CASES` has room for then."""
+    """Return the bytes of bodies for which a queue of `CASES` then has room."""
     _, _, sizes, acked, room = CASES[name]
     return sum(sizes[: 2 * acked : 2]) + room
 
@@ -154,7 +154,7 @@ def room_of(name: str) -> int:
 @pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_limits_of_octets_are_exact_after_a_restart(start, end, old):
-    """A queue within its limit loses nothing, and is full at exactly that many octets of bodies, whatever came before."""
+    """A queue within its limit loses nothing, and is full at exactly so many bytes of bodies, whatever its history."""
     first = start()
     left = {name: fill(first, name, limit_of(name)) for name in CASES}
     assert left == {name: first.count(name) for name in CASES}
@@ -175,7 +175,7 @@ def test_limits_of_octets_are_exact_after_a_restart(start, end, old):
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_a_policy_that_comes_with_the_start_counts_bodies(start, tmp_path, end):
-    """A limit of octets that is imported at a start drops nothing of a queue within it, and what is above it of another."""
+    """A byte limit imported at a start drops only the messages of a queue that exceed it."""
     first = start()
     left = fill(first, "headers", None)
     fill(first, "dead neighbours", None)
@@ -200,7 +200,7 @@ LIMITED: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_delivery_counts_go_on_after_a_restart(start, end):
-    """A message is delivered as often as its limit says, however often the broker is restarted, and says how often."""
+    """A message is delivered as often as its limit allows, with its delivery count, across any number of restarts."""
     broker = start()
     for queue, arguments in LIMITED.items():
         broker.channel.queue_declare(queue, durable=True, arguments=arguments)

@@ -1,4 +1,4 @@
-"""Who may read what a broker writes: the data its owner alone, logs and exports the group as well."""
+"""Permissions of files: data are for the owner only, logs and exports for the group as well."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ BLOB = ("--set", "storage.blob_threshold=65536")
 
 
 def modes(directory: Path) -> set[tuple[str, int]]:
-    """The kinds of what is there, and their modes."""
+    """Return the kinds of the files and directories there, and their modes."""
     found = {("directory", directory.stat().st_mode & 0o777)}
     for path in directory.rglob("*"):
         found.add(("directory" if path.is_dir() else "file", path.stat().st_mode & 0o777))
@@ -50,7 +50,7 @@ def test_data_are_for_the_owner_alone(tmp_path):
 
 
 def test_older_data_are_tightened_at_the_start(tmp_path):
-    """What others may read is taken from them when the data are opened, and one line says so."""
+    """Permissions of others are removed when the data are opened, and logged in one line."""
     data_dir = tmp_path / "data"
     example(data_dir)
     for path in (data_dir, *data_dir.rglob("*")):
@@ -70,7 +70,7 @@ def test_older_data_are_tightened_at_the_start(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for another user")
 def test_compaction_keeps_owner_and_mode(tmp_path):
-    """What root has looked at or compacted still belongs to the user of the broker."""
+    """Data checked or compacted by root still belong to the user of the broker."""
     example(tmp_path)
     for path in (tmp_path, *tmp_path.rglob("*")):
         os.chown(path, 12345, 23456)
@@ -85,7 +85,7 @@ def test_compaction_keeps_owner_and_mode(tmp_path):
 
 @pytest.mark.parametrize("kind", ["symlink", "dangling", "fifo", "directory"])
 def test_the_lock_is_a_plain_file_of_the_directory(tmp_path, kind):
-    """A lock that is a symbolic link, or no plain file, is refused and what it leads to stays as it is."""
+    """A lock that is a symbolic link or not a regular file is refused, and its target stays unchanged."""
     other, lock = tmp_path / "other", tmp_path / "data" / "leveret.lock"
     lock.parent.mkdir()
     other.write_text("precious")

@@ -1,4 +1,4 @@
-"""Bodies that many queues share, in a broker of its own: what they take of memory and disk, and where they go in the end."""
+"""Bodies shared by many queues in a broker process: their memory and disk space, and their removal."""
 
 import sys
 import tempfile
@@ -14,9 +14,9 @@ from running import Running
 
 MB = 1_000_000
 ROWS = [(10, 100_000), (20, 100_000), (100, 3_000), (5, 31_000)]
-"""Messages, and octets of each."""
+"""Numbers of messages, and bytes of each."""
 LOOKS = 7.0
-"""Seconds in which the memory monitor looks at least twice."""
+"""Seconds in which the memory monitor checks at least twice."""
 TABLES = ("blocks", "acks", "bodies", "refs", "sweeps")
 
 
@@ -36,12 +36,12 @@ class Fanned:
         self.memory, self.disk = running.resident_memory(), self.on_disk()
 
     def on_disk(self) -> int:
-        """Octets that the data take on disk."""
+        """Return the bytes of the data on disk."""
         files = self.running.data_dir.rglob("*.*")
         return sum(path.stat().st_blocks * 512 for path in files if path.is_file())
 
     def publish(self, count: int, size: int, *, persistent: bool) -> None:
-        """Publish to all of the queues, and wait until all is confirmed."""
+        """Publish to all of the queues, and wait for all confirms."""
         for number in range(count):
             self.channel.publish("amq.fanout", "", bytes([number]) * size, delivery_mode=1 + persistent)
         left = count
@@ -50,7 +50,7 @@ class Fanned:
             left = count - told.fields["delivery_tag"]
 
     def peak(self, seconds: float) -> tuple[float, float]:
-        """How many megabytes of memory and of disk more than before were in use, at most, within some seconds."""
+        """Return the peak increase of memory and of disk space, in megabytes, within so many seconds."""
         memory = disk = 0
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -60,7 +60,7 @@ class Fanned:
         return (memory - self.memory) / MB, (disk - self.disk) / MB
 
     def consume(self, queues: Iterable[int], count: int) -> list[list[bytes]]:
-        """The first and the last octet of all bodies of some queues, consumed one queue after the other."""
+        """Return the first and last byte of all bodies of some queues, consumed one queue after the other."""
         found = []
         for number in queues:
             tag = f"c{number}"
@@ -72,7 +72,7 @@ class Fanned:
         return found
 
     def rows(self, environment: str) -> int:
-        """Rows of messages, bodies and references that are on disk."""
+        """Return the numbers of messages, bodies and references on disk."""
         path = str(self.running.data_dir / environment)
         with lmdb.open(path, readonly=True, create=False, max_dbs=16, map_size=1 << 40) as env:
             tables = [env.open_db(name.encode(), create=False) for name in TABLES]
@@ -83,7 +83,7 @@ class Fanned:
 def measure(
     folder: Path, count: int, size: int, *arguments: str, persistent: bool, queues: int
 ) -> tuple[float, float]:
-    """Megabytes of memory and disk that some messages to all of the queues take."""
+    """Return the megabytes of memory and disk used by some messages to all of the queues."""
     with Running(folder, *arguments) as running:
         fanned = Fanned(running, queues, durable=persistent, arguments={})
         with closing(fanned.client.socket):
@@ -93,7 +93,7 @@ def measure(
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
 def test_a_body_in_many_queues_counts_once(tmp_path: Path, persistent: bool) -> None:
-    """Messages that 500 queues have and nobody consumes take their own size, and a place in each queue."""
+    """Messages that 500 queues hold take their own size, and an entry in each queue."""
     memory, disk = measure(tmp_path, 10, 100_000, persistent=persistent, queues=500)
 
     assert memory <= 40
@@ -102,7 +102,7 @@ def test_a_body_in_many_queues_counts_once(tmp_path: Path, persistent: bool) -> 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-message-ttl": 3_600_000}], ids=["plain", "expiring"])
 def test_a_body_in_many_queues_is_paged_once(tmp_path: Path, arguments: dict[str, object]) -> None:
-    """Where memory is short a transient body goes to disk once for all queues, and away with its last message."""
+    """A transient body is paged once for all queues if memory is short, and removed with its last message."""
     count, size, queues = 40, 30_000, 50
     with Running(tmp_path, "--set", "storage.ram_limit=1MiB") as running:
         fanned = Fanned(running, queues, durable=False, arguments=arguments)

@@ -1,4 +1,4 @@
-"""Garbage of the data file is given back while a broker runs, once there was too much of it for a while."""
+"""Free space of the data file is returned to the file system while a broker runs, once there is much for a while."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ class Usage(NamedTuple):
 
 
 class Loop:
-    """Calls what is to be called later when a test says so."""
+    """A loop whose delayed calls are made when a test says so."""
 
     def __init__(self):
         self.later = []
@@ -36,7 +36,7 @@ class Loop:
 
 
 class Watched:
-    """The garbage of a file that a test makes up."""
+    """A file whose free space is set by a test."""
 
     def __init__(self, monkeypatch, *results, fraction=0.5):
         self.calls = []
@@ -65,7 +65,7 @@ class Watched:
 
 
 def test_ten_minutes_of_too_much_garbage_are_waited_for(monkeypatch):
-    """Only a file that is large and had too much garbage all the time is given back, step by step to the end."""
+    """Space is returned only of a large file with too much free space all the time, in steps to the end."""
     watched = Watched(monkeypatch, Given(5, 7, more=True), Given(6, 9, more=False))
     much, little, small = Usage(2 * WORTH, 0.6), Usage(2 * WORTH, 0.5), Usage(WORTH, 0.9)
     for now, usage in (
@@ -86,7 +86,7 @@ def test_ten_minutes_of_too_much_garbage_are_waited_for(monkeypatch):
 
 
 def test_what_cannot_be_given_back_is_tried_once(monkeypatch, caplog):
-    """A file system without holes is told once, and the file shrinks at a start."""
+    """A file system without holes is logged once, and the file shrinks at a start."""
     watched = Watched(monkeypatch, OSError(errno.EOPNOTSUPP, "not supported"))
     for now in range(0, 5000, 100):
         watched.garbage.seen(Usage(2 * WORTH, 0.9), float(now))
@@ -96,7 +96,7 @@ def test_what_cannot_be_given_back_is_tried_once(monkeypatch, caplog):
 
 
 def test_a_fraction_of_one_gives_nothing_back(monkeypatch):
-    """As at a start."""
+    """A fraction of 1 disables reclaiming, as at a start."""
     watched = Watched(monkeypatch, fraction=1.0)
     for now in (0.0, PATIENCE):
         watched.garbage.seen(Usage(2 * WORTH, 1.0), now)
@@ -105,20 +105,20 @@ def test_a_fraction_of_one_gives_nothing_back(monkeypatch):
 
 
 class Host:
-    """Nothing is told to it that a test would want to know."""
+    """A host whose calls no test checks."""
 
     def __init__(self):
         self.turn = Turn()
 
     def run_turn(self):
-        """Nothing is touched."""
+        """Run nothing: no queue is touched."""
 
     def storage_failed(self, error):
         raise error
 
 
 def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
-    """Beside commits, the file takes little of the disk in the end, which counts as free once, and is whole."""
+    """A drained broker's file ends up small on disk, beside commits, and whole; its free space is counted once."""
     monkeypatch.setattr("leveret.broker.persistence.data_store.WORTH_OCTETS", WORTH)
     monkeypatch.setattr(garbage_module, "PATIENCE", 0.0)
     monkeypatch.setattr(garbage_module, "PAUSE", 0.0)

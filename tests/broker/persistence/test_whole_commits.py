@@ -1,4 +1,4 @@
-"""What goes to disk while queues are put off: each commit is whole, however the loop's steps fall."""
+"""Commits while queues are put off: each is complete, however the loop's steps fall."""
 
 import random
 from collections import Counter
@@ -17,24 +17,24 @@ from leveret.storage.journal.blocks import bits_of, read_header, read_records
 from leveret.storage.store.tables import EnvironmentTables
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")
-"""Durable queues that all get each message, but for the last: what is rejected in `dying` goes there."""
+"""Durable queues that all get each message, except the last: messages rejected in `dying` go there."""
 ACTS = 300
 SIZES = (10, 900, 3000)
-"""Octets of bodies: alone in their records, apart where four queues have them, and apart where two have."""
+"""Bytes of bodies: within their records, apart if four queues have them, and apart if two have."""
 
 
 class Handle:
-    """Something that the loop is to call."""
+    """A handle of a call on the loop."""
 
     def __init__(self, callback: Callable[..., object], *arguments: object) -> None:
         self._callback: Callable[[], object] | None = lambda: callback(*arguments)
 
     def cancel(self) -> None:
-        """It is not called."""
+        """Cancel the call."""
         self._callback = None
 
     def __call__(self) -> None:
-        """The loop calls it."""
+        """Make the call."""
         if self._callback is not None:
             self._callback()
 
@@ -61,7 +61,7 @@ class Loop(Clock):
         self.later = [each for each in self.later if each[0] > self.now]
 
     def step(self) -> bool:
-        """Do the next thing; false if there is none."""
+        """Do the next thing; returns false if there is none."""
         if self.soon:
             self.soon.pop(0)()
             return True
@@ -69,7 +69,7 @@ class Loop(Clock):
 
 
 class Writer:
-    """Stands in for the writer's thread: a commit is done when a test says so."""
+    """A writer thread whose commits are done when a test says so."""
 
     def __init__(self, *_: object) -> None:
         self._jobs: list[tuple[Callable[[], Any], Callable[[Any, None], None]]] = []
@@ -79,7 +79,7 @@ class Writer:
         self._jobs.append((job, done))
 
     def work(self) -> bool:
-        """Do the oldest job; false if there is none."""
+        """Do the oldest job; returns false if there is none."""
         if not self._jobs:
             return False
         job, done = self._jobs.pop(0)
@@ -88,7 +88,7 @@ class Writer:
 
 
 class Broker:
-    """A broker on a loop and a disk that do what a test says, and some clients."""
+    """A broker on a loop and a disk driven by a test, and some clients."""
 
     def __init__(self, path: Path, clients: int) -> None:
         self.node = DiskNode(path)
@@ -101,7 +101,7 @@ class Broker:
         self.clients = [Client(self.node) for _ in range(clients)]
 
     def declare(self, name: str, letters: str = "") -> None:
-        """A durable queue, whose dead letters go to another one."""
+        """Declare a durable queue, whose dead letters go to another one."""
         arguments = {}
         if letters:
             arguments = {
@@ -111,12 +111,12 @@ class Broker:
         self.tell(make(Wire.Declare, 0, name, False, True, False, False, False, arguments))
 
     def tell(self, method: Any, number: int = 0) -> None:
-        """Send a method, and do all that there is to do."""
+        """Send a method, and do all pending work."""
         self.receive(encode_method(1, method), number)
         self.settle()
 
     def receive(self, octets: bytes, number: int = 0) -> None:
-        """One read of a client's connection, if it is read, and nothing else."""
+        """Receive one read of a client's connection, if it is read, and do nothing else."""
         client, node = self.clients[number], self.node
         if not client.driver.reading:
             return
@@ -128,7 +128,7 @@ class Broker:
             client.driver.wait()
 
     def settle(self) -> None:
-        """Do all that there is to do."""
+        """Do all pending work."""
         waits = 0
         while waits < 3:
             if not self.loop.step() | self.writer.work():
@@ -137,7 +137,7 @@ class Broker:
 
 
 class Model(Broker):
-    """A broker whose steps are short, and what happens to it by chance."""
+    """A broker with short steps and random operations on it."""
 
     def __init__(self, path: Path, seed: int) -> None:
         super().__init__(path, 4)
@@ -153,7 +153,7 @@ class Model(Broker):
         hurry(self.node, looks=self.rng.choice((2, 3, 7)))
 
     def act(self) -> None:
-        """Do one thing."""
+        """Do one random operation."""
         rng = self.rng
         lot = rng.random()
         if lot < 0.3:
@@ -174,12 +174,12 @@ class Model(Broker):
             self.loop.wait(rng.choice((0.001, 0.01, 0.2)))
 
     def check(self) -> None:
-        """Each body on disk is that of as many records as are counted."""
+        """Check that the reference count of each body on disk is the number of its records."""
         assert references(self.store) == counted(self.store)
 
 
 def references(table: EnvironmentTables) -> Counter[int]:
-    """How many records refer to each body."""
+    """Return how many records refer to each body."""
     found: Counter[int] = Counter()
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
@@ -193,7 +193,7 @@ def references(table: EnvironmentTables) -> Counter[int]:
 
 
 def records(table: EnvironmentTables) -> int:
-    """How many records there are that somebody needs."""
+    """Return the number of records that are not acked."""
     found = 0
     with table.env.begin() as txn:
         for key, value in txn.cursor(table.db["blocks"]):
@@ -203,7 +203,7 @@ def records(table: EnvironmentTables) -> int:
 
 
 def counted(table: EnvironmentTables) -> Counter[int]:
-    """How many are counted for each body that is there."""
+    """Return the stored reference count of each body."""
     with table.env.begin() as txn:
         counts = {key: int.from_bytes(value, "big") for key, value in txn.cursor(table.db["refs"])}
         found = Counter(
@@ -215,14 +215,14 @@ def counted(table: EnvironmentTables) -> Counter[int]:
 
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits are done by hand."""
+    """Let the test make commits by hand."""
     monkeypatch.setattr(committer, "_Worker", Writer)
 
 
 @pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize("seed", range(20))
 def test_every_commit_has_exactly_the_bodies_that_its_records_refer_to(tmp_path: Path, seed: int) -> None:
-    """Whatever is published, settled and put off, a body is counted right, and is gone with its last record."""
+    """A body's count is right and it is removed with its last record, whatever is published, settled and put off."""
     model = Model(tmp_path, seed)
     for _ in range(ACTS):
         model.act()
@@ -247,7 +247,7 @@ def test_every_commit_has_exactly_the_bodies_that_its_records_refer_to(tmp_path:
 def test_a_commit_never_finds_a_letter_gone_from_one_place_and_not_in_the_other(
     tmp_path: Path, looks: int
 ) -> None:
-    """Whenever the broker is killed, a persistent message that is dead-lettered is in one of the two queues."""
+    """A persistent dead letter is in one of the two queues whenever the broker is killed."""
     broker = Broker(tmp_path, 1)
     broker.declare("dead")
     broker.declare("q", "dead")
@@ -269,14 +269,14 @@ def test_a_commit_never_finds_a_letter_gone_from_one_place_and_not_in_the_other(
 
 
 class Waiting:
-    """A driver that has been told to wait, and sees how many records are being written when it goes on."""
+    """A paused driver that records how many records are being written when it resumes."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.seen: list[int] = []
 
     def disk_caught_up(self) -> None:
-        """Nothing is to be waited for any more."""
+        """Resume."""
         self._broker.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -286,7 +286,7 @@ class Waiting:
 
 @pytest.mark.usefixtures("by_hand")
 def test_a_commit_waits_for_queues_that_are_put_off_and_others_wait_for_it(tmp_path: Path) -> None:
-    """Nothing is cut before they have run; who was read last waits as well, and goes on behind the commit."""
+    """No commit is cut before put-off queues have run; a connection read last waits too, and resumes after it."""
     broker = Broker(tmp_path, 1)
     for name in QUEUES:
         broker.declare(name)

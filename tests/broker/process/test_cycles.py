@@ -1,4 +1,4 @@
-"""What ends leaves nothing to the garbage collector, which comes to it late where there are many messages."""
+"""Closed connections leave no reference cycles: the garbage collector runs seldom where there are many messages."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ CLOSE = {"reply_code": 200, "reply_text": "", "class_id": 0, "method_id": 0}
 
 
 def look(running: Running, home: Path) -> tuple[Counter[str], int]:
-    """Our objects that a collection finds, by their types; how many connections there are."""
+    """Return our objects found by a collection, by type, and the number of connections."""
     told = home / ANSWER
     told.unlink(missing_ok=True)
     running.process.send_signal(signal.SIGUSR2)
@@ -42,7 +42,7 @@ def is_closed(channel: Channel) -> None:
 
 
 def publishes(channel: Channel) -> None:
-    """To queues, to nobody, confirmed, to a topic, and in a transaction."""
+    """Publish to queues, without a route, with confirms, to a topic, and in a transaction."""
     queue = channel.queue(exclusive=True)
     channel.exchange("t", "topic")
     channel.call("queue.bind", queue=queue, exchange="t", routing_key="a.#.b")
@@ -60,7 +60,7 @@ def publishes(channel: Channel) -> None:
 
 
 def consumes(channel: Channel) -> None:
-    """Of its own and of other queues; some is settled, some is not."""
+    """Consume from its own and other queues; settle some deliveries."""
     for name, how in (("exclusive", {"exclusive": True}), ("durable", {"durable": True})):
         channel.queue(name, **how)
         for _ in range(4):
@@ -78,7 +78,7 @@ def consumes(channel: Channel) -> None:
 
 
 def waits(channel: Channel) -> None:
-    """For answers about what is durable, and for the rest of a message."""
+    """Wait for replies about durable objects, and for the rest of a message."""
     for number in range(20):
         channel.send("queue.declare", queue=f"w{number}", durable=True)
     for number in range(20):
@@ -89,7 +89,7 @@ def waits(channel: Channel) -> None:
 
 
 def reads_nothing(channel: Channel) -> None:
-    """Of six megabytes."""
+    """Read nothing of six megabytes."""
     queue = channel.queue(exclusive=True)
     for _ in range(60):
         channel.publish("", queue, b"x" * 100_000)
@@ -99,7 +99,7 @@ def reads_nothing(channel: Channel) -> None:
 
 
 def publishes_to_missing(channel: Channel) -> None:
-    """Twice: what is known of an exchange that is not there is used again."""
+    """Publish twice to an unknown exchange, so that its cached route is used again."""
     for _ in range(2):
         channel.publish("missing", "key", b"x")
     is_closed(channel)
@@ -110,7 +110,7 @@ def publishes_to_missing(channel: Channel) -> None:
 
 
 def publishes_to_missing_in_transaction(channel: Channel) -> None:
-    """What it had settled and published before is given back."""
+    """Publish to an unknown exchange in a transaction, whose settlements and publishes are undone."""
     channel.queue("t1")
     channel.call("tx.select")
     channel.publish("", "t1", b"x")
@@ -119,25 +119,25 @@ def publishes_to_missing_in_transaction(channel: Channel) -> None:
 
 
 def consumes_from_missing(channel: Channel) -> None:
-    """The channel is closed."""
+    """Consume from an unknown queue, which closes the channel."""
     channel.send("basic.consume", queue="missing")
     is_closed(channel)
 
 
 def errs(channel: Channel) -> None:
-    """The connection is closed."""
+    """Cause an error that closes the connection."""
     channel.send("channel.open")
     is_closed(channel)
 
 
 def breaks_frames(channel: Channel) -> None:
-    """The connection is closed, and its socket later."""
+    """Send a broken frame, which closes the connection, and its socket later."""
     channel.client.raw(b"\1\0\1\0\0\0\4xxxxx")
     is_closed(channel)
 
 
 def loses_queue(channel: Channel) -> None:
-    """Consumers are told."""
+    """Delete the queue of consumers, which are notified."""
     channel.queue("lost")
     channel.consume("lost")
     channel.client.channel(2).call("queue.delete", queue="lost")
@@ -145,18 +145,18 @@ def loses_queue(channel: Channel) -> None:
 
 
 def is_left(channel: Channel) -> None:
-    """The socket is closed without a word."""
+    """Close the socket without `connection.close`."""
     channel.client.socket.close()
 
 
 def is_reset(channel: Channel) -> None:
-    """The same by a reset."""
+    """Reset the socket without `connection.close`."""
     channel.client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     channel.client.socket.close()
 
 
 def is_closed_well(channel: Channel) -> None:
-    """The connection is closed as it should be, unless it is closed already."""
+    """Close the connection cleanly, unless it is closed already."""
     channel.client.send(0, "connection.close", **CLOSE)
     channel.client.socket.shutdown(socket.SHUT_WR)
     with suppress(ConnectionError):
@@ -173,7 +173,7 @@ WAYS: tuple[Callable[[Channel], None], ...] = (
 
 @pytest.mark.parametrize("way", WAYS)
 def test_connections_end_without_cycles(tmp_path, way):
-    """A collection finds nothing of connections that have ended, whatever they did and however they ended."""
+    """A collection finds no objects of closed connections, whatever they did and however they ended."""
     with Running(tmp_path, "--set", "log.console.level=info", program=PROGRAM, is_judged=False) as running:
         running.wait_for("Server startup complete")
         look(running, tmp_path)

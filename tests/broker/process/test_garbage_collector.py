@@ -1,4 +1,4 @@
-"""When garbage in cycles is looked for."""
+"""Collections of reference cycles."""
 
 import gc
 import subprocess
@@ -21,7 +21,7 @@ ALL, ASIDE, BACK = 2, "aside", "back"
 
 @pytest.fixture
 def runs(monkeypatch) -> Iterator[list[int | str]]:
-    """The generations that are collected, and what is put aside or taken back, of a process in which all blocks count."""
+    """The collected generations, and freezes and unfreezes, of a process in which all blocks count."""
     done: list[int | str] = []
     before = gc.get_threshold()
     with monkeypatch.context() as patch:
@@ -35,7 +35,7 @@ def runs(monkeypatch) -> Iterator[list[int | str]]:
 
 @pytest.fixture
 def blocks(monkeypatch) -> list[int]:
-    """How many blocks of memory there are: the latest counts."""
+    """Numbers of allocated blocks: the last one is current."""
     numbers = [1000]
     monkeypatch.setattr(sys, "getallocatedblocks", lambda: numbers[-1])
     return numbers
@@ -49,7 +49,7 @@ def started(runs: list[int | str]) -> Collector:
 
 
 def test_everything_is_collected_while_it_is_little(runs, blocks):
-    """All objects are looked at every few seconds up to so many more than at the start."""
+    """All objects are collected every few seconds up to so many more than at the start."""
     watching = started(runs)
     blocks.append(1000 + FEW_BLOCKS - 1)
     watching.look(100.0, 0)
@@ -59,7 +59,7 @@ def test_everything_is_collected_while_it_is_little(runs, blocks):
 
 
 def test_what_was_looked_at_is_put_aside_while_there_is_much(runs, blocks):
-    """A backlog is looked at as it comes and not again, until there is little."""
+    """A backlog is collected as it arrives and then frozen until there is little."""
     watching = started(runs)
     blocks.append(1000 + FEW_BLOCKS)
     watching.look(100.0, 0)
@@ -72,7 +72,7 @@ def test_what_was_looked_at_is_put_aside_while_there_is_much(runs, blocks):
 
 
 def test_what_is_new_is_collected_in_each_tick_while_there_is_much(runs, blocks):
-    """With much memory in use new objects are looked at in each tick, and put aside before they are too many."""
+    """New objects are collected in each tick while much memory is in use, and frozen before they are too many."""
     watching = started(runs)
     blocks.append(1000 + 10 * FEW_BLOCKS)
     watching.look(100.0, MUCH_MEMORY)
@@ -83,7 +83,7 @@ def test_what_is_new_is_collected_in_each_tick_while_there_is_much(runs, blocks)
 
 
 def test_much_memory_in_few_objects_is_no_reason_to_collect_everything(runs, blocks):
-    """Large bodies are few objects: new ones are looked at, and all of them every few seconds."""
+    """Large bodies are few objects: new ones are collected in each tick, and all of them every few seconds."""
     watching = started(runs)
     for tick in range(1, 10):
         watching.look(100.0 + tick / 10, MUCH_MEMORY + 1)
@@ -91,7 +91,7 @@ def test_much_memory_in_few_objects_is_no_reason_to_collect_everything(runs, blo
 
 
 def test_a_part_of_another_process_collects_nothing(runs):
-    """Before the broker's process has handed it over, the interpreter's own rules hold."""
+    """The interpreter's own rules apply before the broker's process has handed collection over."""
     watching = Collector()
     watching.look(100.0, 1 << 40)
 
@@ -121,7 +121,7 @@ print(most, found[-1], gc.get_freeze_count())
 
 
 def test_no_collection_looks_at_a_whole_backlog():
-    """Of a million objects less than half are looked at at a time; cycles put aside are found once they are gone."""
+    """A collection visits less than half of a million objects; frozen cycles are found once the objects are gone."""
     done = subprocess.run(
         [sys.executable, "-c", BACKLOG], capture_output=True, text=True, check=True, cwd=ROOT, timeout=120,
         env=environment() | {"PYTHONPATH": str(ROOT)},

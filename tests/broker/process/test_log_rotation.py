@@ -1,4 +1,4 @@
-"""When log files are put aside, and what becomes of the old ones."""
+"""Rotation of log files, and the rotated files."""
 
 import gzip
 import logging
@@ -29,13 +29,13 @@ NOW = datetime(2026, 11, 22, 10, 30, 15, tzinfo=UTC)  # a Sunday
     ],
 )
 def test_times_are_those_of_rabbitmq(text, following):
-    """A file is put aside at the next time that the pattern includes."""
+    """A file is rotated at the next time that the pattern includes."""
     assert following == When.parsed(text).following(NOW)
 
 
 @pytest.mark.parametrize("text", ["$", "D0", "$D24", "$W7", "$M0", "$M32", "$H60", "daily", "$D0x"])
 def test_other_times_are_refused(text):
-    """What is no such pattern is an error of the configuration, as is asking for both ways."""
+    """An invalid pattern is an error of the configuration, and so is setting both date and size."""
     with pytest.raises(ValueError, match=r"is not a time|no clock"):
         When.parsed(text)
     with pytest.raises(ConfigError):
@@ -45,7 +45,7 @@ def test_other_times_are_refused(text):
 
 
 def test_old_files_move_up_and_the_oldest_goes(tmp_path: Path):
-    """The file becomes `.0`, `.0` becomes `.1`, compressed or not, and no more stay than are to be kept."""
+    """The file becomes `.0`, `.0` becomes `.1`, compressed or not, and no more than the configured number are kept."""
     file = tmp_path / "broker.log"
     for number in range(5):
         file.write_text(str(number))
@@ -63,7 +63,7 @@ def test_old_files_move_up_and_the_oldest_goes(tmp_path: Path):
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_log_is_put_aside_by_size(tmp_path, compressed):
-    """A file is at most one line larger than the size, and all lines are in it or in the old ones."""
+    """A file exceeds the size by one line at most, and all lines are in it or in the rotated ones."""
     file = tmp_path / "broker.log"
     rotation = Rotation(size=2000, count=50, compress=compressed)
     name = f"rotated{compressed}"
@@ -88,7 +88,7 @@ def test_a_log_is_put_aside_by_size(tmp_path, compressed):
 
 
 def test_a_log_that_cannot_be_put_aside_grows(tmp_path, monkeypatch):
-    """Where renaming fails lines go on into the same file."""
+    """Lines go to the same file if renaming it fails."""
     file = tmp_path / "broker.log"
 
     def refuse(*_arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""Log lines: their shape, their safety, their files."""
+"""Log lines: their format, their safety, their files."""
 
 import io
 import json
@@ -22,7 +22,7 @@ def name(request):
 
 
 def lines_of(name, act, *, levels=None, **output):
-    """What ``act`` makes a configured logger write."""
+    """Return the lines that ``act`` writes to a configured logger."""
     stream = io.StringIO()
     configured = logs.configure([logs.Output(stream=stream, **output)], levels or {}, name)
     try:
@@ -33,7 +33,7 @@ def lines_of(name, act, *, levels=None, **output):
 
 
 def test_a_line_has_rabbitmqs_shape(name):
-    """Time with microseconds and offset, level, process, text."""
+    """A line has time with microseconds and offset, level, process, text."""
     (line,) = lines_of(name, lambda logger: logger.info("hello %s", "world"))
     match = LINE.fullmatch(line)
 
@@ -52,7 +52,7 @@ def test_json_has_rabbitmqs_keys(name):
 
 @given(st.text())
 def test_no_text_makes_a_second_line(text):
-    """Whatever a client puts into a name, a message stays one line of printable characters."""
+    """A message stays one line of printable characters, whatever a client puts into a name."""
     escaped = logs.escaped(text)
 
     assert len(escaped.splitlines()) <= 1
@@ -60,7 +60,7 @@ def test_no_text_makes_a_second_line(text):
 
 
 def test_whatever_does_not_show_is_escaped(name):
-    """No character of Unicode's categories for controls, formats and line ends is written as it is, in either form."""
+    """Characters of Unicode's categories for controls, formats and line ends are escaped, in either format."""
     hidden = [
         chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in {"Cc", "Cf", "Zl", "Zp"}
     ]
@@ -89,7 +89,7 @@ def test_a_traceback_is_written_line_by_line(name):
 
 
 def test_a_message_that_does_not_format_is_still_logged(name):
-    """A wrong argument in a log call costs the broker nothing but a plain line."""
+    """A wrong argument in a log call results in a plain line."""
     (line,) = lines_of(name, lambda logger: logger.info("%d", "x"))
 
     assert line.endswith("%d ('x',)")
@@ -113,7 +113,7 @@ def test_levels_are_per_output_and_per_category(name):
 
 
 def test_a_file_is_reopened_under_its_name(name, tmp_path):
-    """After the file was moved away, reopening goes on in a new one; no line is lost."""
+    """Reopening a moved file continues in a new one; no line is lost."""
     path = tmp_path / "deep" / "a.log"
     configured = logs.configure([logs.Output(file=path)], {}, name)
     logger = logging.getLogger(name)
@@ -128,7 +128,7 @@ def test_a_file_is_reopened_under_its_name(name, tmp_path):
 
 
 def test_a_file_that_cannot_be_reopened_is_kept(name, tmp_path):
-    """When the directory is gone, logging goes on in the old file, which says so."""
+    """Logging continues in the old file, with a line that says so, if the directory is gone."""
     path = tmp_path / "deep" / "a.log"
     configured = logs.configure([logs.Output(file=path)], {}, name)
     path.parent.rename(tmp_path / "moved")

@@ -1,4 +1,4 @@
-"""Memory after a peak: what nothing is in any more goes back to the system."""
+"""Memory after a peak: unused memory is returned to the system."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,23 +14,23 @@ COUNT = 60_000
 AT_ONCE = 200
 SECONDS = 30.0
 LOAD_SECONDS = 30.0
-"""How much longer it may take where the broker has to wait for a processor."""
+"""Seconds to add where the broker has to wait for a processor."""
 KEPT = 0.25
 """The share that may be kept."""
 SMALL_OCTETS = 70_000_000
-"""What may be in use after many small messages: each megabyte stays in which a single object is left."""
+"""Bytes that may be in use after many small messages: a single object keeps its whole megabyte."""
 
 BROKERS = 3
 
 
 def in_use(running: Running) -> int:
-    """Octets of memory that the broker has for itself."""
+    """Return the bytes of memory that the broker has for itself."""
     status = Path(f"/proc/{running.process.pid}/status").read_text()
     return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
 
 def take(client: Client, count: int, body: bytes) -> None:
-    """Read deliveries of that many messages, without looking at them."""
+    """Read deliveries of that many messages, without decoding them."""
     size = len(frame(1, 1, encode_method("basic.deliver", consumer_tag="c", delivery_tag=1, redelivered=False,
                                          exchange="", routing_key="q")))  # fmt: skip
     left = count * (size + len(frame(2, 1, encode_header(len(body)))) + len(body) + 8)
@@ -41,7 +41,7 @@ def take(client: Client, count: int, body: bytes) -> None:
 
 @contextmanager
 def peak(tmp_path, count: int, body: bytes) -> Iterator[tuple[Running, Channel, Channel, int, int]]:
-    """A broker with so many unacked messages; who published, who consumes, octets in use before and with them."""
+    """A broker with so many unacked messages; its publisher, its consumer, bytes in use before and with them."""
     with Running(tmp_path, "--set", "log.console.level=error", "--set", "log.file=broker.log") as running:
         deadline = time.monotonic() + 30
         log = running.data_dir / "log" / "broker.log"
@@ -65,13 +65,13 @@ def peak(tmp_path, count: int, body: bytes) -> Iterator[tuple[Running, Channel, 
 
 
 def waited(running: Running) -> float:
-    """Seconds for which the broker's threads together were ready to run and had no processor."""
+    """Return the seconds in which the broker's threads together were ready to run and had no processor."""
     tasks = Path(f"/proc/{running.process.pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[1]) for task in tasks) / 1e9
 
 
 def falls_to(running: Running, wanted: float) -> int:
-    """Octets in use once those are as few as wanted, or half a minute later, without the waits for a processor."""
+    """Return the bytes in use once they are as few as wanted, or after half a minute without waits for a processor."""
     since, already = time.monotonic(), waited(running)
     while in_use(running) > wanted:
         seconds = time.monotonic() - since
@@ -82,7 +82,7 @@ def falls_to(running: Running, wanted: float) -> int:
 
 
 def in_one_of_some(is_given_back: Callable[[Path], bool], folder: Path) -> bool:
-    """Whether it is, in one of three brokers: how many megabytes a few objects keep depends on where they lie."""
+    """Return whether one of three brokers returns its memory: how much a few objects keep depends on where they lie."""
     for number in range(BROKERS):
         (folder / str(number)).mkdir()
         if is_given_back(folder / str(number)):
@@ -92,7 +92,7 @@ def in_one_of_some(is_given_back: Callable[[Path], bool], folder: Path) -> bool:
 
 @pytest.mark.timeout(420)
 def test_memory_of_a_peak_is_given_back(tmp_path):
-    """Half a minute after 120 MB of unacked messages have gone, three quarters of what they took are given back."""
+    """Three quarters of 120 MB of unacked messages are returned half a minute after these are gone."""
 
     def is_given_back(folder: Path) -> bool:
         with peak(folder, COUNT, b"x" * 2000) as (running, publisher, consumer, before, most):
@@ -108,7 +108,7 @@ def test_memory_of_a_peak_is_given_back(tmp_path):
 
 @pytest.mark.timeout(420)
 def test_memory_of_many_small_messages_is_given_back(tmp_path):
-    """Half a minute after 300,000 messages of 20 octets were acked no more than 70 MB are in use."""
+    """At most 70 MB are in use half a minute after 300,000 messages of 20 bytes were acked."""
 
     def is_given_back(folder: Path) -> bool:
         with peak(folder, 300_000, b"x" * 20) as (running, _, consumer, _, most):

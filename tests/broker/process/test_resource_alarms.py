@@ -1,4 +1,4 @@
-"""How much memory and disk there is, and when the alarms go."""
+"""Free memory and disk space, and the alarms."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ SIZES = st.integers(0, 2**40)
 
 @given(limit=SIZES, sizes=st.lists(SIZES))
 def test_the_memory_alarm_is_raised_above_the_limit(limit, sizes):
-    """It is raised above the limit, cleared below 95 % of it, as it was in between, and each change is told once."""
+    """The memory alarm is raised above the limit, cleared below 95 % of it, and reports each change once."""
     alarm = MemoryAlarm(limit)
     raised = False
     for used in sizes:
@@ -34,7 +34,7 @@ def test_the_memory_alarm_is_raised_above_the_limit(limit, sizes):
 
 
 def test_memory_at_the_limit_does_not_flutter():
-    """What goes up and down a little around the limit changes the alarm once."""
+    """Usage that varies a little around the limit changes the alarm once."""
     alarm = MemoryAlarm(1000)
 
     assert [True, *[False] * 9] == [alarm.check(used) for used in (1001, 999) * 5]
@@ -42,7 +42,7 @@ def test_memory_at_the_limit_does_not_flutter():
 
 
 def test_a_limit_of_nothing_is_always_passed():
-    """The limit 0, which administrators set to stop publishers, is passed by any process there is."""
+    """The limit 0, which administrators set to stop publishers, is exceeded by any process."""
     alarm = MemoryAlarm(0)
 
     assert alarm.check(anonymous_memory())
@@ -51,7 +51,7 @@ def test_a_limit_of_nothing_is_always_passed():
 
 @given(limit=SIZES, sizes=st.lists(SIZES))
 def test_the_disk_alarm_is_raised_below_the_limit(limit, sizes):
-    """It is raised below the limit, cleared from 105 % of it on, and each change is told once."""
+    """The disk alarm is raised below the limit, cleared from 105 % of it on, and reports each change once."""
     alarm = DiskAlarm(limit)
     raised = False
     for free in sizes:
@@ -63,7 +63,7 @@ def test_the_disk_alarm_is_raised_below_the_limit(limit, sizes):
 
 
 def test_a_commit_without_room_raises_the_disk_alarm():
-    """It is raised at once, whatever the file system says is free, and goes with the look after a commit that had room."""
+    """A commit without space raises the alarm at once; it is cleared by the check after a commit that succeeds."""
     alarm = DiskAlarm(100)
 
     assert (False, False) == (alarm.check(1000), alarm.raised)
@@ -75,7 +75,7 @@ def test_a_commit_without_room_raises_the_disk_alarm():
 
 
 def test_a_disk_that_is_full_twice_is_told_once():
-    """Finding no room while the alarm is raised anyway is no news."""
+    """A commit without space changes nothing while the alarm is raised."""
     alarm = DiskAlarm(100)
     alarm.check(10)
 
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_twice_is_told_once():
     ],
 )
 def test_the_disk_is_looked_at_oftener_near_the_limit(free, seconds):
-    """Half the time to fill what is left at 250 MB/s, between a tenth of a second and ten."""
+    """The interval is half the time to fill the free space at 250 MB/s, between a tenth of a second and ten."""
     alarm = DiskAlarm(50_000_000)
     alarm.check(free)
 
@@ -103,7 +103,7 @@ def test_the_disk_is_looked_at_oftener_near_the_limit(free, seconds):
 
 
 def test_publishers_that_are_blocked_wait_a_second_at_most():
-    """While the alarm is raised the disk is looked at every second, however far it is from its limit."""
+    """The disk is checked every second while the alarm is raised, however far it is from its limit."""
     alarm = DiskAlarm(10**12)
     alarm.check(0)
 
@@ -121,7 +121,7 @@ def test_publishers_that_are_blocked_wait_a_second_at_most():
     ],
 )
 def test_publishers_are_told_what_is_short(memory, disk, text):
-    """The words and their order are RabbitMQ's."""
+    """Reasons for blocking have RabbitMQ's words and order."""
     in_use, on_disk = MemoryAlarm(10), DiskAlarm(10)
     in_use.check(20 if memory else 0)
     on_disk.check(0 if disk else 20)
@@ -130,7 +130,7 @@ def test_publishers_are_told_what_is_short(memory, disk, text):
 
 
 def test_anonymous_memory_is_the_kernels_figure():
-    """The octets in use are those the kernel calls RssAnon."""
+    """The bytes in use are the kernel's RssAnon."""
     program = (
         "from pathlib import Path; from leveret.broker.process.resource_alarms import anonymous_memory\n"
         "kib = Path('/proc/self/status').read_text().partition('RssAnon:')[2].split()[0]\n"
@@ -143,7 +143,7 @@ def test_anonymous_memory_is_the_kernels_figure():
 
 
 def test_memory_in_use_is_seen_to_grow():
-    """Octets that are written to count."""
+    """Memory that is written to counts as in use."""
     import mmap
 
     size = 32 << 20
@@ -171,7 +171,7 @@ def test_files_that_are_read_are_no_memory_in_use(tmp_path):
 
 
 def limited_to(monkeypatch, directory: Path, text: str | None) -> int:
-    """The total memory under a control group whose file of the limit says `text`; None: there is no such file."""
+    """Return the total memory under a control group whose limit file has `text`; None: there is no such file."""
     if text is not None:
         (directory / "memory.max").write_text(text)
     monkeypatch.setattr(resource_alarms, "Path", lambda name: directory / Path(name).name)
@@ -182,19 +182,19 @@ MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_total_memory_is_the_machines(monkeypatch, tmp_path):
-    """Without control groups the machine's memory is the total, also where a group says `max`."""
+    """The machine's memory is the total without control groups, and if a group's limit is `max`."""
     assert MACHINE == limited_to(monkeypatch, tmp_path, None)
     assert MACHINE == limited_to(monkeypatch, tmp_path, "max\n")
 
 
 def test_a_control_group_limits_the_total(monkeypatch, tmp_path):
-    """A group's limit is the total if it is less than the machine has, as it is in a container."""
+    """A group's limit is the total if it is below the machine's memory, as in a container."""
     assert 1 << 20 == limited_to(monkeypatch, tmp_path, f"{1 << 20}\n")
     assert MACHINE == limited_to(monkeypatch, tmp_path, f"{1 << 62}\n")
 
 
 def test_the_older_control_groups_count_too(monkeypatch, tmp_path):
-    """The file of version 1 is read where there is none of version 2."""
+    """The limit file of version 1 is read if there is none of version 2."""
     (tmp_path / "memory.limit_in_bytes").write_text(f"{1 << 21}\n")
 
     assert 1 << 21 == limited_to(monkeypatch, tmp_path, None)

@@ -1,4 +1,4 @@
-"""The service manager is told, in the words of sd_notify(3)."""
+"""Notifications of the service manager by sd_notify(3)."""
 
 import asyncio
 import os
@@ -29,13 +29,13 @@ def manager() -> Iterator[socket.socket]:
 
 
 async def received(heard: socket.socket) -> str:
-    """The next datagram, while the loop goes on."""
+    """Return the next datagram, while the loop goes on."""
     heard.setblocking(False)
     return (await asyncio.wait_for(asyncio.get_running_loop().sock_recv(heard, 4096), SECONDS)).decode()
 
 
 async def test_ready_and_stopping_are_told(manager):
-    """Both come with one line for people; without a watchdog nothing follows."""
+    """READY and STOPPING come with a status line each; without a watchdog nothing follows."""
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()}, os.getpid())
 
     notifier.ready("listening on 127.0.0.1:5672", asyncio.get_running_loop())
@@ -58,7 +58,7 @@ async def test_a_name_after_an_at_is_abstract():
 
 
 def test_a_sign_of_life_may_be_late(manager):
-    """They come after half the time that the service manager allows."""
+    """Watchdog notifications come at half the interval that the service manager allows."""
     waits = []
 
     class Loop:
@@ -72,7 +72,7 @@ def test_a_sign_of_life_may_be_late(manager):
 
 @pytest.mark.parametrize("pid", ["", str(os.getpid())], ids=["anybody", "us"])
 async def test_the_watchdog_hears_of_the_loop_again_and_again(manager, pid):
-    """Where a watchdog waits for this process, signs of life follow the word that it is ready."""
+    """A watchdog of this process gets notifications after READY."""
     environ = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": pid}
 
     Notifier(environ, os.getpid()).ready("here", asyncio.get_running_loop())
@@ -85,7 +85,7 @@ async def test_the_watchdog_hears_of_the_loop_again_and_again(manager, pid):
     [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}],
 )
 async def test_a_watchdog_that_is_not_ours_hears_nothing(manager, environ):
-    """No watchdog, none that makes sense, or another process's: the next word is that of the stop."""
+    """Without a watchdog, or with an invalid one or one of another process, the next notification is STOPPING."""
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname(), **environ}, os.getpid())
 
     notifier.ready("here", asyncio.get_running_loop())
@@ -96,7 +96,7 @@ async def test_a_watchdog_that_is_not_ours_hears_nothing(manager, environ):
 
 
 async def test_without_a_service_manager_nothing_is_said(caplog):
-    """A broker that was started by hand tells nobody, and does not complain."""
+    """A broker started by hand notifies nobody, without a warning."""
     notifier = Notifier({"WATCHDOG_USEC": "1"}, os.getpid())
 
     notifier.ready("here", asyncio.get_running_loop())
@@ -106,7 +106,7 @@ async def test_without_a_service_manager_nothing_is_said(caplog):
 
 
 async def test_a_service_manager_that_is_gone_is_a_warning(tmp_path, caplog):
-    """The broker goes on if nobody listens at the socket, and says so in its log."""
+    """A broker whose notification socket has no listener goes on with a warning in its log."""
     notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}, os.getpid())
 
     notifier.stopping()
@@ -115,7 +115,7 @@ async def test_a_service_manager_that_is_gone_is_a_warning(tmp_path, caplog):
 
 
 def test_a_broker_tells_when_clients_may_connect_and_when_it_stops(tmp_path, manager, monkeypatch):
-    """The process says that it is ready with its addresses, and that it is stopping before it ends."""
+    """The process sends READY with its addresses, and STOPPING before it ends."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager.getsockname())
     with Running(tmp_path) as broker:
         broker.wait_for("Server startup complete")
