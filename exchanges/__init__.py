@@ -1,1 +1,1 @@
-"""Routing: exchanges, bindings and the graph they form, from a routing key to opaque destinations."""
+"""Routing: exchanges and bindings of a vhost, from a routing key to opaque destinations."""

@@ -1,7 +1,7 @@
-"""What every exchange has: its properties, its bindings and the index of bindings by destination.
+"""Base class of all exchanges: properties, bindings, and the index of bindings by destination.
 
-A binding is identified by its destination, its binding key and its arguments; arguments compare as RabbitMQ
-compares them: by name, type and value, whatever their order. Hot path: see docs/performance.md.
+A binding is identified by its destination, its binding key and its arguments; arguments compare as in RabbitMQ:
+by name, type and value, in any order. Hot path: see docs/performance.md.
 """
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
@@ -16,21 +16,21 @@ Field = tuple[str, object]
 Table = dict[str, Field]
 """A typed AMQP table."""
 Headers = Callable[[], Table] | Table | None
-"""The headers of a message, or a function that decodes them when they are needed at all."""
+"""The headers of a message, or a function that decodes them on demand."""
 
-_NO_ARGUMENTS: Table = {}  # shared by all bindings that have none; never written to
-_NO_TALLIES: dict[tuple[int, str | None], Tally] = {}  # the same for exchanges without a message
+_NO_ARGUMENTS: Table = {}  # shared by all bindings without arguments; never modified
+_NO_TALLIES: dict[tuple[int, str | None], Tally] = {}  # shared by all that have none
 PIECE = 64
-"""Bindings that are removed between two looks at the time."""
+"""Bindings removed between two checks of the clock."""
 KEYS_TOLD_APART = 1024
-"""Routing keys of an exchange that are counted one by one at a time, where they are at all."""
+"""Maximum number of routing keys of an exchange that are counted separately at a time, if they are at all."""
 
 
 class Binding(NamedTuple):
-    """One binding, made for whoever lists bindings; exchanges themselves store less.
+    """One binding, as returned by listings; exchanges themselves store less.
 
-    `source` is the name of the exchange, `destination` what it was bound to (an `Exchange` in bindings
-    between exchanges), `arguments` the typed table it was bound with.
+    `source` is the name of the exchange, `destination` the queue or `Exchange` that was bound to it, `arguments` the
+    typed table of the binding.
     """
 
     source: str
@@ -49,9 +49,9 @@ def _frozen(value: object) -> object:
 
 
 class ArgumentedKey:
-    """A binding key with arguments: what identifies a binding between one exchange and one destination.
+    """A binding key with arguments, which identifies a binding between one exchange and one destination.
 
-    A binding without arguments is identified by its plain key, which costs no object of its own.
+    A binding without arguments is identified by its plain key, which needs no object of its own.
     """
 
     __slots__ = ("_identity", "arguments", "binding_key")
@@ -67,11 +67,11 @@ class ArgumentedKey:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether both identify the same binding."""
+        """Return whether both identify the same binding."""
         return isinstance(other, ArgumentedKey) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        """Hash what `__eq__` compares."""
+        """Return the hash of the fields that `__eq__` compares."""
         return hash(self._identity)
 
 
@@ -81,39 +81,38 @@ def _name(item: tuple[str, Field]) -> str:
 
 Identity = str | ArgumentedKey
 Bound = Identity | dict[Identity, None]
-"""What binds one destination to an exchange: one binding as itself, several as the keys of a dict."""
+"""The bindings of one destination to an exchange: a single one as itself, several as the keys of a dict."""
 
 
 class Line(Protocol):
-    """What keeps the delayed messages of one exchange; a destination as far as routing is concerned."""
+    """The delayed messages of one exchange, which routing treats as a destination."""
 
     number: int
     """Its id on disk; 0 for none yet."""
 
     @property
     def count(self) -> int:
-        """Messages that wait."""
+        """Number of waiting messages."""
 
     def delete(self) -> None:
-        """The exchange is gone, and so are its messages."""
+        """Delete the messages, because the exchange was deleted."""
 
 
 class Exchange:
-    """One exchange of one vhost; subclasses say how keys and headers of messages meet bindings.
+    """One exchange of one vhost; subclasses match keys and headers of messages to bindings.
 
-    Bind and unbind through the `Router`, which keeps the graph, the caches and auto-delete right; the methods
-    here change this exchange alone. Destinations are any hashable objects.
+    Bind and unbind through the `Router`, which keeps the graph, the caches and auto-delete consistent; the methods
+    here change this exchange only. Destinations are any hashable objects.
 
     Attributes:
         name, durable, auto_delete, internal, arguments: as declared.
         alternate: name of the alternate exchange; change it through `Router.set_alternate`.
         had_binding: True from the first binding on.
-        tallies: counted by whoever publishes, by how many queues were reached and perhaps by routing key.
-        returned: messages without a queue that were returned. lookups: routes that had to be worked out.
-        line: where delayed messages wait, of an exchange that delays (`exchanges.delayed`).
+        tallies: message counters by number of queues reached and possibly by routing key; publishing increments them.
+        returned: messages without a queue that were returned. lookups: routes that had to be computed.
+        line: the delayed messages of a delayed exchange (`exchanges.delayed`).
         number: its id on disk; 0 for none yet.
         exchange_destinations: the exchanges bound to this one as destinations, None while there are none.
-
     """
 
     __slots__ = (
@@ -138,13 +137,13 @@ class Exchange:
 
     type: ClassVar[str]
     needs_headers: ClassVar[bool] = False
-    """Whether `match` reads the headers."""
+    """True if `match` reads the headers."""
     keyless: ClassVar[bool] = False
-    """Whether `match` ignores the routing key."""
+    """True if `match` ignores the routing key."""
     indexed: ClassVar[bool] = False
-    """Whether `match` is one dictionary lookup, which no cache can better."""
+    """True if `match` is one dictionary lookup, which no cache can improve."""
     tells_keys: ClassVar[bool] = False
-    """Whether messages are counted by routing key, too."""
+    """True if messages are counted by routing key, too."""
 
     def __init__(
         self,
@@ -167,28 +166,28 @@ class Exchange:
         self.number = 0
         self.tallies = _NO_TALLIES
         self._late: tuple[Tally, ...] = ()
-        """Tallies that were given up the last time: a message that was arriving then may have counted on one."""
+        """Tallies removed the last time: a message in progress then may have counted on one."""
         self.returned = 0
         self.lookups = 0
         self.exchange_destinations: dict[Exchange, None] | None = None
         self._by_destination: dict[object, Bound] = {}
         self.binding_count = 0
-        """How many explicit bindings there are."""
+        """Number of explicit bindings."""
         self._prepare()
-        # Bindings beyond the first that lead to a destination by the same place of a subclass's index (they
-        # differ only in what routing ignores), so that unbinding need not look for them; None while there
-        # are none.
+        # Further bindings to a destination with the same place in a subclass's index (they differ only in
+        # parts that routing ignores), so that unbinding need not search for them; None while there are
+        # none.
         self._repeats: dict[tuple[object, object], int] | None = None
 
     def _prepare(self) -> None:
-        """Make the empty index that the type's `match` needs."""
+        """Create the empty index that the type's `match` needs."""
 
     def __repr__(self) -> str:
-        """Name the type and the exchange."""
+        """Return the type and the name of the exchange."""
         return f"<{self.type} exchange {self.name!r}>"
 
     def tally(self, width: int, routing_key: str) -> Tally:
-        """What counts messages with this key that reach `width` queues."""
+        """Return the counter of messages with this key that reach `width` queues."""
         tallies = self.tallies
         key: str | None = None
         if self.tells_keys and ((width, routing_key) in tallies or len(tallies) < KEYS_TOLD_APART):
@@ -201,11 +200,11 @@ class Exchange:
         return tally
 
     def tell_apart_no_more(self, tallies: Iterable[Tally]) -> None:
-        """Go on counting without telling the keys of these tallies apart; other keys may be from now on.
+        """Fold these per-key tallies into the tally without key, which frees their slots for other keys.
 
-        Routes remember tallies, so the caller owes that all are worked out anew before the next message
-        (`Router.generation`). A message that is arriving meanwhile counts on the tally it has found; that is added
-        the next time.
+        Routes remember tallies, so the caller must have all of them recomputed before the next message
+        (`Router.generation`). A message in progress meanwhile counts on the tally it has found; that count is added the
+        next time.
         """
         self._take_over(self._late)
         self._late = tuple(tallies)
@@ -214,7 +213,7 @@ class Exchange:
         self._take_over(self._late)
 
     def _take_over(self, tallies: Iterable[Tally]) -> None:
-        """Have others count what these have counted."""
+        """Add the counts of these tallies to the remaining ones."""
         for tally in tallies:
             if tally.published:
                 rest = self.tallies.get((tally.width, None))
@@ -228,22 +227,22 @@ class Exchange:
 
     @property
     def published_in(self) -> int:
-        """Messages that were published to this exchange."""
+        """Messages published to this exchange."""
         return sum([tally.published for tally in self._all_tallies()])
 
     @property
     def published_out(self) -> int:
-        """Copies that queues got of them."""
+        """Copies of those messages that reached queues."""
         return sum([tally.width * tally.published for tally in self._all_tallies()])
 
     @property
     def unroutable(self) -> int:
-        """Messages that reached no queue, those that were returned as well."""
+        """Messages that reached no queue, including those that were returned."""
         return sum([tally.published for tally in self._all_tallies() if not tally.width])
 
     @property
     def in_use(self) -> bool:
-        """Whether this exchange is the source of a binding (what exchange.delete's if-unused asks)."""
+        """Return whether this exchange is the source of a binding (the condition of exchange.delete's if-unused)."""
         return bool(self._by_destination)
 
     def validate(self, arguments: Table) -> None:
@@ -302,7 +301,7 @@ class Exchange:
     def detach(self, destination: object) -> Bound | None:
         """Remove all bindings to `destination`; returns them, None if there were none.
 
-        The caller owes a `sweep`, and ignores until then that `match` still leads there.
+        The caller must call `sweep`, and ignore until then that `match` still returns the destination.
         """
         bound = self._by_destination.get(destination)
         if bound is not None:
@@ -311,7 +310,7 @@ class Exchange:
         return bound
 
     def sweep(self, destination: object, bound: Bound) -> Iterator[Identity]:
-        """Take bindings that are detached out of the index, one by one; yields each."""
+        """Remove detached bindings from the index, one by one; yields each."""
         if not isinstance(bound, dict):
             self._unbound(destination, bound)
             yield bound
@@ -322,11 +321,11 @@ class Exchange:
             yield identity
 
     def tear_down(self) -> Iterator[tuple[object, Identity]]:
-        """Take all bindings apart, one by one; yields each. The exchange is gone, and nobody routes by it."""
+        """Remove all bindings, one by one; yields each. The exchange was deleted and no longer routes."""
         self.exchange_destinations = None
         self.binding_count = 0
         while self._by_destination:
-            # from the end: what was removed from the front of a dict stays in the way of each later look there
+            # from the end: entries removed from the front of a dict slow down each later iteration
             destination, bound = self._by_destination.popitem()
             for identity in self.sweep(destination, bound):
                 yield destination, identity
@@ -340,11 +339,11 @@ class Exchange:
                 self.exchange_destinations = None
 
     def is_bound(self, destination: object) -> bool:
-        """Whether there is a binding to `destination`."""
+        """Return whether there is a binding to `destination`."""
         return destination in self._by_destination
 
     def has_binding(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
-        """Whether this very binding exists."""
+        """Return whether this very binding exists."""
         identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
         bound = self._by_destination.get(destination)
         return identity in bound if isinstance(bound, dict) else bound == identity
@@ -354,7 +353,7 @@ class Exchange:
         return self._by_destination.keys()
 
     def bindings(self) -> Iterator[Binding]:
-        """Yield every binding. The exchange may change meanwhile: what comes and goes may be among them or not."""
+        """Yield every binding. The exchange may change meanwhile: such bindings may be included or not."""
         for destination in tuple(self._by_destination):
             yield from self.bindings_to(destination)
 
@@ -382,9 +381,9 @@ class Exchange:
         raise NotImplementedError
 
     def prepare(self, routing_key: str) -> Iterator[None] | None:  # noqa: ARG002
-        """Return steps that make `match` quick for a key where it may take long, None where it is quick anyway.
+        """Return steps that speed up a slow `match` for a key; None if it is fast anyway.
 
-        They help as long as no binding comes or goes behind the last.
+        They have an effect as long as no binding is added or removed after the last one.
         """
         return None
 
@@ -395,14 +394,14 @@ class Exchange:
         """Drop a binding from the index; the index by destination lacks it already."""
 
     def _repeat(self, destination: object, place: object) -> None:
-        """Note one more binding that leads to `destination` by the same place of the index."""
+        """Note a further binding to `destination` at the same place of the index."""
         if self._repeats is None:
             self._repeats = {}
         repeated = (destination, place)
         self._repeats[repeated] = self._repeats.get(repeated, 0) + 1
 
     def _repeat_gone(self, destination: object, place: object) -> bool:
-        """Forget one binding that `_repeat` noted; False if the one that is left is the last of its place."""
+        """Forget a binding noted by `_repeat`; False if the remaining one is the last of its place."""
         repeats = self._repeats
         if repeats is None:
             return False
@@ -420,10 +419,10 @@ class Exchange:
 
 
 def arguments_of(identity: Identity) -> Table:
-    """Return the arguments of what identifies a binding."""
+    """Return the arguments of a binding's identity."""
     return _NO_ARGUMENTS if isinstance(identity, str) else identity.arguments
 
 
 def binding_key_of(identity: Identity) -> str:
-    """Return the binding key of what identifies a binding."""
+    """Return the binding key of a binding's identity."""
     return identity if isinstance(identity, str) else identity.binding_key

@@ -1,13 +1,13 @@
-"""Exchanges that delay: the header `x-delay` says for how many milliseconds, before they route as another type does.
+"""Delayed exchanges: hold a message for the milliseconds in its header `x-delay`, then route it as another type.
 
-What RabbitMQ's plugin does (rabbit_exchange_type_delayed_message): the argument `x-delayed-type` names the type whose
-bindings and routing count. A message with a delay goes to the exchange's `line`, whatever it is bound to; the line
-gives it back when its time has come, with the delay negated, which is no delay. The delay is an integer of any width,
-or a string or floating-point number that is turned into one, of at most 2^32-1.
+As in RabbitMQ's plugin (rabbit_exchange_type_delayed_message), the argument `x-delayed-type` names the type whose
+bindings and routing are used. A message with a delay goes to the exchange's `line`, whatever its bindings; the line
+returns it when it is due, with the delay negated, which means no delay. The delay is an integer of any width, or a
+string or floating-point number that is converted to one, of at most 2^32-1.
 
-Where `line` is None nothing is delayed.
+Without a `line` (None) no message is delayed.
 """
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
 from typing import Any, ClassVar
 
@@ -21,14 +21,14 @@ from leveret.exchanges.topic import TopicExchange
 DELAYED = "x-delayed-message"
 HEADER = "x-delay"
 MAX_DELAY = 4294967295
-"""The longest delay in milliseconds, nearly 50 days; a longer one is none, as in RabbitMQ's plugin."""
+"""Maximum delay in milliseconds, nearly 50 days; a longer one is ignored, as in RabbitMQ's plugin."""
 
 _ARGUMENT = "x-delayed-type"
 _INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 
 
 def delay_of(headers: Table | None) -> int:
-    """For how many milliseconds a message with these headers is delayed; 0 for not at all."""
+    """Return the delay in milliseconds of a message with these headers; 0 for none."""
     field = None if headers is None else headers.get(HEADER)
     if field is None:
         return 0
@@ -39,7 +39,7 @@ def delay_of(headers: Table | None) -> int:
 
 
 def _converted(kind: str, value: object) -> int:
-    """A delay that is no integer; 0 where the plugin would fail."""
+    """Return a delay that is no integer, converted; 0 where the plugin would fail."""
     if kind == "longstr" and isinstance(value, str):
         digits = value.removeprefix("+")
         return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else 0
@@ -49,7 +49,7 @@ def _converted(kind: str, value: object) -> int:
 
 
 class DelayedExchange(Exchange):
-    """What the types below have in common; each has another type's bindings and routing behind it in its bases."""
+    """Base of the delayed types; each also inherits the bindings and routing of another type."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class DelayedExchange(Exchange):
     indexed: ClassVar[bool] = False
 
     def match(self, routing_key: str, headers: Headers = None) -> Any:
-        """Return the line for a message with a delay, the destinations of the type behind for any other."""
+        """Return the line for a message with a delay, the destinations of the underlying type for any other."""
         table = headers() if callable(headers) else headers
         if self.line is not None and delay_of(table):
             return (self.line,)
@@ -90,12 +90,11 @@ _BEHIND: dict[str, type[DelayedExchange]] = {
 
 
 def delayed_class(arguments: Table | None) -> type[DelayedExchange]:
-    """Find the class for an exchange that is declared with these arguments.
+    """Return the class for an exchange that is declared with these arguments.
 
     Raises:
         InvalidDelayedTypeError: `x-delayed-type` is missing, no string, or the delayed type itself.
         UnknownExchangeTypeError: it names no type.
-
     """
     kind, value = (arguments or {}).get(_ARGUMENT, ("void", None))
     if kind != "longstr" or not isinstance(value, str):

@@ -1,6 +1,6 @@
-"""A set of destinations in the least memory: a tuple while it is small, a dict when it grows.
+"""A compact set of destinations: a tuple while it is small, a dict when it grows.
 
-Most keys lead to one or two destinations, and a tuple of one takes 48 bytes where a set or dict takes over
+Most keys have one or two destinations, and a tuple of one takes 48 bytes where a set or dict takes over
 200; but a key with 100,000 destinations must not cost a copy of all of them for each bind. Hot path: see
 docs/performance.md.
 """
@@ -14,7 +14,7 @@ _TUPLE_LIMIT = 8
 
 
 def with_destination(current: tuple[T, ...] | dict[T, None], destination: T) -> tuple[T, ...] | dict[T, None]:
-    """Return `current` and `destination`; a dict is changed in place, a tuple is not."""
+    """Return `current` and `destination`; a dict is modified in place, a tuple is not."""
     if isinstance(current, dict):
         current[destination] = None
         return current
@@ -30,7 +30,7 @@ def with_destination(current: tuple[T, ...] | dict[T, None], destination: T) -> 
 def without_destination(
     current: tuple[T, ...] | dict[T, None], destination: T
 ) -> tuple[T, ...] | dict[T, None]:
-    """Return `current` less `destination`; a dict is changed in place, and small ones become tuples again."""
+    """Return `current` without `destination`; a dict is modified in place, and small ones become tuples again."""
     if isinstance(current, dict):
         current.pop(destination, None)
         if len(current) <= _TUPLE_LIMIT // 2:

@@ -1,13 +1,13 @@
-"""What can go wrong when exchanges are declared and bound. The broker translates these into reply codes."""
+"""Errors of declaring and binding exchanges, which the broker translates into reply codes."""
 # ruff: noqa: PLR0911 - one case after the other
 
 
 class ExchangeError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of all errors raised by this package."""
 
 
 class UnknownExchangeError(ExchangeError):
-    """A name that no exchange of this router has."""
+    """Raised for a name that no exchange of this router has."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no exchange {name!r}")
@@ -15,7 +15,7 @@ class UnknownExchangeError(ExchangeError):
 
 
 class UnknownExchangeTypeError(ExchangeError):
-    """A type that is not one of `router.EXCHANGE_TYPES`."""
+    """Raised for a type that is not one of `router.EXCHANGE_TYPES`."""
 
     def __init__(self, type_name: str) -> None:
         super().__init__(f"unknown exchange type '{type_name}'")
@@ -23,14 +23,14 @@ class UnknownExchangeTypeError(ExchangeError):
 
 
 class InvalidDelayedTypeError(ExchangeError):
-    """The `x-delayed-type` argument of an exchange that delays is missing or wrong; `str()` is the plugin's text."""
+    """Raised for a missing or invalid `x-delayed-type` of a delayed exchange; `str()` is the plugin's text."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"Invalid argument, {fault}")
 
 
 class InvalidXMatch(ExchangeError):  # noqa: N818 - named after the argument it is about
-    """The `x-match` argument of a headers binding is not one of the four words; `str()` is RabbitMQ's text.
+    """Raised for an `x-match` argument that is not one of the four words; `str()` is RabbitMQ's text.
 
     `field_type` is RabbitMQ's name of the field's type, `value` the field's value.
     """
@@ -47,7 +47,7 @@ class InvalidXMatch(ExchangeError):  # noqa: N818 - named after the argument it 
 
 
 def _erlang_term(field_type: str, value: object) -> str:
-    """Print a field value the way Erlang's `~p` prints RabbitMQ's inner form of it."""
+    """Format a field value as Erlang's `~p` prints RabbitMQ's internal form of it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -68,9 +68,9 @@ def _erlang_term(field_type: str, value: object) -> str:
 
 
 class TooManyHopsError(Exception):
-    """A message would pass more exchanges than one message may.
+    """Raised if a message would pass more exchanges than permitted.
 
-    `reached` are the destinations that it has reached so far, `limit` is what was allowed.
+    `reached` has the destinations reached so far, `limit` is the permitted number.
     """
 
     def __init__(self, reached: tuple[object, ...], limit: int) -> None:
@@ -80,7 +80,7 @@ class TooManyHopsError(Exception):
 
 
 def _erlang_pair(field: tuple[str, object]) -> str:
-    """Print one typed value as the pair {Type,Value}."""
+    """Format one typed value as the pair {Type,Value}."""
     field_type, value = field
     return f"{{{field_type},{_erlang_term(field_type, value)}}}"
 
@@ -89,7 +89,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v
 
 
 def _erlang_binary(octets: bytes) -> str:
-    """Print a binary: as a string where all of it is printable text, as numbers otherwise."""
+    """Format a binary: as a string if all of it is printable text, otherwise as numbers."""
     try:
         text = octets.decode()
     except UnicodeDecodeError:

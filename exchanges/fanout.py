@@ -1,4 +1,4 @@
-"""The fanout exchange: everything that is bound to it. Hot path: see docs/performance.md."""
+"""The fanout exchange: routes to everything bound to it. Hot path: see docs/performance.md."""
 
 from collections.abc import Collection
 from typing import ClassVar

@@ -1,11 +1,10 @@
-"""The headers exchange: arguments of bindings against the headers of messages.
+"""The headers exchange: matches arguments of bindings with the headers of messages.
 
-What RabbitMQ does (rabbit_exchange_type_headers): `x-match` is all (also when missing), any, all-
-with-x or any-with-x; arguments whose name starts with `x-` do not count with the first two, `x-match`
-itself never. A void argument asks for presence only. Otherwise the values have to be the same: the types'
-names do not matter, so that numbers of all types and widths are one kind (they compare as Erlang's `==`
-does, as observed on 3.10.8: 5 is 5.0), and long strings and byte arrays another; a boolean equals only a
-boolean. No argument left: all matches, any does not.
+As in RabbitMQ (rabbit_exchange_type_headers), `x-match` is all (also when missing), any, all-with-x or any-with-x;
+arguments whose name starts with `x-` are ignored by the first two, `x-match` itself by all. A void argument requires
+presence only. Otherwise the values have to be equal: the types' names do not matter, so that numbers of all types and
+widths are one kind (they compare as Erlang's `==` does, as observed on 3.10.8: 5 is 5.0), and long strings and byte
+arrays another; a boolean equals only a boolean. Without arguments left, all matches and any does not.
 
 Hot path: see docs/performance.md.
 """
@@ -28,26 +27,26 @@ _FORMS = {
 
 _Value = tuple[str, object]  # (kind, value) such that == is RabbitMQ's equality
 _KINDS = {"bool": "bool", "longstr": "binary", "binary": "binary"}
-_PRESENT: _Value = ("void", None)  # as a criterion: any value will do
-_ALWAYS = ("", ("always", None))  # where the index keeps criteria that ask for nothing
+_PRESENT: _Value = ("void", None)  # as a criterion: matches any value
+_ALWAYS = ("", ("always", None))  # place in the index of criteria without conditions
 
 
 _Wanted = tuple[tuple[str, _Value], ...]
-"""What a binding asks for: names of headers, and their values."""
+"""The conditions of a binding: names of headers, and their values."""
 
 
 class _Criteria:
-    """What one or several bindings ask for that want all of it, and where they lead."""
+    """Conditions that must all be met, of one or several bindings, and their destinations."""
 
     __slots__ = ("destinations", "place", "wanted")
 
     def __init__(self, wanted: _Wanted) -> None:
         self.wanted = wanted
-        self.place: tuple[str, _Value] = _ALWAYS  # in the index, set when they are put there
+        self.place: tuple[str, _Value] = _ALWAYS  # in the index, set on insertion
         self.destinations: Destinations = ()
 
     def met_by(self, headers: dict[str, _Value]) -> bool:
-        """Tell whether a message with these headers meets every criterion."""
+        """Return whether a message with these headers meets every criterion."""
         for name, wanted in self.wanted:
             value = headers.get(name)
             if value is None or (wanted is not _PRESENT and wanted != value):
@@ -56,10 +55,10 @@ class _Criteria:
 
 
 class HeadersExchange(Exchange):
-    """Routes by headers, whatever the routing key.
+    """Routes by headers, for any routing key.
 
-    Bindings that want any of their arguments are not looked at one by one: each argument leads to the destinations
-    that some binding sends there, however many such bindings there are.
+    Bindings with `any` are not checked one by one: each argument is indexed with the destinations of all such bindings
+    that have it, however many there are.
     """
 
     __slots__ = ("_any", "_criteria", "_index")
@@ -70,9 +69,9 @@ class HeadersExchange(Exchange):
 
     def _prepare(self) -> None:
         self._criteria: dict[_Wanted, _Criteria] = {}
-        # By name and value: criteria that ask for that among other things.
+        # By name and value: criteria with that and other conditions.
         self._index: dict[tuple[str, _Value], tuple[_Criteria, ...] | dict[_Criteria, None]] = {}
-        # By name and value: where bindings lead for which that is enough.
+        # By name and value: destinations of bindings for which that is sufficient.
         self._any: dict[tuple[str, _Value], Destinations] = {}
 
     def validate(self, arguments: Table) -> None:
@@ -119,11 +118,11 @@ class HeadersExchange(Exchange):
         if criteria is None:
             criteria = self._criteria[wanted] = _Criteria(wanted)
             if wanted:
-                # All are needed, so one is enough to be found by: the one that the fewest others are found by.
+                # All are needed, so one is enough as the index key: the one that the fewest others use.
                 criteria.place = min(wanted, key=self._crowd)
             self._index[criteria.place] = with_destination(self._index.get(criteria.place, ()), criteria)
         if destination in criteria.destinations:
-            # Bound with another key already, or with arguments that differ only in what does not count.
+            # Bound with another key already, or with arguments that differ only in ignored parts.
             self._repeat(destination, criteria)
         else:
             criteria.destinations = with_destination(criteria.destinations, destination)
@@ -156,7 +155,7 @@ class HeadersExchange(Exchange):
 
 
 def _compiled(identity: Identity) -> tuple[_Wanted, bool]:
-    """What a binding's arguments ask for, and whether all of it is needed."""
+    """Return the conditions of a binding's arguments, and whether all of them are needed."""
     if isinstance(identity, str):
         return (), True
     arguments = identity.arguments
@@ -174,7 +173,7 @@ def _name(item: tuple[str, tuple[str, object]]) -> str:
 
 
 def _comparable(field_type: str, value: object) -> _Value:
-    """Bring a value into a hashable form whose equality is that of RabbitMQ's terms."""
+    """Return a hashable form of a value whose equality is that of RabbitMQ's terms."""
     if field_type == "longstr":
         return ("binary", value)
     if isinstance(value, bytes | bytearray | memoryview):

@@ -1,7 +1,7 @@
-"""The exchanges of one vhost as a graph: declaring, binding, and the way of a message through it.
+"""The exchange graph of one vhost: declares and binds exchanges, and routes messages through them.
 
-A message visits each exchange once, however the exchanges are bound to one another. An exchange that finds no
-destination itself hands over to its alternate exchange (rabbit_exchange:route1/4). Hot path: see
+A message visits each exchange once, however the exchanges are bound to one another. An exchange without a matching
+destination passes it to its alternate exchange (rabbit_exchange:route1/4). Hot path: see
 docs/performance.md.
 """
 # ruff: noqa: C901, PLR0911, PLR0912 - hot: one flat function is several times cheaper than small ones
@@ -54,27 +54,27 @@ _PREDECLARED = (
 
 
 class Listener(Protocol):
-    """Is told of every change, however it came about: by whom it was asked for, or as a consequence."""
+    """Observer of every change, whether requested or a consequence of another one."""
 
     def declared(self, exchange: Exchange) -> None:
-        """An exchange is new."""
+        """An exchange was declared."""
 
     def removed(self, exchange: Exchange) -> None:
-        """An exchange is gone; `unbound` comes for each of its bindings, perhaps later."""
+        """An exchange was deleted; `unbound` is called for each of its bindings, possibly later."""
 
     def bound(self, source: Exchange, destination: object, binding_key: str, arguments: Table) -> None:
-        """A binding is new."""
+        """A binding was added."""
 
     def unbound(self, source: Exchange, destination: object, binding_key: str, arguments: Table) -> None:
-        """A binding is gone, and so may be what it was between."""
+        """A binding was removed; its source or destination may be deleted, too."""
 
 
 def _ignored(_exchange: Exchange) -> None:
-    """Nobody wants to know."""
+    """Default of `on_deleted`: do nothing."""
 
 
 def _at_once(steps: Iterator[None], _name: str) -> None:
-    """Nobody else waits for the time that this takes."""
+    """Default of `work`: carry out all steps immediately."""
     deque(steps, maxlen=0)
 
 
@@ -82,18 +82,17 @@ class Router:
     """The exchanges and bindings of one vhost, and the names of its queues for the default exchange.
 
     Attributes:
-        binding_count: how many explicit bindings there are.
+        binding_count: number of explicit bindings.
         exchanges: by name; read it, change it through the methods.
         queues: destinations by queue name; read it, change it through `add_queue` and `forget`.
-        generation: incremented by every change after which some message may take another route. Whoever
-            caches routes drops them when it has changed.
-        hop_limit: how many exchanges beyond the first one message may pass, times its routing keys.
-        listener: is told of changes to durable exchanges and to bindings from them, None for nobody.
-        make_line: makes what keeps the messages of an exchange that delays; None: none does.
-        on_deleted: called with each exchange that has gone, for whatever reason.
-        work: carries out what takes long, under a name for the log: at once, or a piece at a time. Whatever is asked
-            of the router meanwhile is answered as if all of it was done.
-
+        generation: incremented by every change after which some message may take another route; callers that cache
+            routes drop them when it has changed.
+        hop_limit: maximum number of exchanges after the first that one message may pass, times its routing keys.
+        listener: notified of changes to durable exchanges and to bindings from them; None for no observer.
+        make_line: makes the line of a delayed exchange; None disables delays.
+        on_deleted: called with each exchange that was deleted, for any reason.
+        work: carries out long jobs, under a name for the log: immediately, or one step at a time. Meanwhile the
+            router responds as if the whole job was done.
     """
 
     __slots__ = (
@@ -125,21 +124,21 @@ class Router:
         self.on_deleted: Callable[[Exchange], object] = _ignored
         self.work: Callable[[Iterator[None], str], object] = _at_once
         self._leaving: set[object] = set()
-        """Destinations that are gone, and to which indexes of exchanges may still lead."""
+        """Destinations that were deleted and may still be in indexes of exchanges."""
         # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
         self._sources: dict[object, Exchange | dict[Exchange, None]] = {}
         # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
         self._routes: dict[Exchange, dict[str, tuple[object, ...]] | None] = {}
         self._cached = 0
         self._needing: dict[Exchange, bool] = {}
-        self._asked: set[str] = set()  # names that the default exchange was asked for in this generation
+        self._asked: set[str] = set()  # names looked up in the default exchange in this generation
         self._default: Exchange | None = None
         self.hop_limit = _UNLIMITED
 
     # Topology
 
     def predeclare(self) -> None:
-        """Declare the exchanges that every vhost has, the default exchange included; all durable."""
+        """Declare the exchanges that every vhost has, including the default exchange; all durable."""
         for name, type_name, internal in _PREDECLARED:
             self.declare(name, type_name, durable=True, internal=internal)
 
@@ -154,10 +153,10 @@ class Router:
         arguments: Table | None = None,
         alternate: str | None = None,
     ) -> Exchange:
-        """Add an exchange, or return the one that has the name already, unchecked and unchanged.
+        """Add an exchange, or return the existing one of that name, unchecked and unchanged.
 
-        `alternate` defaults to the argument `alternate-exchange` where that is a long string.
-        Raises UnknownExchangeTypeError, and InvalidDelayedTypeError for an exchange that delays.
+        `alternate` defaults to the argument `alternate-exchange` if that is a long string.
+        Raises UnknownExchangeTypeError, and InvalidDelayedTypeError for a delayed exchange.
         """
         exchange = self.exchanges.get(name)
         if exchange is not None:
@@ -190,13 +189,13 @@ class Router:
         return exchange
 
     def get(self, name: str) -> Exchange | None:
-        """Return the exchange of this name, if there is one."""
+        """Return the exchange of this name; None if there is none."""
         return self.exchanges.get(name)
 
     def remove(self, name: str) -> list[Exchange]:
         """Delete an exchange with its bindings as source and as destination.
 
-        Returns it and the auto-delete exchanges that lost their last binding as a source thereby, in the
+        Returns it and the auto-delete exchanges that thereby lost their last binding as a source, in the
         order of their deletion, as far as they are known by now; nothing if there is no such exchange.
         """
         exchange = self.exchanges.get(name)
@@ -208,7 +207,7 @@ class Router:
         """Bind a queue (the object given to `add_queue`) or an `Exchange` to an exchange.
 
         Returns False if this very binding existed. `arguments` is kept: do not change it afterwards.
-        Raises UnknownExchangeError, and InvalidXMatch where the source is a headers exchange.
+        Raises UnknownExchangeError, and InvalidXMatch if the source is a headers exchange.
         """
         source = self.exchanges.get(source_name)
         if source is None:
@@ -231,7 +230,7 @@ class Router:
     def unbind(
         self, source_name: str, destination: object, binding_key: str, arguments: Table | None = None
     ) -> tuple[bool, list[Exchange]]:
-        """Unbind; return whether the binding existed, and the auto-delete exchanges that vanished with it."""
+        """Unbind; return whether the binding existed, and the auto-delete exchanges deleted with it."""
         source = self.exchanges.get(source_name)
         if source is None or not source.unbind(destination, binding_key, arguments):
             return False, []
@@ -251,15 +250,15 @@ class Router:
             self._changed()
 
     def add_queue(self, name: str, destination: object) -> None:
-        """Make a queue known to the default exchange under its name."""
+        """Bind a queue to the default exchange under its name."""
         self.queues[name] = destination
         self._name_changed(name)
 
     def forget(self, name: str) -> list[Exchange]:
-        """Forget a queue that was deleted: its name, and its bindings everywhere.
+        """Remove a deleted queue: its name, and all its bindings.
 
-        Returns the auto-delete exchanges that vanished because of that, as far as they are known by now; nothing for
-        an unknown name.
+        Returns the auto-delete exchanges deleted because of that, as far as they are known by now; nothing for an
+        unknown name.
         """
         destination = self.queues.pop(name, None)
         if destination is None:
@@ -272,7 +271,7 @@ class Router:
         return gone
 
     def bindings(self) -> Iterator[Binding]:
-        """Yield all explicit bindings. The router may change meanwhile: what comes and goes may be among them."""
+        """Yield all explicit bindings. The router may change meanwhile: such bindings may be included or not."""
         for exchange in tuple(self.exchanges.values()):
             yield from exchange.bindings()
 
@@ -298,13 +297,13 @@ class Router:
             del self._sources[destination]
 
     def _remove(self, exchange: Exchange) -> list[Exchange]:
-        """Delete an exchange; returns it and those that go with it."""
+        """Delete an exchange; returns it and those deleted with it."""
         gone: list[Exchange] = []
         self._do(self._leave([], [exchange], gone), f"bindings of exchange '{exchange.name}'")
         return gone
 
     def _do(self, steps: Iterator[None], name: str) -> None:
-        """Carry out one piece now, whatever the time is, and leave the rest to `work`."""
+        """Carry out one step now, and leave the rest to `work`."""
         for _ in steps:
             self.work(steps, name)
             break
@@ -312,16 +311,14 @@ class Router:
     def _leave(
         self, destinations: list[object], doomed: list[Exchange], gone: list[Exchange]
     ) -> Iterator[None]:
-        """A job: remove destinations and exchanges, and auto-delete exchanges that become unused by that.
+        """Job: remove destinations and exchanges, and auto-delete exchanges that become unused by that.
 
-        Bindings are gone for everybody when they are detached; to find them in indexes and in what is written takes
-        longer.
+        Bindings have no effect once they are detached; removing them from indexes and from disk takes longer.
 
         Args:
-            destinations: queues whose names are gone.
-            doomed: exchanges.
-            gone: gets the exchanges that are deleted, in order.
-
+            destinations: queues whose names are removed already.
+            doomed: exchanges to be deleted.
+            gone: filled with the deleted exchanges, in order.
         """
         departed: list[object] = []
         sweeps: deque[tuple[Exchange, object, Bound]] = deque()
@@ -368,7 +365,7 @@ class Router:
                     yield
 
     def _delete(self, exchange: Exchange) -> None:
-        """Have nobody find an exchange any more."""
+        """Remove an exchange from all lookups."""
         del self.exchanges[exchange.name]
         if exchange is self._default:
             self._default = None
@@ -385,9 +382,9 @@ class Router:
             self.listener.unbound(source, destination, binding_key_of(identity), arguments_of(identity))
 
     def _name_changed(self, name: str) -> None:
-        """Void all cached routes if one of them may lead to a queue, or nowhere, because of its name.
+        """Invalidate all cached routes if one of them may depend on whether this queue name exists.
 
-        Most queues that come and go are published to by nobody who has asked before: replies of one request each.
+        Most short-lived queues were not looked up before they were declared: reply queues of one request each.
         """
         if name in self._asked:
             self._asked.clear()
@@ -408,7 +405,7 @@ class Router:
         """Return the queues that a message goes to, each once, in no particular order.
 
         `routing_keys` are the routing key and those of CC and BCC. A callable `headers` is called at most
-        once, and only if the way leads through a headers exchange.
+        once, and only if the message reaches a headers exchange.
 
         Raises TooManyHopsError.
         """
@@ -420,7 +417,7 @@ class Router:
         return self._walk(exchange, routing_keys, headers)
 
     def route_key(self, exchange: Exchange, routing_key: str, headers: Headers = None) -> tuple[object, ...]:
-        """Do what `route` does for a message with one routing key only, which is nearly every message.
+        """Return the route of a message with a single routing key, which is nearly every message; see `route`.
 
         Raises TooManyHopsError.
         """
@@ -440,7 +437,7 @@ class Router:
             if exchange.indexed and exchange.alternate is None and not self._leaving:
                 return tuple(exchange.match(routing_key))
             if exchange.keyless and exchange.in_use and not exchange.needs_headers:
-                # One route whatever the key: remember it once, as it may be long.
+                # One route for all keys: remember it once, as it may be long.
                 routing_key = ""
                 route = None if routes is None else routes.get(routing_key)
                 if route is not None:
@@ -462,7 +459,7 @@ class Router:
         return route
 
     def needs_headers(self, exchange: Exchange) -> bool:
-        """Tell whether a message published to this exchange can reach a headers exchange."""
+        """Return whether a message published to this exchange can reach a headers exchange."""
         needing = self._needing.get(exchange)
         if needing is None:
             needing = self._needing[exchange] = self._look_for_headers(exchange)

@@ -1,17 +1,16 @@
-"""How many messages an exchange has passed on, counted where they pass."""
+"""Message counters of an exchange, incremented on its routes."""
 
 
 class Tally:
-    """Messages that went the same way: to so many queues and, where keys are told apart, with the same routing key.
+    """Counter of messages that reached the same number of queues and, if keys are tracked, had the same routing key.
 
-    Whoever publishes adds to `published`. A route remembers its tally, so that counting costs no more than an addition,
-    and all that is said of an exchange is added up from its tallies when somebody asks.
+    Publishing increments `published`. A route remembers its tally, so that counting costs no more than an addition, and
+    the statistics of an exchange are summed up from its tallies on demand.
 
     Attributes:
-        width: how many queues each of the messages reached.
-        routing_key: the key of all of them; None if they had any.
-        published: how many they are.
-
+        width: number of queues that each of the messages reached.
+        routing_key: the key of all of them; None for any key.
+        published: number of messages.
     """
 
     __slots__ = ("published", "routing_key", "width")

@@ -11,7 +11,7 @@ from leveret.exchanges.trie import TopicTrie
 
 
 class TopicExchange(Exchange):
-    """Routes by patterns: `*` stands for one word, `#` for any number of words; words are split at dots."""
+    """Routes by patterns: `*` matches one word, `#` any number of words; words are separated by dots."""
 
     __slots__ = ("_trie",)
 
@@ -27,7 +27,7 @@ class TopicExchange(Exchange):
         return () if trie is None else trie.match(routing_key)
 
     def prepare(self, routing_key: str) -> Iterator[None] | None:
-        """Return steps where hostile patterns make a match long."""
+        """Return the steps of a match that hostile patterns make slow; None if it is fast anyway."""
         return None if self._trie is None else self._trie.steps_to(routing_key)
 
     def _bound(self, destination: object, identity: Identity) -> None:
@@ -48,7 +48,7 @@ class TopicExchange(Exchange):
 
 
 def _shortest(binding_key: str) -> str:
-    """Write a pattern with one `#` where several stand side by side: they match the same, at the price of one."""
+    """Return a pattern with successive `#` reduced to one, which matches the same and costs less."""
     if "#.#" not in binding_key:
         return binding_key
     words = binding_key.split(".")

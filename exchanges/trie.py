@@ -2,21 +2,21 @@
 
 Theory of operation. The trie of patterns is read as a nondeterministic automaton: its states are the trie's
 nodes; a word leads from a node to the child of that word and to the child `*`; the child `#` is entered
-without a word (zero words) and left by none (any word leads from it to itself). Which nodes are active
-after some words is a *set* of nodes, and that set is all that matters for the words to come. So sets are
-interned as `_State`s and each remembers where the words seen so far led. Matching a key whose words were
+without a word (zero words) and left by none (any word leads from it to itself). The nodes that are active
+after some words are a *set*, and that set is all that matters for the remaining words. So sets are
+interned as `_State`s and each remembers the transitions of the words seen so far. Matching a key whose words were
 met before in these states costs one dictionary lookup per word; a new transition costs one pass over the
 nodes of a set, never more than the trie has, so that no pattern or key, however many `#` it has, costs more
 than words x nodes.
 
-A word that is no child of any node of a set leads where every such word leads (`other`); only a limited
+All words that are no child of any node of a set have the same transition (`other`); only a limited
 number of them is remembered by name, so that keys with unique words (identifiers) do not fill the memory.
-All that is remembered is dropped whenever a pattern comes or goes; there is a limit to it, in
-proportion to the trie, and one to the nodes of all states together.
+All remembered states are dropped whenever a pattern is added or removed; they are limited in
+proportion to the trie, and so are the nodes of all states together.
 
 Hostile patterns (`*.a.*.a`, `#.a.#.b`) make sets of as many nodes as the trie has. Such large sets are not
-remembered, and whoever must not be held long has the key matched in steps before it asks (`steps_to`): the
-result waits for that.
+remembered, and callers that must not block match the key in steps first (`steps_to`), whose result is kept
+for `match`.
 
 Hot path: see docs/performance.md.
 """
@@ -25,17 +25,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from leveret.exchanges.destinations import Destinations, with_destination, without_destination
 
-# How many transitions a trie may remember: in proportion to its own size, and bounded. With their states they
-# take about 120 bytes each, 4 MB at the most.
+# Limit of the transitions that a trie remembers: in proportion to its own size, and bounded. With their states
+# they take about 120 bytes each, at most 4 MB.
 _TRANSITIONS_AT_LEAST = 1024
 _TRANSITIONS_PER_NODE = 8
 _TRANSITIONS_AT_MOST = 32768
-_REFUSALS_PER_TRANSITION = 16  # when full: after so many times the limit start anew, for the keys of today
-_LARGE = 1024  # nodes of a state from which it is neither remembered nor followed in one go
-_MEMBERS_AT_MOST = 1 << 20  # nodes in all states that are remembered, at eight bytes
-_PIECE = 1024  # nodes between two steps
-_TRIES = 3  # times that a key is matched in steps anew because patterns have come or gone meanwhile
-_FOUND_AT_MOST = 64  # results that wait for whoever had them worked out
+_REFUSALS_PER_TRANSITION = 16  # when full: restart after this many times the limit, for the current keys
+_LARGE = 1024  # nodes from which a state is neither remembered nor followed in one step
+_MEMBERS_AT_MOST = 1 << 20  # nodes in all remembered states, of eight bytes each
+_PIECE = 1024  # nodes per step
+_TRIES = 3  # matches of a key in steps, restarted when patterns have changed meanwhile
+_FOUND_AT_MOST = 64  # results kept for the callers of `steps_to`
 _OTHER_WORDS_LIMIT = 64  # words without a pattern of their own that one state remembers by name
 
 
@@ -49,7 +49,7 @@ class _Node:
         self.star: _Node | None = None
         self.hash: _Node | None = None
         self.destinations: Destinations = ()
-        self.loops = loops  # this is the node of a `#`: any word leads back to it
+        self.loops = loops  # the node of a `#`: any word leads back to it
 
     def child(self, word: str) -> "_Node | None":
         """Return the node of a pattern's next word, wildcards included."""
@@ -73,7 +73,7 @@ class _Node:
         return node
 
     def prune(self, word: str) -> None:
-        """Cut off the node of a pattern's next word."""
+        """Remove the node of a pattern's next word."""
         if word == "*":
             self.star = None
         elif word == "#":
@@ -84,12 +84,12 @@ class _Node:
                 self.children = None
 
     def is_bare(self) -> bool:
-        """Whether no pattern ends here or passes through."""
+        """Return whether no pattern ends here or passes through."""
         return not self.destinations and self.children is None and self.star is None and self.hash is None
 
 
 class _State(dict[str, "_State"]):
-    """A set of active nodes, and as a dict: the state that each remembered word leads to."""
+    """A set of active nodes; as a dict, the next state for each remembered word."""
 
     __slots__ = ("accepted", "nodes", "other", "strangers", "trie")
 
@@ -132,7 +132,7 @@ class TopicTrie:
         self._limit = _TRANSITIONS_AT_LEAST
         self._changes = 0
         self._found: dict[str, tuple[object, ...]] = {}
-        """By key, what was worked out in steps since the last change."""
+        """Results computed in steps since the last change, by key."""
 
     def add(self, pattern: str, destination: object) -> bool:
         """Add a pattern for a destination; return False if it was there."""
@@ -167,7 +167,7 @@ class TopicTrie:
         self._changed()
 
     def is_empty(self) -> bool:
-        """Whether there is no pattern; an empty trie has no node but its root."""
+        """Return whether there is no pattern; an empty trie has no node but its root."""
         return self._root.is_bare()
 
     def node_count(self) -> int:
@@ -175,7 +175,7 @@ class TopicTrie:
         return self._nodes
 
     def state_count(self) -> int:
-        """Count the states that are remembered at the moment."""
+        """Count the states that are currently remembered."""
         return len(self._states)
 
     def match(self, key: str) -> tuple[object, ...]:
@@ -194,7 +194,7 @@ class TopicTrie:
         return accepted
 
     def match_afresh(self, key: str) -> tuple[object, ...]:
-        """Do what `match` does, with nothing remembered: the reference and the cost of a first match."""
+        """Match without remembered states: the reference for tests, and the cost of a first match."""
         nodes: Iterable[_Node] = _closure((self._root,))
         for word in _words(key):
             nodes = _step(nodes, word)
@@ -203,7 +203,7 @@ class TopicTrie:
         return _accepted(nodes)
 
     def steps_to(self, key: str) -> Iterator[None] | None:
-        """Steps that make `match` quick for a key, if nothing changes behind the last; None where it is anyway."""
+        """Return steps that speed up `match` for a key, if no pattern changes after the last; None if it is fast."""
         if key in self._found or self._nodes < _LARGE:
             return None
         state = self._start or self._begin()
@@ -240,10 +240,10 @@ class TopicTrie:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what matching remembered."""
+        """Drop all remembered states and results."""
         if not self._states:
             return
-        # States point at one another in circles: take them apart, so that no garbage collector is needed.
+        # States reference one another in cycles: break these, so that no garbage collector is needed.
         for state in self._states.values():
             state.clear()
             state.other = None
@@ -254,16 +254,16 @@ class TopicTrie:
         self._refused = 0
 
     def follow(self, state: _State, word: str) -> _State:
-        """Return where `word` leads from `state`, which does not remember it."""
+        """Return the next state from `state` for a word that it does not remember."""
         if len(state.nodes) >= _LARGE:
             return _State(self, tuple(_step(state.nodes, word)))
         limit = self._limit
         if self._remembered >= limit or self._members >= _MEMBERS_AT_MOST:
             self._refused += 1
             if self._refused <= limit * _REFUSALS_PER_TRANSITION:
-                # Full of what came first, which is mostly the beginnings of keys: go on without remembering.
+                # Full of the first transitions, mostly beginnings of keys: continue without remembering.
                 return _State(self, tuple(_step(state.nodes, word)))
-            # Start anew, with this state as an orphan that lives until the match is over.
+            # Restart, with this state as an orphan that lives until the match is done.
             self.forget()
         for node in state.nodes:
             if node.children is not None and word in node.children:
@@ -311,18 +311,18 @@ def _closure(nodes: Iterable[_Node]) -> set[_Node]:
 
 
 def _pieces(nodes: Collection[_Node]) -> Iterator[Sequence[_Node]]:
-    """Cut a set of nodes into pieces for a step each."""
+    """Split a set of nodes into the pieces of a step each."""
     listed = tuple(nodes)
     for at in range(0, len(listed), _PIECE):
         yield listed[at : at + _PIECE]
 
 
 def _step(nodes: Iterable[_Node], word: str, reached: set[_Node] | None = None) -> set[_Node]:
-    """Return the nodes that a word leads to, with those that were `reached` from others."""
+    """Return the nodes that a word leads to, including those already `reached` from others."""
     if reached is None:
         reached = set()
     for node in nodes:
-        # With a node all that is reached from it without a word is added, so a known node ends the walk.
+        # A node is added with all nodes reached from it without a word, so a known node ends the walk.
         following = node if node.loops else None
         while following is not None and following not in reached:
             reached.add(following)
