@@ -1,1 +1,1 @@
-"""The data directory of a running broker: store, committer, readers, lock (drivers)."""
+"""Persistence of a running broker: data store, committer, readers, lock (drivers)."""

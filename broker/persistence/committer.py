@@ -1,14 +1,13 @@
-"""Brings to disk what the journal has noted, and reads what queues ask for (driver).
+"""The committer: writes the journal to disk, and reads what queues request (driver).
 
-One thread, the writer, owns every write transaction; another, the reader, every read of messages. Both take work from
-a queue and hand results back to the event loop, which alone touches the journal and the queues.
+One thread, the writer, owns every write transaction; another, the reader, every read of messages. Both take jobs from a
+queue and report results to the event loop, which alone accesses the journal and the queues.
 
-When to commit: at once when nothing is under way, so that an idle broker confirms after one flush; while a commit is
-under way the next batch gathers. Under load commits are spaced by `MIN_GAP`: each costs processor time whatever it
-carries, and a message that is consumed meanwhile need not be written at all. Where they are to be farther apart than
-that, a broker that has nothing else to do commits nevertheless (RabbitMQ 3.6: every 200 ms, or when a queue is idle).
-What nobody waits for, deletions and
-messages published without confirms, is put off up to `LAZY_SECONDS`.
+Time of commits: at once when none is in flight, so that an idle broker confirms after one flush; during a commit the
+next batch accumulates. Under load commits are spaced by `MIN_GAP`: each costs processor time regardless of its size,
+and a message that is consumed meanwhile need not be written at all. With a larger configured interval, an idle broker
+still commits earlier (RabbitMQ 3.6: every 200 ms, or when a queue is idle). Work that no client waits for (deletions,
+messages published without confirms) is delayed up to `LAZY_SECONDS`.
 """
 
 import asyncio
@@ -39,55 +38,55 @@ from leveret.storage.store.environment import Environment
 log = logging.getLogger("leveret.storage")
 
 MIN_GAP = 0.002
-"""Seconds between the starts of two commits under load."""
+"""Minimum time between the starts of two commits under load."""
 BUSY_OPERATIONS = 16
-"""Messages in a batch from which the load counts as such."""
+"""Operations in a batch from which the broker counts as loaded."""
 IDLE_ROUNDS = 2
-"""Rounds of the loop without a turn from which it has nothing to do: what was read in one is seen in the next."""
+"""Iterations of the loop without a turn after which it is idle: input of one iteration is processed in the next."""
 LAZY_SECONDS = 0.1
 SWEEP_SECONDS = 0.01
-"""How long a commit waits that only carries on the deletion of messages."""
+"""Delay of a commit that only continues the deletion of messages."""
 LAZY_OCTETS = 1024 * 1024
-"""Octets that are not put off any more."""
+"""Bytes above which a commit is not delayed."""
 PAGE_OCTETS = 1024 * 1024
-"""Octets of transient messages that one commit pages: whoever waits for a confirm waits for the whole commit."""
+"""Bytes of transient messages paged by one commit, because confirms wait for the whole commit."""
 RETRY_SECONDS = 1.0
-"""How long to wait after a commit that found the disk full."""
+"""Delay after a commit that found the disk full."""
 PROBE_OCTETS = 1024 * 1024
-"""Octets of transient messages that are tried at once after they found no room; twice as many when they had some."""
+"""Bytes of transient messages that are tried after the disk was full; doubled after each success."""
 BACKLOG_HIGH = 8 * 1024 * 1024
-"""Octets waiting for the disk from which publishers are not read any more."""
+"""Bytes waiting for the disk from which publishers are not read."""
 LIGHTLY = 2
-"""How many times as much it is for publishers that send little: they are not to wait because others send much."""
+"""Factor on these limits for light publishers, which should not wait because others publish much."""
 MAX_RECORDS = 32768
-"""Copies of persistent messages that wait for the disk at most, as many as RabbitMQ's journal has."""
+"""Maximum number of persistent copies waiting for the disk, as in RabbitMQ's journal."""
 FILES_HIGH = 64 * 1024 * 1024
-"""Octets of bodies on their way into files of their own from which they are not either; twice as many likewise."""
+"""Bytes of bodies waiting for files of their own from which publishers are not read; `LIGHTLY` applies."""
 FILES_AT_ONCE = 16
-"""Bodies that are written to files of their own, or removed, at the same time: each takes a file descriptor or two."""
+"""Bodies whose files are written or removed at the same time: each takes a file descriptor or two."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class StorageHost(Protocol):
-    """What the tasks need of the server."""
+    """The part of the server that persistence uses."""
 
     turn: Turn
 
     def run_turn(self) -> None:
-        """Work off what a result has touched, then write."""
+        """Process queues affected by a result, then write."""
 
     def storage_failed(self, error: BaseException) -> None:
-        """The disk is broken: nothing may be confirmed any more."""
+        """Report a failure of the disk: nothing may be confirmed any more."""
 
     def disk_full(self, *, full: bool) -> None:
-        """A commit has found no room, or room again."""
+        """Report that a commit has found the disk full, or space again."""
 
     def backlog_cleared(self) -> None:
-        """Publishers may be read again."""
+        """Resume reading from publishers."""
 
 
 class _Worker:
-    """A thread that calls one function for each item it is given, and reports to the event loop."""
+    """A thread that runs submitted jobs, and reports their results to the event loop."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, slices: TimeSlices) -> None:
         self._name = name
@@ -98,7 +97,7 @@ class _Worker:
         self._thread.start()
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Have `job` run in the thread and `done` called in the loop with what it returned or raised."""
+        """Run `job` in the thread, and `done` in the loop with the result or exception."""
 
         def work() -> None:
             try:
@@ -113,7 +112,7 @@ class _Worker:
     def _report(
         self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
     ) -> None:
-        """Hand over a result, in a step of its own."""
+        """Report a result, in a step of its own."""
         self._slices.begin()
         done(result, error)
         self._slices.end(f"result of {self._name} for", done)
@@ -121,10 +120,10 @@ class _Worker:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # a batch knows queues, which may be deleted while there is nothing to do
+            del job  # a batch refers to queues, which may be deleted while the thread is idle
 
     def stop(self) -> None:
-        """Finish what was submitted, then end."""
+        """Finish the submitted jobs, then end."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -133,13 +132,13 @@ class Committer:
     """Commits the journal's batches.
 
     Args:
-        environment: where they go.
-        journal: where they come from.
-        host: is told what follows.
+        environment: receives the batches.
+        journal: provides the batches.
+        host: notified of the results.
         loop: the event loop.
-        max_records: copies of persistent messages (at least 1) that wait for a commit at most: with as many it begins
-            at once, and publishers are not read until it is done (`queue_index_max_journal_entries`).
-        min_gap: seconds between two commits under load. More than `MIN_GAP` is cut short by a broker that is idle.
+        max_records: maximum number (at least 1) of persistent copies waiting for a commit: when it is reached a commit
+            starts at once, and publishers are not read until it is done (`queue_index_max_journal_entries`).
+        min_gap: seconds between two commits under load. A value above `MIN_GAP` is cut short when the broker is idle.
 
     """
 
@@ -166,55 +165,55 @@ class Committer:
         self._began = 0
         self._busy = False
         self._is_watching = False
-        """The next rounds of the loop are looked at, whether they are idle."""
+        """True while the iterations of the loop are checked for idleness."""
         self._has_stirred = False
-        """There was a turn since the last look."""
+        """True if there was a turn since the last check."""
         self._idle_rounds = 0
         self._full = False
         self._page_octets = inf
-        """Octets of transient messages that a commit may page: no end of them, unless there was no room lately."""
+        """Bytes of transient messages that a commit may page: unlimited unless the disk was full lately."""
         self._page_due = 0.0
-        """Nothing is paged before."""
+        """Earliest time of the next paging."""
         self.is_held = False
-        """A commit, or a file, waits for queues that are put off."""
+        """True while a commit, or a file, waits for deferred queues."""
         self._stopping = False
         self._last_try = True
-        """Whether a full disk is tried once more before the end."""
+        """True if a full disk is retried once more at shutdown."""
         self._stopped: asyncio.Event | None = None
         self._files: dict[int, asyncio.Task[None]] = {}
-        """Files that are being written, by msg_id."""
+        """Tasks writing files, by msg_id."""
         self._no_room: set[int] = set()
-        """Files for which there was no room at the last try."""
+        """Files for which there was no space at the last try."""
         self._removals: set[asyncio.Future[None]] = set()
         self._file_threads = ThreadPoolExecutor(FILES_AT_ONCE, "leveret-files")
         self._lacks_descriptors = False
-        """The last file that was written had to wait for a file descriptor."""
+        """True if the last file had to wait for a file descriptor."""
         # counters
         self.slowest = 0.0
-        """Seconds that the slowest commit took."""
+        """Duration of the slowest commit in seconds."""
         self.duration = Latency()
-        """How long commits took, from the cut to what followed in the loop."""
+        """Durations of commits, from the cut to the end of the callback in the loop."""
         self.sizes = Sizes()
-        """Octets of commits."""
+        """Sizes of commits in bytes."""
         self.files = 0
-        """Files written."""
+        """Number of files written."""
 
     # -- when -------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something was noted: commit it when it is time. Called at the end of each turn."""
+        """Schedule a commit of the journal. Called at the end of each turn."""
         if len(self._journal.files) > len(self._files) and self._is_whole():
             self._write_files()
         if self.is_held and not self._host.turn.is_split:
             self._cut_at_once()
             self._set_timer()
             self.is_held = False
-            self._host.backlog_cleared()  # of publishers that wait for more, each finds out at its next read
+            self._host.backlog_cleared()  # of publishers over another limit, each finds out at its next read
         else:
             self._set_timer()
 
     def _cut_at_once(self) -> None:
-        """Begin the commit that was held: a queue with much to do may put others off again in the next step."""
+        """Start a commit that was held: otherwise a busy queue may defer work again in the next step."""
         journal = self._journal
         if journal.in_flight is not None or self._full or not journal.has_work:
             return
@@ -226,11 +225,11 @@ class Committer:
         self._cut()
 
     def _is_whole(self) -> bool:
-        """Whether all that came together is noted; if not, go on when it is.
+        """Return whether the journal is consistent; if not, the commit is held until it is.
 
-        A message with all its copies, a transaction, a dead letter and the end of its original go to disk as a whole,
-        and how many records refer to a body is counted when it is written. So nothing goes to disk while queues are put
-        off. Whoever could have more of them put off waits meanwhile, or that might never end.
+        A message with all its copies, a transaction, and a dead letter with the removal of its original are committed
+        atomically, and a body's reference count is determined when it is written. So nothing is committed while queues
+        are deferred. Input that could defer more of them waits meanwhile, or the commit might never start.
         """
         if self._host.turn.is_split:
             self.is_held = True
@@ -238,7 +237,7 @@ class Committer:
         return True
 
     def _set_timer(self) -> None:
-        """Have a commit begin when it is time."""
+        """Schedule the next commit."""
         journal = self._journal
         if journal.in_flight is not None or (self.is_held and self._host.turn.is_split):
             return
@@ -268,14 +267,14 @@ class Committer:
 
     @property
     def _has_much(self) -> bool:
-        """Whether more waits than should be put off, what is to be paged and has found no room lately left out."""
+        """True if more is waiting than should be delayed, except for paging that has failed lately."""
         journal = self._journal
         if journal.octets > LAZY_OCTETS:
             return True
         return journal.octets_to_page > LAZY_OCTETS and self._loop.time() >= self._page_due
 
     def _urgently(self, now: float) -> float:
-        """When to commit what somebody waits for, or what is too much to be put off."""
+        """Return the time of a commit that is awaited, or too large to be delayed."""
         if not self._busy or self._journal.records >= self._max_records:
             return now
         due = self._started + self._min_gap
@@ -284,15 +283,15 @@ class Committer:
         return due
 
     def _watch(self) -> None:
-        """There was a turn, and the next commit may come before its time if no other follows."""
+        """Note a turn; without another one the next commit may start early."""
         self._has_stirred = True
         if not self._is_watching:
             self._is_watching = True
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        """Commit now if the loop has had nothing else to do."""
-        if self._timer is None:  # it has begun, in time
+        """Commit now if the loop was idle."""
+        if self._timer is None:  # the commit has started on time
             self._is_watching = False
             return
         self._idle_rounds = 0 if self._has_stirred else self._idle_rounds + 1
@@ -306,17 +305,17 @@ class Committer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the last durable commit found no room, or a body no room for its file."""
+        """True if the last durable commit, or the file of a body, found the disk full."""
         return self._full or bool(self._no_room)
 
     @property
     def backlogged(self) -> bool:
-        """Whether more waits for the disk than should, or a commit for queues that are put off."""
+        """True if too much waits for the disk, or a commit waits for deferred queues."""
         return self._is_above(1)
 
     @property
     def overloaded(self) -> bool:
-        """Whether even publishers that send little must wait."""
+        """True if even light publishers must wait."""
         return self._is_above(LIGHTLY)
 
     def _is_above(self, times: int) -> bool:
@@ -327,11 +326,11 @@ class Committer:
             return True
         if journal.records + journal.records_in_flight > self._max_records:
             return True
-        # Without room files may take for ever: then the alarm stops publishers, and acks, which make room, are read.
+        # On a full disk files may never finish: then the alarm stops publishers, and acks, which free space, are read.
         return journal.octets_in_files > times * FILES_HIGH and not self._no_room
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Have a short job run by the writer between two commits; `done` is called in the loop with its result."""
+        """Run a short job in the writer's thread between two commits, and `done` in the loop with its result."""
         self._writer.submit(job, done)
 
     def _commit(self) -> None:
@@ -341,7 +340,7 @@ class Committer:
             return
         turn = self._host.turn
         turn.now = turn.slices.begin()
-        if turn.queues:  # they may have been given what was taken from elsewhere
+        if turn.queues:  # deferred work may have put messages into them
             turn.run()
         if self._is_whole():
             self._cut()
@@ -350,8 +349,8 @@ class Committer:
     def _cut(self) -> None:
         journal = self._journal
         if self._full:
-            # Nobody may publish, so nothing else would find out that there is room; and LMDB uses the pages that one
-            # commit has freed only after the next one.
+            # Publishers are blocked, so nothing else would detect that there is space; and LMDB reuses pages freed by
+            # one commit only after the next one.
             journal.probe()
         self._started = self._loop.time()
         self._began = monotonic_ns()
@@ -391,7 +390,7 @@ class Committer:
             self._finish()
 
     def _found_full(self, *, full: bool, msg_id: int = 0) -> None:
-        """Note that a commit, or writing a file, has found no room, or room; tell the host of a change."""
+        """Record that a commit, or a file, found the disk full, or space again; notify the host of a change."""
         before = self.is_full
         if not msg_id:
             self._full = full
@@ -403,9 +402,9 @@ class Committer:
             self._host.disk_full(full=self.is_full)
 
     def _found_unpaged(self, batch: Batch, paged: Done) -> None:
-        """Note whether transient messages had room; those that had none are tried again in a while.
+        """Record whether transient messages could be paged; if not, they are retried later.
 
-        That stops nobody: they stay in memory, and if that is too much there is the alarm for memory.
+        This blocks nobody: they stay in memory, which the memory alarm limits.
         """
         if paged is not Done.ALL:
             self._page_due = self._loop.time() + RETRY_SECONDS
@@ -419,7 +418,7 @@ class Committer:
                 self._page_octets = inf
 
     def _tell_if_cleared(self, *, backlogged: bool) -> None:
-        """Have publishers read again if they were not, for what waited for the disk, and need not wait any more."""
+        """Resume publishers that waited for the disk, if they need not wait any more."""
         if backlogged and not self.backlogged:
             self._host.backlog_cleared()
 
@@ -437,7 +436,7 @@ class Committer:
                 self._files[msg_id] = self._loop.create_task(self._write_file(msg_id, message))
 
     async def _write_file(self, msg_id: int, message: Persistent) -> None:
-        """Have a body written to a file of its own; again and again while there is no room or no file descriptor."""
+        """Write a body to a file of its own, retrying while there is no space or no file descriptor."""
         bodies = self._environment.bodies
         while True:
             error = await self._loop.run_in_executor(
@@ -470,7 +469,7 @@ class Committer:
         self.wake()
 
     async def _found_no_room(self, msg_id: int) -> None:
-        """The disk has no room for the file of a body: its publisher is refused, and it is tried again."""
+        """Refuse a body for whose file there is no space; it is retried."""
         backlogged = self.backlogged
         self._journal.file_failed(msg_id)
         self._found_full(full=True, msg_id=msg_id)
@@ -483,7 +482,7 @@ class Committer:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Commit all that was noted, then end the thread. What finds no room then is lost."""
+        """Commit the journal, then end the thread. What then finds the disk full is lost."""
         self._stopping = True
         while self._files or self._removals:
             await asyncio.wait([*self._files.values(), *self._removals])
@@ -512,7 +511,7 @@ class Committer:
 
 
 class Reader:
-    """Reads messages that queues ask for."""
+    """Reads messages for queues, in a thread."""
 
     def __init__(self, environment: Environment, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
         self._environment = environment
@@ -522,7 +521,7 @@ class Reader:
         self._found: deque[tuple[LoadRequest, Loaded]] = deque()
 
     def load(self, request: LoadRequest) -> None:
-        """Read what a queue asks for; it is given what was found, in the loop."""
+        """Read the messages that a queue requests; it receives them in the loop."""
 
         def done(found: Loaded | None, error: BaseException | None) -> None:
             if error is not None or found is None:
@@ -535,9 +534,9 @@ class Reader:
         self._worker.submit(lambda: self._environment.read(request.ranges, request.limit), done)
 
     def _hand_over(self) -> None:
-        """Give one queue what was found for it.
+        """Pass one queue the messages that were read for it.
 
-        One in each round of the loop: it takes milliseconds, and many queues may have asked at once.
+        One queue per iteration of the loop: it takes milliseconds, and many queues may have requested reads at once.
         """
         slices = self._host.turn.slices
         slices.begin()
@@ -553,7 +552,7 @@ class Reader:
             slices.end("what was read for", slices.latest)  # the queue that has run
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Have `job`, which reads, run in the thread; `done` is called in the loop with what it returned or raised."""
+        """Run `job`, which reads, in the thread, and `done` in the loop with its result or exception."""
         self._worker.submit(job, done)
 
     def stop(self) -> None:
@@ -562,7 +561,7 @@ class Reader:
 
 
 def _error_of(job: Callable[[], object]) -> OSError | None:
-    """Run a job; the OSError that it raised, if any: an executor's own future would keep it, and what it refers to."""
+    """Run a job and return its OSError, if any: the future of an executor would keep it and all that it refers to."""
     try:
         job()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is logged of damaged data: one line a second and queue at most, with the queue's name and the position."""
+"""Log lines about damaged data: at most one per second and queue, with the queue's name and the position."""
 
 from collections.abc import Iterable, Iterator
 
@@ -33,11 +33,11 @@ _TEXTS = {
 
 
 class DamageLog:
-    """Tells what was met since it was asked last.
+    """Formats the damage found since the last call.
 
     Args:
-        damages: what is met.
-        vhosts: have the names of queues and of exchanges with delayed messages.
+        damages: collects the damage.
+        vhosts: for the names of queues and of exchanges with delayed messages.
 
     """
 
@@ -47,7 +47,7 @@ class DamageLog:
         self._due = 0.0
 
     def lines(self, now: float) -> Iterable[str]:
-        """The lines to log; none sooner than a second after the last ones. `now` in seconds of the loop's clock."""
+        """Return the lines to log; at most one batch per second. `now` in seconds of the loop's clock."""
         if now < self._due:
             return ()
         self._due = now + SECONDS
@@ -65,7 +65,7 @@ class DamageLog:
         names = {}
         for vhost in self._vhosts.values():
             for queue in vhost.queues.values():
-                qid = getattr(queue.store, "qid", 0)  # what is in memory only is never damaged, and has none
+                qid = getattr(queue.store, "qid", 0)  # data in memory is never damaged, and has no qid
                 if qid in wanted:
                     names[qid] = f"queue '{queue.name}' in vhost '{vhost.name}'"
             for exchange in vhost.router.exchanges.values():

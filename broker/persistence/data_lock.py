@@ -1,4 +1,4 @@
-"""The lock on a data directory (driver): one process at a time, and the others are told which."""
+"""The lock on a data directory (driver): held by one process, whose id is reported to others."""
 
 import contextlib
 import errno
@@ -16,15 +16,15 @@ _HOLDER = re.compile(rb"(\d+) (\S+)\n")
 
 
 class DataDirError(Exception):
-    """Raised when a data directory cannot be used; the text is one line for the administrator."""
+    """Raised if a data directory cannot be used; the text is one line for the administrator."""
 
 
 @contextlib.contextmanager
 def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
-    """Make the data directory (unless told not to) and hold its lock, so that no two processes share it.
+    """Create the data directory (unless `make` is False) and hold its lock, so that no two processes share it.
 
-    The lock is the kernel's and goes with the process, however that ends. The file stays, with the id and the host of
-    the last holder, which mean nothing while nobody holds the lock.
+    The kernel releases the lock when the process ends in any way. The file stays, with the id and host of the last
+    holder, which are meaningless while nobody holds the lock.
 
     Raises DataDirError if the directory cannot be used or the lock is held.
     """
@@ -43,7 +43,7 @@ def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
             raise DataDirError(
                 f"cannot use data directory {data_dir}: another broker is using it{who}"
             ) from None
-        with contextlib.suppress(OSError):  # a full disk: then nobody is told who holds it
+        with contextlib.suppress(OSError):  # on a full disk the holder cannot be reported
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode("utf-8", "replace"), 0)
         yield
@@ -52,10 +52,10 @@ def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
 
 
 def _open(data_dir: Path) -> int:
-    """Open the lock file, and make it if it is not there, for the owner of the directory; a descriptor.
+    """Open the lock file, creating it for the owner of the directory if needed; returns a descriptor.
 
-    Raises OSError also for a symbolic link and for anything else that is no plain file: another file than ours would
-    be written to.
+    Raises OSError also for a symbolic link and for anything else than a regular file, because another file would be
+    overwritten.
     """
     path = data_dir / "leveret.lock"
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -68,6 +68,6 @@ def _open(data_dir: Path) -> int:
             raise OSError(errno.EINVAL, f"{path} is no plain file") from None
     else:
         owner = data_dir.stat()
-        if not os.geteuid() and owner.st_uid:  # root looks at what a broker of another user will open
+        if not os.geteuid() and owner.st_uid:  # root opens a directory that a broker of another user will use
             os.fchown(lock, owner.st_uid, owner.st_gid)
     return lock

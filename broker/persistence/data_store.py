@@ -1,6 +1,6 @@
-"""What a server has on disk: the environment, the journal, and the tasks between them (driver).
+"""The data store of a server: the environment, the journal, and the committer and reader between them (driver).
 
-`open` before the event loop runs, `start` in it, `recover` before clients may connect, `stop` when none is left.
+Call `open` before the event loop runs, `start` in it, `recover` before clients may connect, `stop` after the last one.
 """
 
 import asyncio
@@ -38,28 +38,28 @@ from leveret.storage.store.tables import first_msg_id
 log = logging.getLogger("leveret.storage")
 
 FLUSHES = 2
-"""Of the data and of the root page for each commit, of the file and of its name for each body in a file of its own."""
+"""Flushes per commit (data and root page), and per body in a file of its own (the file and its directory entry)."""
 _CHECKED = ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", "loaded", "set_ram_target")
 
 
 class Room(NamedTuple):
-    """What there is of the disk, in octets."""
+    """Disk usage in bytes."""
 
     free: int
-    """What can still be written: free on the file system, and unused in the data file."""
+    """Space for further data: free on the file system, and unused in the data file."""
     file: int
-    """What the data file takes of the disk; its size may be more, where unused parts of it were given back."""
+    """Disk space taken by the data file; its size may be larger, where holes were punched."""
     unused: int
-    """Those of them that hold nothing and will be used again."""
+    """The part of it that is unused and will be reused."""
 
     @property
     def garbage_fraction(self) -> float:
-        """The share of the file that is unused. Dead records come on top: only a look at all blocks would tell."""
+        """The unused share of the file. Dead records are not included: that would need a scan of all blocks."""
         return self.unused / self.file if self.file else 0.0
 
 
 def _checking(queue_class: type[VariableQueue]) -> type[VariableQueue]:
-    """The same queues, checking their invariants after every operation (`storage.check_invariants`)."""
+    """Return a subclass that checks its invariants after every operation (`storage.check_invariants`)."""
 
     def checked(name: str) -> Callable[..., Any]:
         operation = getattr(queue_class, name)
@@ -76,12 +76,12 @@ def _checking(queue_class: type[VariableQueue]) -> type[VariableQueue]:
 
 
 class DataStore:
-    """One data directory in use.
+    """One open data directory.
 
     Args:
-        data_dir: where it is; nobody else may be using it.
-        config: how it is used.
-        ram_limit: octets that messages may take in memory, all queues together.
+        data_dir: the directory; no other process may use it.
+        config: its settings.
+        ram_limit: bytes of messages in memory, all queues together.
 
     Raises what `storage.store.environment.Environment` raises.
     """
@@ -102,7 +102,7 @@ class DataStore:
         )
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
         self.reader_lag = 0
-        """How many commits the oldest transaction that reads the file was behind at the last look (`room`)."""
+        """Number of commits by which the oldest read transaction was behind at the last check (`room`)."""
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
         queue_class = VariableQueue if config.early_confirm else LateQueue
@@ -127,11 +127,11 @@ class DataStore:
         )
 
     def next_id(self) -> int:
-        """A number that was never given before, also not before a restart."""
+        """Return a new id, unique also over restarts."""
         return next(self._ids)
 
     def make_backing(self, qid: int, arguments: Table) -> BackingQueue:
-        """What keeps a queue's messages; qid 0 is a queue that is not durable."""
+        """Create the backing queue of a queue; qid 0 is a queue that is not durable."""
         number = qid or self.next_id()
         highest = max_priority(arguments)
         levels: list[VariableQueue] = []
@@ -144,7 +144,7 @@ class DataStore:
                 next_seq=self.first_seq if qid else 0,
             )
             levels.append(backing)
-            for each in levels:  # until the monitor looks they share what one queue may have
+            for each in levels:  # until the monitor runs they share the limit of one queue
                 each.ram_limit = min(each.ram_limit, self.pager.ram_limit // len(levels))
             if self.config.target_ram_count is not None:
                 backing.target_ram_count = self.config.target_ram_count
@@ -157,16 +157,16 @@ class DataStore:
 
     @property
     def damages(self) -> Damages:
-        """What could not be read."""
+        """The record of unreadable data."""
         return self.environment.damages
 
     @property
     def file_from(self) -> int:
-        """Octets of content from which a body is written to a file of its own."""
+        """Content size in bytes from which a body is written to a file of its own."""
         return self.config.file_from
 
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
-        """Read the next delayed messages of a line; `done` is called in the loop, and a turn follows."""
+        """Read the next delayed messages of a line; `done` is called in the loop, followed by a turn."""
 
         def finished(found: DelayedRows | None, error: BaseException | None) -> None:
             if error is not None or found is None:
@@ -178,7 +178,7 @@ class DataStore:
         self._reader.submit(lambda: self.environment.read_delayed(line, start), finished)
 
     def recover_delayed(self, lines: Iterable[DelayLine]) -> int:
-        """Give lines their delayed messages back; returns how many there are. What belongs to none of them goes."""
+        """Recover the delayed messages of lines; returns their number. Rows of no line are deleted."""
         by_number = {line.number: line for line in lines if line.number}
         found = self.environment.recover_delayed(by_number)
         for number, messages in found.items():
@@ -186,7 +186,7 @@ class DataStore:
         return sum(found.values())
 
     def room(self) -> Room:
-        """Look at the disk, in the thread that may read."""
+        """Measure the disk usage; call it in the reader's thread."""
         environment = self.environment
         stat = (environment.store.path / "data.mdb").stat()
         size = min(stat.st_size, stat.st_blocks * 512)
@@ -195,7 +195,7 @@ class DataStore:
         return Room(environment.disk_free() + unused, size, unused)
 
     def measure(self, done: Callable[[Room | None, BaseException | None], None]) -> None:
-        """Have `room` called by the reader; `done` is called in the loop with what it found or raised."""
+        """Run `room` in the reader's thread, and `done` in the loop with its result or exception."""
 
         def measured(room: Room | None, error: BaseException | None) -> None:
             if room is not None:
@@ -205,7 +205,7 @@ class DataStore:
         self._reader.submit(self.room, measured)
 
     def recover(self, backings: Iterable[BackingQueue]) -> int:
-        """Give queues their messages back; returns how many there are."""
+        """Recover the messages of queues; returns their number."""
         owners = {
             backing.qid: backing
             for backing in backings
@@ -232,11 +232,11 @@ class DataStore:
 
     @property
     def flushes(self) -> int:
-        """How often something was flushed to the disk."""
+        """Number of flushes to disk."""
         return FLUSHES * (self.environment.store.commits * self.config.sync + self.commits.files)
 
     async def stop(self, backings: Iterable[BackingQueue]) -> None:
-        """Commit what is left, note that the stop was clean, and close."""
+        """Commit the journal, record the clean stop, and close."""
         self._garbage.stop()
         await self.commits.stop()
         if not self.commits.is_full:
@@ -260,16 +260,16 @@ class DataStore:
         self.close()
 
     def close(self) -> None:
-        """End the threads and close the files, whatever is in the journal."""
+        """End the threads and close the files, discarding the journal."""
         if hasattr(self, "_reader"):
             self._reader.stop()
         self.environment.close()
 
 
 def compact_if_worth_it(data_dir: Path, garbage_fraction: float) -> None:
-    """Make a large data file small if more than that share of it is garbage; before the data are opened.
+    """Compact a large data file if more than that share of it is garbage; before the data are opened.
 
-    What cannot be compacted is left as it is: whoever opens it says what is wrong with it.
+    A file that cannot be compacted is left unchanged: opening it reports the problem.
     """
     store = data_dir / "store"
     try:
@@ -293,5 +293,5 @@ def compact_if_worth_it(data_dir: Path, garbage_fraction: float) -> None:
 
 
 def paging(backings: Iterable[BackingQueue]) -> Iterator[VariableQueue]:
-    """What is known to the disk: variable queues, and those that are levels of priority queues."""
+    """Yield the queues that use the disk: variable queues, including the levels of priority queues."""
     return (backing for backing in parts(backings) if isinstance(backing, VariableQueue))

@@ -1,8 +1,8 @@
-"""Gives the disk back what the data file does not need, while the broker runs (driver).
+"""Space reclaim: returns unused space of the data file to the file system while the broker runs (driver).
 
-When more than `storage.garbage_fraction` of what the file takes of the disk has been unused for ten minutes, the writer
-punches holes where its free pages are (`storage.store.hole_punching`), in steps of some milliseconds between which it
-commits. What is used again soon is not worth that, hence the ten minutes.
+When more than `storage.garbage_fraction` of the space that the file takes has been unused for ten minutes, the writer
+punches holes into its free pages (`storage.store.hole_punching`), in steps of a few milliseconds between which it
+commits. Space that is reused soon is not worth the cost, hence the ten minutes.
 """
 
 import asyncio
@@ -17,35 +17,35 @@ from leveret.storage.store.tables import EnvironmentTables
 log = logging.getLogger("leveret.storage")
 
 PATIENCE = 600.0
-"""Seconds for which the file has to have had too much garbage."""
+"""Seconds for which the file must have had too much garbage."""
 PAUSE = 0.05
 """Seconds between two steps."""
 
 
 class Usage(Protocol):
-    """What is known of the data file."""
+    """Usage of the data file."""
 
     @property
     def file(self) -> int:
-        """Octets that it takes of the disk."""
+        """Disk space that it takes, in bytes."""
 
     @property
     def garbage_fraction(self) -> float:
-        """The share of them that is unused."""
+        """The unused share of it."""
 
 
 Done = Callable[[Any, BaseException | None], None]
 
 
 class Garbage:
-    """Watches the garbage of one file.
+    """Watches the garbage of one data file.
 
     Args:
-        table: whose file.
-        submit: has a job done by the writer, and its result told in the loop.
+        table: the file's table.
+        submit: runs a job in the writer's thread, and a callback with its result in the loop.
         loop: the event loop.
-        fraction: what may be garbage (`storage.garbage_fraction`); 1 never gives anything back.
-        worth: octets that the file has to take at least.
+        fraction: maximum share of garbage (`storage.garbage_fraction`); 1 disables the reclaim.
+        worth: minimum size of the file on disk, in bytes.
 
     """
 
@@ -64,14 +64,14 @@ class Garbage:
         self._fraction = fraction
         self._worth = worth
         self._since: float | None = None
-        """When there was too much first, if there is still."""
+        """Time since when there was too much, None if there is not."""
         self._given = 0
         self._reserve: set[int] = set()
-        """Free pages that have a place on the disk, until something is given back."""
+        """Free pages that are allocated on disk, until space is returned."""
         self._is_busy = self._is_refused = self._stopped = False
 
     def seen(self, usage: Usage, now: float) -> None:
-        """Take a look at the file; `now` in seconds of the loop's clock."""
+        """Process a measurement of the file; `now` in seconds of the loop's clock."""
         if self._is_busy or self._is_refused or self._stopped:
             return
         self._submit(lambda: keep_reserve(self._table, self._reserve), self._kept)
@@ -86,7 +86,7 @@ class Garbage:
             self._step(-1)
 
     def stop(self) -> None:
-        """Begin no other step."""
+        """Start no further step."""
         self._stopped = True
 
     def _kept(self, reserve: set[int] | None, error: BaseException | None) -> None:
@@ -112,7 +112,7 @@ class Garbage:
         log.info("storage: unused parts of the data file were given back to the disk: octets=%d", self._given)
 
     def _refuse(self, error: BaseException | None) -> None:
-        """Leave the file alone from now on."""
+        """Disable the reclaim of this file."""
         if self._is_refused:
             return
         self._is_busy, self._is_refused = False, True
