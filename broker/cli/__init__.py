@@ -1,1 +1,1 @@
-"""The command `leveret` (drivers)."""
+"""The command line `leveret` (drivers)."""

@@ -1,6 +1,6 @@
-"""The command `leveret analyze`: it becomes the process of the package `analytics` (driver: the process).
+"""The command `leveret analyze`: executes the package `analytics` in place of this process (driver: the process).
 
-The broker never imports that package: it needs PySpark, which has no place in a broker's process.
+The broker never imports that package, because it needs PySpark, which a broker's process must not load.
 """
 
 import os
@@ -19,5 +19,5 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def analyze(arguments: Sequence[str]) -> None:
     """Run an analysis; `leveret analyze --help` says more."""
-    # -P: a directory that happens to be the current one must not provide the package.
+    # -P: do not import the package from the current directory.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "leveret.analytics", *arguments])  # noqa: S606 - ourselves

@@ -1,6 +1,6 @@
-"""The commands `leveret definitions ...` about a data directory (driver: files, an event loop for the import).
+"""The commands `leveret definitions ...` for a data directory (driver: files, an event loop for the import).
 
-What does the work is loaded with `broker.cli.definitions_offline`, and only by whoever asks for it.
+Their implementation is in `broker.cli.definitions_offline`, which is imported only when needed.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ def _data_dir(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def definitions() -> None:
-    """Export or import definitions: users, vhosts, rights, policies, exchanges, queues, bindings."""
+    """Export or import definitions: users, vhosts, permissions, policies, exchanges, queues, bindings."""
 
 
 @definitions.command("export")
 @_data_dir
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def export_definitions(data_dir: Path | None, file: Path | None) -> None:
-    """Write what is stored to FILE or to the terminal, as JSON of RabbitMQ's form. A broker may be running."""
+    """Write the stored definitions to FILE or standard output, as RabbitMQ's JSON. A broker may be running."""
     from leveret.broker.cli.definitions_offline import export_stored  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
     config = _load(data_dir)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is open is closed
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that open files are closed
     try:
         octets = export_stored(config.data_dir)
     except StorageError as error:
@@ -47,7 +47,7 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
         sys.stdout.buffer.write(octets)
         return
     try:
-        # hashes of passwords are in it
+        # contains password hashes
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:  # noqa: PTH123
             output.write(octets)
     except OSError as error:
@@ -58,7 +58,7 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 @_data_dir
 @click.argument("file", type=click.Path(path_type=Path))
 def import_definitions(data_dir: Path | None, file: Path) -> None:
-    """Make what FILE says in the data of a broker that is not running; all of it or, if something is wrong, nothing."""
+    """Import the definitions in FILE into the data of a stopped broker; all of them or, if one is invalid, none."""
     from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.cli.definitions_offline import import_stored  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415

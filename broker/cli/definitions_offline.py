@@ -1,4 +1,4 @@
-"""Definitions of a data directory that no broker has to be running on (driver: opens the data)."""
+"""Export and import of the definitions in a data directory without a running broker (driver: opens the data)."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from leveret.storage.store.metadata_reader import stored_definitions
 
 
 class _Stored:
-    """What a data directory says, made in memory only."""
+    """The stored definitions, created in memory only."""
 
     def __init__(self, rows: list[tuple[bytes, bytes]]) -> None:
         self.users = Users()
@@ -35,7 +35,7 @@ class _Stored:
 
 
 def export_stored(data_dir: Path) -> bytes:
-    """What is stored as JSON of RabbitMQ's form; a broker may be using the data.
+    """Return the stored definitions as RabbitMQ's JSON; a broker may be using the data.
 
     Raises:
         StorageError: there are no data, or they cannot be read.
@@ -45,12 +45,12 @@ def export_stored(data_dir: Path) -> bytes:
 
 
 async def import_stored(config: Config, file: Path) -> None:
-    """Have a broker without listeners, started on the data, import the file as at any start; then stop it.
+    """Start a broker without listeners on the data, have it import the file as at any start, and stop it.
 
     The caller holds the lock of the data directory.
 
     Raises:
-        DefinitionsError: something in the file cannot be; nothing has changed then.
+        DefinitionsError: a definition is invalid; nothing has changed then.
         StorageError: the data cannot be read.
 
     """

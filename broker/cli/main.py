@@ -26,16 +26,16 @@ from leveret.broker.process.log_rotation import Rotation
 from leveret.broker.process.sd_notify import Notifier
 
 DISTRIBUTION: Final = "leveret"
-# How long the writer's thread waits for the interpreter, a few dozen times a commit, while the loop is busy.
+# Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
-# Logs and exports are for the owner and the group, which ships or analyses them; the data are for the owner alone.
+# Logs and exports are readable for the group, which ships or analyses them; the data only for the owner.
 UMASK: Final = 0o027
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
 
 class StartupError(Exception):
-    """Raised when the broker cannot start; the text is one line for the administrator."""
+    """Raised if the broker cannot start; the text is one line for the administrator."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -111,7 +111,7 @@ def serve(
 def show_config(
     config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str], *, markdown: bool
 ) -> None:
-    """Print the configuration that results; passwords are masked."""
+    """Print the effective configuration; passwords are masked."""
     if markdown:
         from leveret.broker.config.reference import render  # noqa: PLC0415 - only for whoever writes the page
 
@@ -137,7 +137,7 @@ def _load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings:
 
 
 def _raise_file_limit() -> None:
-    """Every connection is a file descriptor: take as many as the system allows this process."""
+    """Raise the limit of file descriptors, one per connection, to the maximum that the system allows."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -161,7 +161,7 @@ def _configure_logs(config: Config) -> logs.Logs:
 
 
 def _run(config: Config, outputs: logs.Logs) -> int:
-    """Run the broker until it is told to stop; the exit code."""
+    """Run the broker until it is stopped; returns the exit code."""
     import uvloop  # noqa: PLC0415 - only a serving process needs it, `leveret --version` does not
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -174,7 +174,7 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
 
 
 async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: contextlib.AsyncExitStack) -> int:
-    # The whole broker is loaded here, not for `leveret --version`.
+    # Imported here, because `leveret --version` does not need it.
     from leveret.broker.administration.definitions_document import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.name_patterns import InvalidPatternError  # noqa: PLC0415
     from leveret.broker.server.server import Server  # noqa: PLC0415
@@ -225,7 +225,7 @@ async def _serve_until_stopped(config: Config, outputs: logs.Logs, ending: conte
 
 
 async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
-    """Answer requests for metrics and health; returns what ends that. Raises StartupError where that has to be."""
+    """Start the HTTP listener for metrics and health; returns its stop function. StartupError if it is required."""
     from leveret.broker.metrics.http import Monitor, cluster_id  # noqa: PLC0415
     from leveret.broker.metrics.node import Identity  # noqa: PLC0415
 
@@ -246,7 +246,7 @@ async def _start_monitor(server: Any, config: Config) -> Callable[[], Awaitable[
 
 
 def _open_disk(config: Config) -> Any:
-    """Open the data; raises StartupError if they cannot be used."""
+    """Open the data; raises StartupError if that is impossible."""
     from leveret.broker.persistence.data_store import DataStore, compact_if_worth_it  # noqa: PLC0415
     from leveret.broker.process.resource_alarms import memory_limit  # noqa: PLC0415
     from leveret.storage.errors import StorageError, UnknownFormatError  # noqa: PLC0415
@@ -263,7 +263,7 @@ def _open_disk(config: Config) -> Any:
 
 
 def _port_problem(error: OSError, listeners: Iterable[Listener]) -> str:
-    """One line for a listener that could not be bound; the error's own text names the address if it can."""
+    """Return one line for a listener that could not be bound; the error's own text contains the address if possible."""
     reason = error.strerror or str(error)
     # asyncio says "error while attempting to bind on address ('127.0.0.1', 5672): address already in use".
     if (match := re.search(r"\('([^']*)', (\d+)[^)]*\): (.+)", reason)) is not None:

@@ -1,6 +1,6 @@
-"""The commands `leveret store ...` about the data of a broker that is not running (driver: processes).
+"""The commands `leveret store ...` for the data of a stopped broker (driver: processes).
 
-Data are read in a process of their own, because a damaged file may end whoever reads it: see `storage.store.check`.
+Data are read in a separate process, because a damaged file may crash its reader: see `storage.store.check`.
 """
 
 import contextlib
@@ -38,13 +38,13 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def store() -> None:
-    """Look at the data of a broker that is not running."""
+    """Inspect or compact the data of a stopped broker."""
 
 
 @store.command()
 @_options
 def check(data_dir: Path | None, *, as_json: bool) -> None:
-    """Read everything and see whether it is whole: exit code 0 if so, 65 if something is damaged."""
+    """Read and check all data: exit code 0 if they are intact, 65 if something is damaged."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     damaged = [each for each in findings if each["damage"]]
@@ -65,7 +65,7 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
 @store.command("stats")
 @_options
 def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
-    """Print what there is of each queue, and how much of the file is garbage."""
+    """Print statistics of each queue, and the share of garbage in the data file."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     if stats is None:
@@ -81,7 +81,7 @@ def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
 
 
 def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
-    """A line for each queue, and one above them."""
+    """Yield a header and one line per queue."""
     columns = ("messages", "octets", "blocks", "dead", "dead_octets")
     names = [(each["vhost"] or "?", each["name"] or f"id {each['qid']}") for each in queues]
     left = [len(max(column, key=len)) for column in zip(("vhost", "queue"), *names, strict=True)]
@@ -93,7 +93,7 @@ def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
 @store.command("compact")
 @_options
 def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
-    """Write the data anew without what is not needed any more. An interrupted compaction changes nothing."""
+    """Rewrite the data without garbage. An interrupted compaction changes nothing."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
         if stats is None or any(each["damage"] for each in findings):
@@ -112,7 +112,7 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
 
 
 def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Have data read by another process: what it found, and the sum, None if it did not come that far."""
+    """Read data in another process; returns its rows, and the summary, None if the process did not finish."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])}
     words = [sys.executable, "-m", "leveret.broker.cli.store_reader", str(data_dir)]
     done = subprocess.run(words, capture_output=True, env=environment, check=False)  # noqa: S603 - our own program
@@ -122,7 +122,7 @@ def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     for line in done.stdout.splitlines():
         try:
             ((kind, value),) = json.loads(line).items()
-        except ValueError:  # torn off by the end of the process
+        except ValueError:  # truncated by the end of the process
             continue
         if kind == "finding":
             findings.append(value)
@@ -144,7 +144,7 @@ def _python_path() -> list[str]:
 
 @contextlib.contextmanager
 def _in_use(data_dir: Path | None) -> Iterator[Path]:
-    """Hold the lock of the data directory that is meant; ends the process if that cannot be done."""
+    """Hold the lock of the selected data directory; ends the process if that is impossible."""
     try:
         found = load(data_dir=data_dir, environ=os.environ).data_dir
     except ConfigError as error:

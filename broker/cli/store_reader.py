@@ -1,4 +1,4 @@
-"""The program that reads the data of a stopped broker for `leveret store` (see `storage.store.check`)."""
+"""Program that reads the data of a stopped broker for `leveret store` (see `storage.store.check`)."""
 
 import sys
 
@@ -8,7 +8,7 @@ from leveret.storage.store.check import main
 
 
 def fault_of_arguments(octets: bytes) -> str:
-    """What is wrong with the arguments of a definition; empty if they are a table."""
+    """Return the fault of the arguments of a definition; empty if they are a valid table."""
     try:
         decode_whole_table(octets)
     except MalformedTable as error:
