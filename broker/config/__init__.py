@@ -1,1 +1,1 @@
-"""The configuration: keys, files, environment and flags."""
+"""The configuration: keys, files, environment variables and flags."""

@@ -1,8 +1,8 @@
-"""The configuration: ``Config``, and ``load``, which makes one from files, the environment and flags.
+"""The configuration: ``Config``, and ``load``, which creates one from files, the environment and flags.
 
-Precedence: flags, then environment, then files (later ones win), then defaults. All problems are found
-before any is reported. ``Config()`` is the defaults, and any part can be given by name, so tests need no
-files: ``Config(listeners=(Listener("127.0.0.1", 0),))``.
+Precedence: flags, then environment, then files (later ones win), then defaults. All problems are collected before any
+is reported. ``Config()`` has the defaults, and any part can be given by name, so tests need no files:
+``Config(listeners=(Listener("127.0.0.1", 0),))``.
 """
 
 import os
@@ -44,7 +44,7 @@ _PERMISSIONS: Final = ("configure", "write", "read")
 
 
 class ConfigError(Exception):
-    """Raised when the configuration cannot be used; ``problems`` has a sentence for each reason."""
+    """Raised if the configuration is invalid; ``problems`` has one sentence per problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -59,7 +59,7 @@ _GUEST: Final = UserConfig("guest", "guest", ("administrator",), {"/": (".*", ".
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the broker is told from outside: sizes in bytes, times in seconds, None for no limit."""
+    """All settings of the broker: sizes in bytes, times in seconds, None for no limit."""
 
     # Listeners and their sockets.
     listeners: tuple[Listener, ...] = (Listener("127.0.0.1", DEFAULT_PORT),)
@@ -73,7 +73,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout: float = 30.0
     send_timeout_close: bool = True
 
-    # The protocol; 0 is no limit for frame_max and channel_max, as on the wire.
+    # The protocol; 0 means no limit for frame_max and channel_max, as on the wire.
     handshake_timeout: float = 10.0
     max_half_open: int = 1024
     max_half_open_per_address: int | None = None
@@ -103,7 +103,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     compatibility: Compatibility = Compatibility()
     prometheus: PrometheusConfig = PrometheusConfig()
 
-    # Who may come in.
+    # Authentication and authorization.
     auth_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
     auth_failure_delay: float = 3.0
     loopback_users: frozenset[str] = frozenset({"guest"})
@@ -125,7 +125,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log: LogConfig = LogConfig()
     export: ExportConfig = ExportConfig()
 
-    # What the one who wrote the configuration should hear once logging works.
+    # Warnings to log once logging is set up.
     warnings: tuple[str, ...] = ()
 
 
@@ -135,12 +135,12 @@ def load(
     settings: Iterable[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Make a ``Config`` of files, the environment and ``KEY=VALUE`` settings.
+    """Create a ``Config`` from files, the environment and ``KEY=VALUE`` settings.
 
-    Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names a
-    file, and ``RABBITMQ_CONFIG_FILES`` more. What a path may be besides a file, ``values.read_file`` says.
+    Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names a file, and
+    ``RABBITMQ_CONFIG_FILES`` further ones. See ``values.read_file`` for paths other than files.
 
-    Raises ConfigError with every problem found.
+    Raises ConfigError with all problems.
     """
     problems: list[str] = []
     warnings: list[str] = []
@@ -162,7 +162,7 @@ def load(
 
 
 class _Draft:
-    """Settings on their way to a ``Config``: parsed one by one, put together at the end."""
+    """Builder of a ``Config``: settings are parsed one by one and combined at the end."""
 
     __slots__ = ("_families", "_foreign", "_problems", "_table", "_values", "_warnings")
 
@@ -175,7 +175,7 @@ class _Draft:
         self._families: dict[str, dict[str, Any]] = {}  # row with $name → name → parsed value
 
     def add(self, setting: Setting) -> None:
-        """Take one setting; a later one for the same key wins."""
+        """Add one setting; a later one for the same key wins."""
         found = self._table.find(setting.key)
         if found is None:
             self._not_found(setting)
@@ -212,7 +212,7 @@ class _Draft:
         self._problems.append(f"{setting.origin}: unknown key {_shown(setting.key)}{hint}")
 
     def build(self) -> Config:
-        """The ``Config``; what does not fit together is one more problem."""
+        """Return the ``Config``; inconsistent settings are a problem, too."""
         names = ("log", "compatibility", "storage", "export", "prometheus")
         parts: dict[str, Any] = {name: {} for name in names}
         rows = {key.attribute for key in KEYS if key.attribute}
@@ -356,17 +356,17 @@ class _Draft:
 
 
 def _shown(key: str) -> str:
-    """A key that is not known, up to where none goes on: behind a wrong sign there may be a password."""
+    """Return the recognizable part of an unknown key: the rest may contain a password after a wrong separator."""
     return _KEY.sub("...", key)
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """What the rows of a family are sorted by: their numbers, or else their names."""
+    """Return the sort key for the rows of a family: their numbers, or else their names."""
     return (int(name) if name.isdecimal() else 0, name)
 
 
 def effective(config: Config) -> Iterator[str]:
-    """The configuration that results, as ``attribute = value`` lines; passwords are masked."""
+    """Yield the effective configuration as ``attribute = value`` lines; passwords are masked."""
     shown = msgspec.to_builtins(config, enc_hook=str)
     for user in shown["users"]:
         user["password"] = "***"  # noqa: S105 - that is the mask

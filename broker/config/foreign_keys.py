@@ -1,9 +1,9 @@
-"""RabbitMQ's configuration keys that have no effect here, and what becomes of a file that sets one.
+"""RabbitMQ's configuration keys that have no effect here, and whether setting one is a warning or an error.
 
-An existing rabbitmq.conf shall load where nothing is lost by that, and shall not where it is: a key that protects
-something (it encrypts, checks who somebody is, or limits what they may use) and has no effect here is an error, as
-whoever wrote it counts on it. Any other key is a warning. A value that asks for nothing beyond what happens anyway is
-taken without a word in either case. `leveret config --markdown` writes the table to docs/configuration.md.
+An existing rabbitmq.conf should load if that loses nothing, and should not if it does: a key that protects something
+(it encrypts, authenticates, or limits access) and has no effect here is an error, because the administrator relies on
+it. Any other key causes a warning. A value that requests only what happens anyway is accepted silently in either case.
+`leveret config --markdown` writes the table to docs/configuration.md.
 """
 
 import re
@@ -16,8 +16,8 @@ import msgspec
 class Foreign(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that have no effect, for one reason.
 
-    ``keys`` may have a ``*``, which stands for anything, also for nothing. ``why`` follows "is not supported: ".
-    ``nothing`` are values that ask for nothing. ``refused``: any other value is an error; else it is a warning.
+    ``keys`` may contain a ``*``, which matches any text, also none. ``why`` follows "is not supported: ". ``nothing``
+    lists values that request nothing. ``refused``: any other value is an error instead of a warning.
     """
 
     keys: tuple[str, ...]
@@ -37,7 +37,7 @@ def _other(*keys: str, why: str, nothing: tuple[str, ...] = ()) -> Foreign:
 _PROXY: Final = "end TLS in a proxy before the broker"
 
 FOREIGN: Final[tuple[Foreign, ...]] = (
-    # Encryption, and who a client is.
+    # Encryption and authentication.
     _protects("listeners.ssl", "listeners.ssl.*", "ssl_options", "ssl_options.*", "ssl_cert_*", nothing=("none",),
               why=f"there are no TLS listeners; {_PROXY}"),
     _protects("proxy_protocol", nothing=("false",),
@@ -60,14 +60,14 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
               "ranch_connection_max", "runtime_parameters.limits.*", "session_max_per_connection",
               "link_max_per_session", nothing=("infinity",),
               why="there is no such limit"),
-    # Other protocols and plugins: there is nothing that they could open.
+    # Other protocols and plugins, which do not exist here.
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
            "amqp_client.*", "anonymous_login_*", "shovel.*", "federation.*", "aws.*", "peer_discovery.*",
            "event_exchange.*", "tracing.*", nothing=("none",), why="there is no such protocol or plugin"),
     _other("management.*", "management_agent.*", "http_dispatch.*", why="there is no management API yet"),
     _other("prometheus.path", "prometheus.tcp.listener", "prometheus.tcp.max_*", "prometheus.tcp.compress",
            "prometheus.tcp.*_timeout", "prometheus.filter_*", why="metrics are served in one way"),
-    # Several nodes.
+    # Clustering.
     _other("cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
            "cluster_keepalive_interval", "cluster_tags.*", "distribution.*", "net_ticktime", "mirroring_sync_*",
            "mnesia_table_loading_retry_*", "queue_leader_locator", "queue_master_locator", "quorum_queue.*",
@@ -99,7 +99,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("message_interceptors.*", "channel_interceptor.*", why="messages are passed on as they came"),
     _other("definitions.skip_if_unchanged", "definitions.hashing.*", nothing=("false",),
            why="definitions are imported at each start"),
-    # What the Erlang runtime or the logger has and this broker has not.
+    # Settings of the Erlang runtime or its logger without a counterpart.
     _other("collect_statistics", "collect_statistics_interval", "erlang.*", "hipe_compile", "motd_file", "product.*",
            "runtime.*", "sysmon_handler.*", "systemd.*", why="it belongs to the Erlang runtime"),
     _other("log.connection.rotation.*", "log.channel.rotation.*", "log.queue.rotation.*", "log.default.rotation.*",
@@ -112,7 +112,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
 
 
 class ForeignKeys:
-    """Finds the row for a written key; of several the first one."""
+    """Finds the row for a written key; the first match wins."""
 
     __slots__ = ("_rows",)
 
@@ -123,5 +123,5 @@ class ForeignKeys:
         ]
 
     def find(self, written: str) -> Foreign | None:
-        """The row for a key as written, or None if RabbitMQ has no such key without effect here."""
+        """Return the row for a key as written, or None if it is not a known key without effect."""
         return next((row for pattern, row in self._rows if pattern.fullmatch(written)), None)

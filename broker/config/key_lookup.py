@@ -1,4 +1,4 @@
-"""Finds the row of the table of keys that a written key means."""
+"""Lookup of written keys in the table of keys."""
 
 import re
 
@@ -6,10 +6,10 @@ from leveret.broker.config.keys import KEYS, Key
 
 
 class KeyTable:
-    """Finds the row that a written key means.
+    """Finds the row of the table that a written key refers to.
 
-    Rows without ``$name`` win over rows with it, so ``tcp_listen_options.backlog`` is itself; among the
-    latter the first in the table wins.
+    Rows without ``$name`` take precedence over rows with it, so ``tcp_listen_options.backlog`` is itself; among the
+    latter the first match wins.
     """
 
     __slots__ = ("_exact", "_families")
@@ -23,7 +23,7 @@ class KeyTable:
         ]
 
     def find(self, written: str) -> tuple[Key, str] | None:
-        """The row for ``written`` and what stands for its ``$name`` (empty without one), or None."""
+        """Return the row for ``written`` and the value of its ``$name`` (empty without one), or None."""
         if (key := self._exact.get(written)) is not None:
             return key, ""
         for pattern, key in self._families:
@@ -32,14 +32,14 @@ class KeyTable:
         return None
 
     def closest(self, written: str) -> str | None:
-        """The known key that looks most like ``written``, or None if none is near."""
+        """Return the known key most similar to ``written``, or None if none is similar."""
         import difflib  # noqa: PLC0415 - only needed to word an error
 
         words = written.split(".")
         names = list(self._exact)
         for _, key in self._families:
             parts = key.name.split(".")
-            if len(parts) == len(words):  # the administrator's own word is not what is wrong
+            if len(parts) == len(words):  # the administrator's own part of the name is not the typo
                 parts = [word if part == "$name" else part for part, word in zip(parts, words, strict=True)]
             names.append(".".join(parts))
         near = difflib.get_close_matches(written, names, n=1, cutoff=0.5)

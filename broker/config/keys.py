@@ -1,7 +1,7 @@
-"""The configuration keys by topic: one row per key, from which parsing, checks and docs/configuration.md come.
+"""The configuration keys by topic: one row per key, the source of parsing, checks and docs/configuration.md.
 
-A name may hold one ``$name``: it stands for whatever the administrator writes there (a listener, a user, a
-virtual host). RabbitMQ's keys that are not here are in `broker.config.foreign_keys`.
+A name may contain one ``$name``, a placeholder for a name that the administrator chooses (a listener, a user, a virtual
+host). RabbitMQ's keys that are not here are in `broker.config.foreign_keys`.
 """
 
 from typing import Final, Literal
@@ -35,11 +35,10 @@ MAX_MESSAGE_SIZE: Final = 512 * 1024 * 1024
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """One key of the configuration.
 
-    ``kind`` names the parser of ``broker.config.values``. ``attribute`` is the path inside ``Config`` that
-    the value goes to; empty for keys that ``broker.config.config`` puts together itself. ``unit`` is the unit of
-    a bare number. ``low`` and ``high`` are inclusive. ``origin`` is ``RabbitMQ`` for keys that RabbitMQ
-    has too (name, meaning and, unless the text says otherwise, default are the same) and ``Leveret`` for
-    our own.
+    ``kind`` names the parser in ``broker.config.values``. ``attribute`` is the path of the value inside ``Config``;
+    empty for keys that ``broker.config.config`` combines itself. ``unit`` is the unit of a bare number. ``low`` and
+    ``high`` are inclusive. ``origin`` is ``RabbitMQ`` for keys that RabbitMQ has too (name, meaning and, unless the
+    text says otherwise, default are the same) and ``Leveret`` for our own.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _log_keys() -> tuple[Key, ...]:
-    """The keys of the two log outputs, which have the same shape."""
+    """Return the keys of the two log outputs, which have the same structure."""
     rows: list[Key] = [
         Key(name="log.console", kind="bool", default="true", attribute="log.console",
             doc="Log to the console. RabbitMQ's default is false."),

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the table of keys."""
+"""Generates docs/configuration.md from the table of keys."""
 
 from collections.abc import Iterator
 
@@ -97,11 +97,11 @@ log.file = leveret.log
 log.file.rotation.size = 64MiB
 log.file.rotation.count = 10
 """
-"""A configuration to start from; docs/leveret.conf is the same text."""
+"""An example configuration; docs/leveret.conf has the same text."""
 
 
 def render() -> str:
-    """The whole page, Markdown."""
+    """Return the whole page, Markdown."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -149,12 +149,12 @@ def _lines() -> Iterator[str]:
 
 
 def _anchor(title: str) -> str:
-    """The anchor of a heading, as GitHub and MyST make it."""
+    """Return the anchor of a heading, as GitHub and MyST generate it."""
     return title.lower().replace(",", "").replace(" ", "-")
 
 
 def _linked(name: str) -> str:
-    """A key that is its own link, so that others can link to it."""
+    """Return a key with an anchor, as a link to itself."""
     return f'<a id="{name}" href="#{name}"><code>{name}</code></a>'
 
 

@@ -1,4 +1,4 @@
-"""The parts of the configuration that are about one subject each; `broker.config.config.Config` has them all."""
+"""The sections of the configuration, one class per subject; `broker.config.config.Config` contains them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ METRICS_HOST, METRICS_PORT = "127.0.0.1", 15692
 
 
 class UserConfig(msgspec.Struct, frozen=True):
-    """A user that exists from the start; ``permissions``: vhost → (configure, write, read) patterns."""
+    """A user created at the first start; ``permissions``: vhost → (configure, write, read) patterns."""
 
     name: str
     password: str
@@ -21,7 +21,7 @@ class UserConfig(msgspec.Struct, frozen=True):
 
 
 class TopicPermissionConfig(msgspec.Struct, frozen=True):
-    """Which routing keys a user may use at a topic exchange: patterns, in which ``{username}`` may stand."""
+    """The routing keys that a user may use at a topic exchange: patterns, which may contain ``{username}``."""
 
     user: str
     vhost: str
@@ -31,7 +31,7 @@ class TopicPermissionConfig(msgspec.Struct, frozen=True):
 
 
 class VHostLimits(msgspec.Struct, frozen=True):
-    """Limits of one virtual host; None is no limit."""
+    """Limits of one virtual host; None means no limit."""
 
     max_connections: int | None = None
     max_queues: int | None = None
@@ -39,7 +39,7 @@ class VHostLimits(msgspec.Struct, frozen=True):
 
 
 class DefaultLimits(msgspec.Struct, frozen=True):
-    """Limits that a new virtual host gets if its name matches; None is no limit."""
+    """Limits that a new virtual host gets if its name matches; None means no limit."""
 
     pattern: str = ".*"
     max_connections: int | None = None
@@ -47,14 +47,14 @@ class DefaultLimits(msgspec.Struct, frozen=True):
 
 
 class UserLimits(msgspec.Struct, frozen=True):
-    """Limits of one user; None is no limit."""
+    """Limits of one user; None means no limit."""
 
     max_connections: int | None = None
     max_channels: int | None = None
 
 
 class Compatibility(msgspec.Struct, frozen=True):
-    """Switches for what RabbitMQ 4 changed; the defaults are RabbitMQ 3.13's behaviour."""
+    """Switches for changes in RabbitMQ 4; the defaults are RabbitMQ 3.13's behaviour."""
 
     frame_min: int = 4096
     topic_max_hash: int = 0
@@ -65,7 +65,7 @@ class Compatibility(msgspec.Struct, frozen=True):
 
 
 class LogConfig(msgspec.Struct, frozen=True):
-    """Where log lines go, in what form, and from which level on; ``levels`` is per category."""
+    """Outputs, format and level of the log; ``levels`` is per category."""
 
     console: bool = True
     console_stream: Literal["stdout", "stderr"] = "stdout"
@@ -82,7 +82,7 @@ class LogConfig(msgspec.Struct, frozen=True):
 
 
 class StorageConfig(msgspec.Struct, frozen=True):
-    """How the data directory is used: sizes in bytes, times in seconds."""
+    """Settings of the data directory: sizes in bytes, times in seconds."""
 
     embed_below: int = 4096
     segment: int = 2048
@@ -100,7 +100,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
 
 
 class ExportConfig(msgspec.Struct, frozen=True):
-    """Where the broker writes down what it does (docs/export.md): sizes in bytes, times in seconds."""
+    """Settings of the telemetry export (docs/export.md): sizes in bytes, times in seconds."""
 
     dir: Path | None = None
     interval: float = 5.0
@@ -110,7 +110,7 @@ class ExportConfig(msgspec.Struct, frozen=True):
 
 
 class PrometheusConfig(msgspec.Struct, frozen=True):
-    """Where metrics and health are told."""
+    """Settings of the HTTP listener for metrics and health."""
 
     enabled: bool = True
     host: str = METRICS_HOST
@@ -119,9 +119,9 @@ class PrometheusConfig(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> bool:
-        """Whether a start without that fails: somebody wants it at another place than the usual one.
+        """True if the broker must not start without it, because another than the default address is configured.
 
-        Another address is enough for that, with the usual port: whoever names one counts on being asked there. The
-        usual place is nobody's wish, and a second broker on a machine that has one must start.
+        An address alone is enough for that, with the default port: the administrator relies on it. The default itself
+        is not required, so that a second broker on the same host can start.
         """
         return (self.host, self.port) != (METRICS_HOST, METRICS_PORT)

@@ -1,4 +1,4 @@
-"""Where settings come from besides files: flags and the environment, which may also name the files."""
+"""Settings from flags and environment variables, and the files that the environment names."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Final
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.values import Setting
 
-# RabbitMQ's own environment variables, and the keys they stand for. Other RABBITMQ_* are not looked at.
+# RabbitMQ's environment variables, and the keys that they set. Other RABBITMQ_* are ignored.
 RABBITMQ_VARIABLES: Final = {
     "RABBITMQ_DEFAULT_USER": "default_user",
     "RABBITMQ_DEFAULT_PASS": "default_pass",
@@ -22,13 +22,13 @@ DEFAULT_PORT: Final = 5672
 
 
 def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files to read: those given, or else those that the environment names, as RabbitMQ does: one, then more."""
+    """Return the files to read: those given, or else those that the environment names, in RabbitMQ's order."""
     if given := tuple(config_paths):
         return given
     named = []
     if name := environ.get("LEVERET_CONFIG_FILE") or environ.get("RABBITMQ_CONFIG_FILE"):
         path = Path(name)
-        # RabbitMQ lets RABBITMQ_CONFIG_FILE leave out the ending.
+        # RabbitMQ allows RABBITMQ_CONFIG_FILE without the suffix.
         named.append(path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"))
     if more := environ.get("RABBITMQ_CONFIG_FILES"):
         named.append(Path(more))
@@ -36,22 +36,22 @@ def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tup
 
 
 def from_flags(settings: Iterable[str], problems: list[str]) -> Iterator[Setting]:
-    """The settings of ``KEY=VALUE`` texts; what is none is a problem."""
+    """Yield the settings of ``KEY=VALUE`` texts; anything else is added to ``problems``."""
     for number, text in enumerate(settings, 1):
         key, equals, value = text.partition("=")
-        if not equals or not key.strip():  # not the text, which may have a password in it
+        if not equals or not key.strip():  # without the text, which may contain a password
             problems.append(f"--set (number {number}): expected KEY=VALUE")
         else:
             yield Setting(key.strip(), value.strip(), "--set")
 
 
 def environment_name(key: str) -> str:
-    """The variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
+    """Return the variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
     return "LEVERET_" + key.upper().replace(".", "_")
 
 
 def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[Setting]:
-    """The settings that RabbitMQ's variables and our own make; ours that stand for no key are warned about."""
+    """Yield the settings of RabbitMQ's and Leveret's variables; a LEVERET_* without a key causes a warning."""
     port, host = environ.get("RABBITMQ_NODE_PORT"), environ.get("RABBITMQ_NODE_IP_ADDRESS")
     if port or host:
         host = f"[{host}]" if host and ":" in host else host
@@ -61,7 +61,7 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterato
         if value := environ.get(variable):
             yield Setting(key, value, variable)
     if logs := environ.get("RABBITMQ_LOGS"):
-        # '-' is the console and overrides log.*; otherwise it names the file.
+        # '-' is the console and overrides log.*; otherwise it is the name of the file.
         yield Setting("log.console", "true" if logs == "-" else "false", "RABBITMQ_LOGS")
         yield Setting("log.file", "false" if logs == "-" else logs, "RABBITMQ_LOGS")
     known = {environment_name(key.name): key.name for key in KEYS if "$" not in key.name}
@@ -72,5 +72,5 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterato
             name = variable.removeprefix("LEVERET_LISTENERS_TCP_").lower()
             yield Setting(f"listeners.tcp.{name}", environ[variable], variable)
         elif variable != "LEVERET_CONFIG_FILE":
-            # No error: a container platform sets such names for a service called leveret.
+            # Not an error: a container platform sets such names for a service called leveret.
             warnings.append(f"environment variable {variable} stands for no key; ignored")

@@ -1,8 +1,7 @@
-"""Reading configuration text: the lines of rabbitmq.conf, and the values on them.
+"""Parsing of configuration text: the lines of rabbitmq.conf, and their values.
 
-The syntax is RabbitMQ's: ``key = value`` lines, ``#`` starts a comment anywhere outside single quotes, a
-value in single quotes is taken as it is, and ``$(NAME)`` outside them is replaced by that environment
-variable.
+The syntax is RabbitMQ's: ``key = value`` lines, ``#`` starts a comment anywhere outside single quotes, a value in
+single quotes is taken literally, and ``$(NAME)`` outside them is replaced by that environment variable.
 """
 
 import re
@@ -51,7 +50,7 @@ class Listener(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One ``key = value`` as written; ``origin`` says where, for messages."""
+    """One ``key = value`` as written; ``origin`` is its source, for messages."""
 
     key: str
     value: str
@@ -68,7 +67,7 @@ def parse_line(line: str, origin: str, environ: Mapping[str, str]) -> Setting | 
         return None
     match = _LINE.fullmatch(stripped)
     if match is None:
-        raise ValueError("expected 'key = value'")  # not the text, which may have a password in it
+        raise ValueError("expected 'key = value'")  # without the text, which may contain a password
     value = match["value"]
     if (quoted := _QUOTED.fullmatch(value)) is not None:
         value = quoted["text"]
@@ -90,13 +89,12 @@ def _interpolate(value: str, environ: Mapping[str, str]) -> str:
 
 
 def read_file(path: Path, environ: Mapping[str, str], problems: list[str]) -> Iterator[Setting]:
-    """Yield the settings of ``path``, or of the files that it stands for in lexical order.
+    """Yield the settings of ``path``, or of the files that it matches in lexical order.
 
-    A directory stands for its ``*.conf``. A path that is not there and has ``*``, ``?``, ``[0-9]`` or
-    ``{this,that}`` in it stands for what it matches, if anything, as in RabbitMQ's ``RABBITMQ_CONFIG_FILES``.
+    A directory matches its ``*.conf``. A path that does not exist and contains ``*``, ``?``, ``[0-9]`` or
+    ``{this,that}`` is a pattern, which may match nothing, as in RabbitMQ's ``RABBITMQ_CONFIG_FILES``.
 
-    What cannot be read or understood is added to ``problems``; the rest is still read, so that all is told
-    at once.
+    Errors are added to ``problems``; the rest is still read, so that all of them are reported at once.
     """
     try:
         files = _files(path)
@@ -120,7 +118,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The patterns without ``{this,that}`` that one with it stands for."""
+    """Return the patterns without ``{this,that}`` that a pattern with it stands for."""
     braces = _BRACES.search(pattern)
     if braces is None:
         return [pattern]
@@ -156,14 +154,14 @@ def _within(number: float, key: Key) -> None:
 
 
 def parse_bool(text: str, _key: Key) -> bool:
-    """``true`` or ``false``, nothing else, as RabbitMQ does."""
+    """Parse ``true`` or ``false``, the only values that RabbitMQ accepts."""
     if text not in {"true", "false"}:
         raise ValueError("must be true or false")
     return text == "true"
 
 
 def parse_int(text: str, key: Key) -> int:
-    """A whole number within the key's bounds."""
+    """Parse an integer within the key's bounds."""
     try:
         number = int(text)
     except ValueError:
@@ -173,7 +171,7 @@ def parse_int(text: str, key: Key) -> int:
 
 
 def parse_moment(text: str, key: Key) -> str:
-    """A time that comes again, as ``$D0`` for midnight; '' for none."""
+    """Parse a recurring time, such as ``$D0`` for midnight; '' for none."""
     del key
     if text:
         When.parsed(text)
@@ -181,17 +179,17 @@ def parse_moment(text: str, key: Key) -> str:
 
 
 def parse_limit(text: str, key: Key) -> int | None:
-    """A whole number, or ``infinity`` (or the ``-1`` that some keys take) for None."""
+    """Parse an integer, or ``infinity`` (or the ``-1`` that some keys accept) as None."""
     return None if text == "infinity" or (key.low == -1 and text == "-1") else parse_int(text, key)
 
 
 def parse_size(text: str, key: Key) -> int:
-    """A number of bytes: ``131072``, ``128KiB``, ``64MB``; all units are powers of 1024."""
+    """Parse a number of bytes: ``131072``, ``128KiB``, ``64MB``; all units are powers of 1024."""
     return _octets(text, key, _SIZE_UNITS)
 
 
 def parse_amount(text: str, key: Key) -> int:
-    """A number of bytes: ``131072``, ``128KiB`` or ``128K``, powers of 1024, but ``64MB``, powers of 1000."""
+    """Parse a number of bytes: ``131072``, ``128KiB`` or ``128K``, powers of 1024, but ``64MB``, powers of 1000."""
     return _octets(text, key, _AMOUNT_UNITS)
 
 
@@ -207,7 +205,7 @@ def _octets(text: str, key: Key, units: Mapping[str, int]) -> int:
 
 
 def parse_duration(text: str, key: Key) -> float:
-    """Seconds: ``200ms``, ``5s``, ``1m``, ``1h``; a bare number is in the key's own unit."""
+    """Parse seconds: ``200ms``, ``5s``, ``1m``, ``1h``; a bare number is in the key's own unit."""
     match = _NUMBER_WITH_UNIT.fullmatch(text)
     unit = match["unit"] or key.unit if match is not None else ""
     if match is None or unit not in _DURATION_UNITS:
@@ -218,7 +216,7 @@ def parse_duration(text: str, key: Key) -> float:
 
 
 def parse_seconds(text: str, key: Key) -> int:
-    """A duration of whole seconds."""
+    """Parse a duration of whole seconds."""
     seconds = parse_duration(text, key)
     if seconds != int(seconds):
         raise ValueError("must be whole seconds")
@@ -226,12 +224,12 @@ def parse_seconds(text: str, key: Key) -> int:
 
 
 def parse_string(text: str, _key: Key) -> str:
-    """The text itself."""
+    """Return the text itself."""
     return text
 
 
 def parse_choice(text: str, key: Key) -> str:
-    """One of the key's choices."""
+    """Parse one of the key's choices."""
     if text not in key.choices:
         wanted = key.choices[0] if len(key.choices) == 1 else f"one of {', '.join(key.choices)}"
         raise ValueError(f"must be {wanted}")
@@ -239,12 +237,12 @@ def parse_choice(text: str, key: Key) -> str:
 
 
 def parse_path(text: str, _key: Key) -> Path:
-    """A path; ``~`` is the home directory."""
+    """Parse a path; ``~`` is the home directory."""
     return Path(text).expanduser()
 
 
 def parse_listener(text: str, _key: Key) -> Listener:
-    """``port``, ``host:port`` or ``[ipv6]:port``."""
+    """Parse ``port``, ``host:port`` or ``[ipv6]:port``."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -258,7 +256,7 @@ def parse_listener(text: str, _key: Key) -> Listener:
 
 
 def parse_fraction(text: str, key: Key) -> float:
-    """A number from 0 to 1, or to what the key allows."""
+    """Parse a number from 0 to 1, or to the key's bound."""
     highest = key.high or 1
     try:
         number = float(text)
