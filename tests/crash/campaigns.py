@@ -49,7 +49,7 @@ class Campaign:
         total: how much of it there is: cycles, copies, sessions, examples, messages, runs.
         piece: how much one process does.
         words: the command line of a piece, given how much it does and its number, from 0.
-        shown: what of the counts in a piece's report is told.
+        shown: the counts of a piece's report that are printed.
 
     """
 

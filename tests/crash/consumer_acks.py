@@ -6,8 +6,8 @@ and have no consumer. A fifth publisher sends to queues that nobody consumes fro
 without confirms and in transactions, to all queues: what such a commit covers is owed by the broker, whatever its mode.
 
 In each cycle a consumer's or a publisher's connection may be cut, and another takes its place. Then the broker is killed, or
-told to stop while consumers hold deliveries and publishers wait, which must not lose what is persistent, or both: killed on its
-way to the end. `promises` judges.
+stopped while consumers hold deliveries and publishers wait, which must not lose persistent messages, or both: killed while it
+stops. `promises` judges.
 """
 
 import asyncio
@@ -176,10 +176,10 @@ class Greedy(Consumer):
 
 
 class Load(Crowd):
-    """All of it, against one port.
+    """The whole load, against one port.
 
     Args:
-        ledger: who is told.
+        ledger: takes the observations.
         rng: what decides.
         window: messages of each publisher that have no verdict yet, at most.
 

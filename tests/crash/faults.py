@@ -49,7 +49,7 @@ RESUME_SECONDS = 15.0
 FILLS = 4
 """Fillings of a disk at most until it refuses a publisher: the batch that finds no room may be that of others."""
 STARTUP_CALLS = 12
-"""More than the calls of the main thread before the writer's thread begins."""
+"""Calls of the main thread before the writer's thread begins, at most."""
 
 
 class _Injection:

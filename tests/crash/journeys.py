@@ -1,8 +1,8 @@
 """Ledger of messages that move by themselves, by expiry, limits, rejections and delays with dead letters.
 
 Theory. A message in a plain queue stays until a consumer takes it, so `ledger` can say where each copy is. A message
-in a queue with a TTL, a limit or a delivery limit, or in a delayed exchange, moves without being asked, and nobody is
-told. What an honest observer knows of it is a set: the *stations* where it may be. A station is a queue or the line
+in a queue with a TTL, a limit or a delivery limit, or in a delayed exchange, moves without being asked and without
+notice. What an honest observer knows of it is a set: the *stations* where it may be. A station is a queue or the line
 of a delayed exchange; a `Way` says at which station a message enters and which moves lead on from each, and for what
 reason. A message that goes to several queues has one `Token` for each way.
 
@@ -51,7 +51,7 @@ EARLY_SLACK = 0.002
 
 
 class Move(NamedTuple):
-    """From one station to the next, and why."""
+    """A move from one station to the next, and its reason."""
 
     source: str
     target: str
@@ -65,7 +65,7 @@ class Way:
         entry: where it enters; `NOWHERE` for none.
         moves: all that lead on.
             One to `NOWHERE` says that a message may be dropped though it is confirmed.
-        refused: where it goes if the publisher is told nack.
+        refused: where it goes if the publish is nacked.
         ordered: stations at which first deliveries are in order.
         limit: how often it may be requeued where there is a delivery limit.
 
@@ -227,7 +227,7 @@ class _Order:
 class Journeys:
     """The history of the messages that move, beside the ledger of the same data directory.
 
-    The ledger keeps channels, numbers and verdicts, and is told of violations. Where the disk may be full, a message that
+    The ledger keeps channels, numbers, verdicts and violations. Where the disk may be full, a message that
     was refused may yet be there.
     """
 
@@ -499,7 +499,7 @@ class Journeys:
         }
 
     def settle_all(self) -> None:
-        """All that was seen and done so far is on disk for certain."""
+        """Note that all acts so far are on disk for certain."""
         for tokens in self._tokens.values():
             for token in tokens:
                 del token.history[:-1]

@@ -24,9 +24,9 @@ from crash.site import Site, depths, until
 from running import BROKER
 
 LEAST_OWED = 100
-"""A kill counts if so many confirmed messages are unacked,"""
+"""Confirmed unacked messages that a broker must have for its kill to count."""
 LEAST_OPEN = 1
-"""and so many wait for a commit."""
+"""Messages that must wait for a commit for its kill to count."""
 DRAIN_EVERY = 4
 WARM_SECONDS = 20.0
 NOTED = ("moved", "delayed", "large twice")
@@ -111,7 +111,7 @@ class Mix:
 
     @property
     def parts(self) -> list[Load | moves.Moving]:
-        """Both, or the one there is."""
+        """The parts of the load: both, or the one there is."""
         return [self.load] if self.moving is None else [self.load, self.moving]
 
     @property

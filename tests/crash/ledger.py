@@ -130,7 +130,7 @@ class Copy:
         self.publication, self.queue = publication, queue
         self.place = WAITING
         self.redelivery: bool | None = False
-        """True if its next delivery must have `redelivered`, False if it must not, None if nobody can tell."""
+        """True if its next delivery must have `redelivered`, False if it must not, None if that is not known."""
         self.proven = False
         """True if it came back from disk once, confirmed or not."""
         self.recovered = False
@@ -286,7 +286,7 @@ class Ledger:
         return len(self._channels[self.run, channel].open)
 
     def quiet(self, channel: int) -> None:
-        """Everything that will be said to a publisher has been said."""
+        """Note that a publisher's channel is idle: all numbers must have their verdicts."""
         if left := list(self._channels[self.run, channel].open):
             self._violate(
                 "O4", f"{len(left)} on {self.run}/{channel} have no verdict, the first is {left[0]}"

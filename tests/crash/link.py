@@ -32,7 +32,7 @@ FRAME_MAX = 131072
 _HIGH_WATER = 1 << 20
 CONNECT_SECONDS = 30.0
 GONE_SECONDS = 60.0
-"""Within these a connection is gone that was cut or whose broker was killed."""
+"""Seconds within which a connection that was cut, or whose broker was killed, is gone."""
 
 
 class LostError(ConnectionError):
@@ -59,7 +59,7 @@ class Link(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.writable = True
         self.blocked = False
-        """Between connection.blocked and connection.unblocked."""
+        """True between connection.blocked and connection.unblocked."""
         self.lost = asyncio.get_running_loop().create_future()
         """Done, with the reason, once the connection is gone and all that it carried was handed on."""
         self.header = b""
@@ -192,7 +192,7 @@ class Link(asyncio.Protocol):
         for future in self._waiting.pop(channel, ()):
             if not future.done():
                 future.set_exception(LostError(reason))
-                future.exception()  # whoever waits raises it; nobody has to
+                future.exception()  # a waiter raises it, if there is one
 
     def pause_writing(self) -> None:
         """Note that the socket is full."""

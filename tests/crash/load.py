@@ -113,7 +113,7 @@ class Consumer:
     """A consumer of one queue on a connection of its own.
 
     Args:
-        ledger: who is told.
+        ledger: takes the observations.
         queue: the queue.
         rng: what decides.
         prefetch: its prefetch_count.
@@ -292,10 +292,10 @@ async def _unless_lost(coroutine: Any) -> None:
 
 
 class Load(Crowd):
-    """All of it, against one port.
+    """The whole load, against one port.
 
     Args:
-        ledger: who is told.
+        ledger: takes the observations.
         rng: what decides.
         window: messages of each publisher that have no verdict yet, at most.
 
@@ -380,7 +380,7 @@ async def drain(
     """Take every message out of the queues, and judge what came; returns how many came.
 
     Args:
-        ledger: who is told.
+        ledger: takes the observations.
         port: the broker's.
         ready: how many messages each queue has.
         stall: seconds without a delivery after which a queue is given up.

@@ -41,7 +41,7 @@ class Moves:
     """A run of the workload, against one broker.
 
     Args:
-        site: whose ledger is told.
+        site: its ledger takes the observations.
         number: which workload; the same number is the same steps, as far as time allows.
         steps: how many.
         features: what the broker knows.

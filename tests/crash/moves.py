@@ -274,7 +274,7 @@ class Mover(Windowed):
     """A publisher that takes all lanes, by lot.
 
     Args:
-        journeys: who is told.
+        journeys: take the observations.
         rng: what decides.
         window: messages that have no verdict yet, at most.
         choice: its lanes.
@@ -346,7 +346,7 @@ class Worker:
     """A consumer of one station, on a connection of its own, that acks each message.
 
     Args:
-        journeys: who is told.
+        journeys: take the observations.
         station: the queue.
         rng: what decides.
         prefetch: its prefetch_count.
@@ -624,10 +624,10 @@ def deaths_of(headers: dict[str, Any]) -> list[Death]:
 
 
 class Moving(Crowd):
-    """All of it, against one port.
+    """The whole load of moves, against one port.
 
     Args:
-        journeys: who is told.
+        journeys: take the observations.
         rng: what decides.
         window: messages of each publisher that have no verdict yet, at most.
         features: what the broker knows.

@@ -42,7 +42,7 @@ class Workload:
     """A run of the workload, against one broker.
 
     Args:
-        site: whose ledger is told.
+        site: its ledger takes the observations.
         number: which workload; the same number is the same steps.
         steps: how many.
 

@@ -1,7 +1,7 @@
 """Rules for messages that wait for a consumer's verdict, beside those of `ledger` for messages on disk.
 
 Theory. A queue in a consumer-ack mode makes a *promise* of each copy that came by a channel in confirm mode: nothing is
-written, and the publisher is told when a consumer has answered for it. What comes by other channels is a copy like
+written, and the publish is confirmed when a consumer has answered for it. A copy that came by another channel is like
 any other, also in such a queue. An honest observer of a promise knows:
 
     event                              consumer-ack                           consumer-ack-light
@@ -209,7 +209,7 @@ class Promises(Ledger):
     def cut(self, queue: str, held: Iterable[Copy]) -> None:
         """Note that a consumer's connection was cut, with deliveries and acks on their way.
 
-        The broker may send more there until it notices; tell `disturbed` then.
+        The broker may send more there until it notices; call `disturbed` then.
         """
         self._cut.add(queue)
         self.requeued(held)

@@ -17,7 +17,7 @@ class Windowed:
     A subclass says what it publishes (`more`) and hears of each verdict (`decided`).
 
     Args:
-        ledger: who is told.
+        ledger: takes the observations.
         rng: what decides.
         window: messages that have no verdict yet, at most.
 

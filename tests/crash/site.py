@@ -17,7 +17,7 @@ QUIET = ("--set", "log.connection.level=error")
 BAD_LINE = re.compile(
     r"^(?!.*\[critical\]).*(?:Traceback|unexpected error|internal error|never retrieved)", re.MULTILINE
 )
-"""In the log; a broken disk is critical, and has a traceback."""
+"""Lines of the log that are violations; a broken disk is critical, and has a traceback."""
 GIVEN_BACK = "were given back to the disk"
 STOP_SECONDS = 30.0
 CHECK_SECONDS = 300.0

@@ -62,7 +62,7 @@ class TestHonestHistories:
     """Histories without a violation: none is found."""
 
     def test_what_expires_is_found_where_its_dead_letters_go(self, books):
-        """In order, and it was never delivered there before."""
+        """Expired messages come in order from their dead letter queue, and were never delivered there before."""
         for ident in books.publish(EXPIRES, count=3):
             books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
         books.journeys.finished()

@@ -109,7 +109,7 @@ class TestHonestHistories:
         assert [] == ledger.violations
 
     def test_requeued_messages_come_back_before_younger_ones(self):
-        """In their order, redelivered."""
+        """Requeued messages come back before younger ones, in their order, redelivered."""
         ledger = Ledger()
         idents = confirmed(ledger, 6)
         copies = deliver(ledger, *idents[:4])
@@ -166,7 +166,7 @@ class TestNoLoss:
         assert ["O1"] == found(ledger)
 
     def test_a_message_that_was_unacked(self):
-        """Having been delivered is no excuse."""
+        """A message that was unacked must come back: a delivery is no excuse."""
         ledger = Ledger()
         deliver(ledger, *confirmed(ledger))
         ledger.died()
@@ -203,7 +203,7 @@ class TestNoUnexplainedDuplicate:
         assert 1 == ledger.counts["unmarked"]
 
     def test_a_recovered_message_without_redelivered(self):
-        """Everything recovered after a fault is marked."""
+        """A message recovered after a fault must be marked."""
         ledger = Ledger()
         idents = confirmed(ledger)
         ledger.died()
@@ -219,7 +219,7 @@ class TestNoUnexplainedDuplicate:
         assert ["O2"] == found(ledger)
 
     def test_a_delivery_while_it_is_unacked(self):
-        """Two consumers cannot hold it."""
+        """A delivery of an unacked message is a violation: two consumers cannot hold it."""
         ledger = Ledger()
         idents = confirmed(ledger)
         deliver(ledger, *idents)
@@ -313,7 +313,7 @@ class TestOrder:
         assert ledger.counts["disordered"]
 
     def test_recovered_ones_out_of_order(self):
-        """In the run after the fault, whether they were delivered before or not."""
+        """Recovered messages out of order are a violation, whether they were delivered before the fault or not."""
         ledger = Ledger()
         first, second, third = confirmed(ledger, 3)
         deliver(ledger, first, second, third)
@@ -474,7 +474,7 @@ class TestReady:
     """Violations of O10: late starts."""
 
     def test_a_start_that_takes_too_long(self):
-        """Two seconds, and one for 200,000 messages."""
+        """A start may take two seconds, and one more for 200,000 messages."""
         ledger = Ledger()
         ledger.ready(2.9, 200_000)
         assert [] == ledger.violations

@@ -153,7 +153,7 @@ class TestHonestHistories:
         assert 2 == books.ledger.counts["spilled"]
 
     def test_a_stop_that_is_cut_short_may_have_kept_what_is_persistent(self, books):
-        """In any order; what a commit had covered is there."""
+        """A stop cut short may have kept persistent messages, in any order; those covered by a commit are there."""
         *_, ready = [books.publish("q") for _ in range(2)]
         first, second = books.committed("q", 2)
         books.ledger.taken(books.channel)

@@ -66,7 +66,7 @@ def wait(child: int) -> tuple[bool, int]:
 
 
 def run(cli: object, words: list[str], out: str, err: str) -> None:
-    """Be the broker; does not return."""
+    """Run the broker; does not return."""
     code = 70
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # Linux: it dies with the process that it was forked from
     try:

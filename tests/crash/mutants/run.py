@@ -20,7 +20,7 @@ from crash.promises import LIGHT, MODES
 
 HERE = Path(__file__).parent
 KILLS = 40
-"""At most: some need luck to be caught by a single one."""
+"""Kills at most: some mutants need luck to be caught by a single one."""
 SEED = 5
 CRASHED = "O8"
 """The ledger's oracle for a broker that logs a traceback: then it is the mutant that does not work."""
