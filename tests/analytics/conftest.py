@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.timeout(MADE_SECONDS))
-            # py4j leaves the sockets to its Java to whoever collects them.
+            # py4j leaves the sockets to its Java to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 

@@ -257,7 +257,7 @@ def test_following_reads_each_file_once(spark, tmp_path, folder):
 
 
 def test_a_plain_run_leaves_what_following_set_aside(spark, data, tmp_path):
-    """Both keep the lines that are no rows of theirs, though they write to one output."""
+    """A plain run and one that follows keep the lines that are no rows of theirs, though they write to one output."""
     source, output = tmp_path / "in", tmp_path / "out"
     add(source, "latency_hist", 1, [*latencies(0), "half a"])
     follower = Follower(spark, source, output)

@@ -60,7 +60,7 @@ def test_a_message_costs_what_the_records_say():
 
 
 def test_blocks_are_paired_and_six_of_them_judged():
-    """With six blocks there is an interval and a verdict for each of the modes."""
+    """Six blocks give an interval and a verdict for each of the modes."""
     plan = made_plan(lines=["default", "consumer-ack", "consumer-ack-light"], queues=(15,), blocks=6)
     factor = {"default": 1.0, "consumer-ack": 1.3, "consumer-ack-light": 0.9}
 

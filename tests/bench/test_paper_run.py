@@ -68,7 +68,7 @@ def broker(tmp_path):
 
 
 def test_several_perf_tests_run_at_once(stand_in, broker, tmp_path):
-    """Each has its flags and its samples."""
+    """Several PerfTests at once have their flags and their samples each."""
     stand_in("works")
     ticks = []
 

@@ -29,7 +29,7 @@ def rates(**brokers: float) -> dict[tuple[str, str], list[float]]:
 
 
 def test_the_table_has_medians_and_factors():
-    """Beside each median is by how much confirms are faster, and with both brokers how they compare."""
+    """Medians have the factor by which confirms are faster beside them, and with both brokers their ratio."""
     lines = table(rates(leveret=100.0, rabbitmq=50.0), ["leveret", "rabbitmq"]).splitlines()
     figures = [line[34:].split() for line in lines]
 

@@ -1,7 +1,7 @@
 """Actors of the churn: they make and delete queues, exchanges, bindings, channels, consumers and connections.
 
-Each actor does one small thing again and again until it is told to stop, checks what it sees itself, and tells the
-ledger what an honest broker cannot do:
+Each actor does one small thing again and again until it is stopped, checks what it sees itself, and reports to
+the ledger what an honest broker cannot do:
 
     O1   what was confirmed, and nobody took, is there
     O3   and in order
@@ -26,9 +26,9 @@ from pamqp import commands
 GONE_WITHIN = 5.0
 """Seconds in which a queue goes that has no reason to stay; other work may be in its way."""
 STEADY = 20.0
-"""Seconds for anything else,"""
+"""Seconds for any other reply or condition."""
 WHOLE = 90.0
-"""and for all that an actor does at a time."""
+"""Seconds for an actor's whole act."""
 
 
 class Inbox:
@@ -67,7 +67,7 @@ class Actor:
     """An actor of the churn.
 
     Args:
-        ledger: who is told.
+        ledger: takes the observations.
         port: the broker's.
         rng: what decides.
         number: goes into the names of what it makes.
@@ -76,7 +76,7 @@ class Actor:
     """
 
     pause: ClassVar[float] = 0.05
-    """Seconds between two times, about."""
+    """Seconds between two acts, about."""
 
     def __init__(self, ledger: Ledger, port: int, rng: random.Random, number: int, home: Path) -> None:
         del home
@@ -86,7 +86,7 @@ class Actor:
         self.going = True
 
     async def run(self) -> None:
-        """Do it until `going` is false."""
+        """Repeat the act until `going` is false."""
         try:
             self.link = await Link.connect(self.port)
             while self.going:
@@ -125,7 +125,7 @@ class Actor:
         await self.link.call(commands.Channel.Close(200, "", 0, 0))
 
     async def until(self, condition: Callable[[], bool], what: str, seconds: float = STEADY) -> bool:
-        """Wait for a condition; reports to the ledger if it does not come true."""
+        """Wait for a condition; reports to the ledger if it does not come true in time."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -245,7 +245,7 @@ class Leaving(Actor):
     """Exclusive queues go with their connection, queues that delete themselves with their last consumer."""
 
     async def once(self) -> None:
-        """Both, ended by closing or by aborting."""
+        """Use both kinds of queue; end by closing or by aborting."""
         rng = self.rng
         other = await Link.connect(self.port)
         exclusive, automatic = self.name("exclusive"), self.name("auto-delete")

@@ -25,7 +25,7 @@ PROGRAM = (
 
 
 def main() -> None:
-    """Be the broker's command line."""
+    """Run the broker's command line."""
     from leveret.broker.administration import Administration
     from leveret.broker.cli import main
     from leveret.broker.server.server import Server
@@ -80,7 +80,7 @@ class Door:
         self.reader, self.writer = await asyncio.open_unix_connection(self.path, limit=1 << 26)
 
     async def order(self, area: str, operation: str, *arguments: Any, **options: Any) -> Any:
-        """Have something done; raises AssertionError if it cannot be."""
+        """Have an order carried out; raises AssertionError if it fails."""
         self.writer.write(json.dumps([area, operation, arguments, options]).encode() + b"\n")
         async with asyncio.timeout(ORDER_SECONDS):
             line = await self.reader.readline()

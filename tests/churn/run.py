@@ -18,7 +18,7 @@ from churn.rounds import churn  # noqa: E402
 
 
 def main() -> int:
-    """Run it."""
+    """Run the churn."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)

@@ -6,9 +6,9 @@ from churn.memory import MEBI, Sample, growth, judged, slope
 from churn.rounds import churn
 
 SECONDS = 12.0
-"""The last round is finished after them."""
+"""Seconds after which the last round is finished."""
 ALLOWED = 64 * MEBI
-"""A run that short is all warm-up: only a flood is noticed."""
+"""Growth allowed in a run that is all warm-up: only a flood is noticed."""
 
 
 @pytest.mark.timeout(120)

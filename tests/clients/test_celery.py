@@ -82,7 +82,7 @@ def running(worker: Worker) -> Iterator[object]:
             patch.setenv(name, value)
         import celery_tasks
 
-        del sys.modules["celery_tasks"]  # the next worker's are made anew
+        del sys.modules["celery_tasks"]  # the next worker imports its own
     celery_tasks.worker, app = worker, celery_tasks.app
     try:
         wait_for_worker(app, worker)

@@ -23,7 +23,7 @@ class Publisher:
         address: the broker's.
 
     Attributes:
-        told: names of methods and delivery tags, as they come.
+        told: names of methods and delivery tags, in the order of arrival.
 
     """
 

@@ -98,7 +98,7 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
         first = min(self.numbers(HELD, SETTLED, REFUSED), default=0)
         taken = self.confirms.take()
         for number, multiple, ack in taken:
-            # what is below, the client has forgotten; of a nack also what it was told before in the same turn
+            # what is below, the client has forgotten; of a nack also earlier verdicts of the same turn
             lowest = first if ack else min(self.numbers(HELD, SETTLED, REFUSED))
             covered = range(lowest, number + 1) if multiple else (number,)
             for one in covered:
@@ -235,7 +235,7 @@ def test_a_held_number_that_is_refused_later_is_nacked():
 
 
 def test_giving_up_walks_along_each_number_once():
-    """However often the oldest are given up while others come."""
+    """Numbers are looked at once each when they are given up, however often that happens among others."""
     confirms = ChannelConfirms()
     confirms.held = held = CountingSet()
     for _ in range(1000):
@@ -278,7 +278,7 @@ def test_a_million_held_numbers_cost_no_more_each_than_a_few():
 
 
 def test_a_million_held_numbers_behind_one_are_told_once():
-    """While the first number is held the others get acks of their own, and none is looked at again."""
+    """Numbers behind a held first one get acks of their own, and none is looked at again."""
     count, commit = 200_000, 1000
     confirms = ChannelConfirms()
     confirms.held = held = CountingSet()

@@ -1,7 +1,7 @@
 """The consumer-ack queue around each backing queue, against a list of all that was ever published.
 
 The threads of the disk are replaced by rules, as in the test of the variable queue: what a commit or a load does happens
-when the machine says so. Each promise is a notebook, so the model knows which call told it what.
+when the machine says so. Each promise is a notebook, so the model knows the call behind each result.
 """
 
 import shutil
@@ -40,7 +40,7 @@ MEMORY = Path("/dev/shm")
 READY, UNACKED, GONE = "ready", "unacked", "gone"
 KEPT, BROKEN = "kept", "broken"
 SEEN: Counter[str] = Counter()
-"""In how many examples something happened."""
+"""Number of examples in which each thing happened."""
 
 
 class Promise:
@@ -511,7 +511,7 @@ def test_each_promise_has_one_verdict_when_it_is_due(machine: type[Machine]) -> 
 
 
 def main(examples: int, steps: int) -> None:
-    """Run them long, and print in how many examples what happened."""
+    """Run the machines long, and print the number of examples in which each thing happened."""
     for machine in MACHINES:
         SEEN.clear()
         run(machine, examples, steps)

@@ -155,7 +155,7 @@ class World:
         self.node = Node()
         self.scripts = 0
         self.client = Client(self.node)
-        self.client.send(make(Channel.Close, 200, "", 0, 0), PUBLISHER)  # each script opens it anew
+        self.client.send(make(Channel.Close, 200, "", 0, 0), PUBLISHER)  # each script opens it again
         for channel in (CONSUMER, ADMIN):
             self.client.send(Channel.Open(), channel)
         self.client.send(make(Basic.Qos, 0, PREFETCH, False), CONSUMER)
@@ -332,7 +332,7 @@ class Script:
         self.model.now += TTL
 
     def follow(self, **definition: Any) -> None:
-        """A policy says so, too, from now on."""
+        """Add to the definition of the queue's policy."""
         self.end_read()
         self.policy |= {key.replace("_", "-"): value for key, value in definition.items()}
         self.world.policy("rules", self.name, self.policy)

@@ -55,7 +55,7 @@ def test_promises_of_one_channel_do_not_know_each_other(copies: list[int], data:
     for number in data.draw(st.permutations(copy_of)):
         result = data.draw(st.sampled_from([KEPT, KEPT, BROKEN]))
         before = list(channel.told)
-        # the number is for those who tell many publishers, a promise knows its own
+        # the number is for callers with many publishers, a promise knows its own
         seq_no = data.draw(st.sampled_from([0, 99]))
         (promises[number].accepted if result is KEPT else promises[number].refused)(seq_no)
         decided = bool(due(0, copies[number], results[number]))

@@ -210,7 +210,7 @@ def test_what_moves_is_no_trap():
 
 
 def test_a_queue_of_slow_jobs_is_told_of_once():
-    """Each of them looks like a trap for a while, and none is."""
+    """A queue of slow jobs looks deadlocked for a while with each of them, and is reported once."""
     queue = Queue()
     assert [10] == told(queue, 20)
     for second in range(20, 200, 20):

@@ -121,7 +121,7 @@ def spill(stage: Stage) -> None:
 
 @cell("graceful-stop")
 def test_the_broker_is_stopped(stage: Stage) -> None:
-    """A persistent message survives the stop, whoever was waited for, unless only a consumer had it."""
+    """A persistent message survives the stop in every mode, unless only a consumer had it."""
     one_delivered_of_two(stage)
     for client in (stage.publisher, stage.consumer):
         client.connection.lost()

@@ -64,7 +64,7 @@ DELIVERY_LIMIT: Table = {"x-delivery-limit": ("signedint", 1)}
 
 @cell("delivery-limit")
 def test_a_message_that_comes_back_too_often(stage: Stage) -> None:
-    """The consumer would have it again and again: it is the broker that gives it up."""
+    """A message given back too often is given up by the broker, not by the consumer."""
     stage.declare(arguments=DELIVERY_LIMIT)
     stage.consume()
     stage.delivered()

@@ -8,7 +8,7 @@ from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, ma
 
 @cell("persistent")
 def test_a_persistent_message(stage: Stage) -> None:
-    """The disk answers for it in standard mode; in the others the consumer does, and nothing is written."""
+    """The disk answers for a persistent message in standard mode; in others the consumer, and nothing is written."""
     stage.declare()
     stage.publish()
     assert [] == stage.verdicts()
@@ -113,7 +113,7 @@ def test_an_alternate_exchange(stage: Stage) -> None:
 
 @cell("delayed")
 def test_a_delayed_message(stage: Stage) -> None:
-    """The delay line answers for it when it is on disk; what it releases is the broker's own, and written."""
+    """The delay line answers for a message on disk; the messages it releases are the broker's own, and written."""
     stage.declare()
     table = {"x-delayed-type": ("longstr", "fanout")}
     stage.ask(make(Exchange.Declare, 0, "d", "x-delayed-message", False, True, False, False, False, table))

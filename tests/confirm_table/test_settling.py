@@ -41,7 +41,7 @@ def test_an_ack_before_the_commit(stage: Stage) -> None:
 
 @cell("ack-in-transaction")
 def test_an_ack_in_a_transaction(stage: Stage) -> None:
-    """The ack counts when the consumer commits it, and not when it takes it back."""
+    """An ack in a transaction counts when the consumer commits it, and not when it takes it back."""
     stage.declare()
     stage.consumer.send(Tx.Select())
     stage.consume()
@@ -114,7 +114,7 @@ def test_a_rejection(stage: Stage) -> None:
 
 @cell("auto-ack")
 def test_a_consumer_without_acks(stage: Stage) -> None:
-    """To hand a message over is the verdict, and it is never written."""
+    """Handing a message over to a consumer without acks is the verdict, and it is never written."""
     stage.declare()
     stage.consume(no_ack=True)
 

@@ -163,7 +163,7 @@ class Broker:
         return self.process.wait(STOP_SECONDS)
 
     def log(self) -> str:
-        """Everything the process wrote."""
+        """Return the output of the process."""
         return (self.home / "output.log").read_text(errors="replace")
 
     def short_of(self, *resources: str) -> None:

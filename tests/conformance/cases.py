@@ -22,9 +22,9 @@ class Outcome:
     """Outcome of a script.
 
     `level` is "ok" (it ran to its end and returned `seen`), "channel" or "connection" (closed by the broker with a code,
-    the ids of a method and a text), "socket" (closed without a method) or "quiet" (an answer never came). `after` tells
-    what the broker did next where it was not what it owes: a connection that outlives its close, a channel number that
-    cannot be opened again.
+    the ids of a method and a text), "socket" (closed without a method) or "quiet" (an answer never came). `after` says
+    what the broker did next if that was wrong: a connection that stays open after its close, a channel number that cannot
+    be opened again.
     """
 
     level: str

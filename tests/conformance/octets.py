@@ -564,7 +564,7 @@ def _transactions(s: Scene) -> None:
     opened.call("tx.rollback")
 
 
-# --- the order of answers: a method's `-ok` beside what is told asynchronously of its effect -------------------------
+# --- the order of answers: a method's `-ok` beside the asynchronous methods about its effect -------------------------
 
 
 def _missing(opened: Channel, queue: str) -> None:

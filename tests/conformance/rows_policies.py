@@ -22,7 +22,7 @@ def case(name: str, statement: str, expect: object) -> object:
 
 
 def bodies(opened: Channel, queue: str) -> list[bytes]:
-    """Everything that is in a queue."""
+    """Return all bodies of a queue."""
     found = []
     while (body := opened.get(queue)) is not None:
         found.append(body)

@@ -8,7 +8,7 @@ case = ROWS.case
 
 
 def _routed(s: Session, kind: str, bindings: list, publishes: list) -> list[list[int]]:
-    """For each publish (key, headers), the numbers of the bindings (key, arguments) it went to."""
+    """Return, for each publish (key, headers), the numbers of the bindings (key, arguments) it went to."""
     opened = s.channel()
     opened.exchange(s.x, kind)
     for number, (key, arguments) in enumerate(bindings):

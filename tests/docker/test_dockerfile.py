@@ -1,7 +1,7 @@
 """The Dockerfile keeps the rules that its usual linter (hadolint) has, and copies what there is.
 
 The linter is a binary that not every machine has, so the rules that matter here are written down: each is a function that
-tells what is wrong, and has a planted violation.
+reports what is wrong, and has a planted violation.
 """
 
 import json

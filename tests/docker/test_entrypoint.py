@@ -86,7 +86,7 @@ def test_another_command_is_run_as_it_is(shown):
 
 
 def test_files_are_read_in_the_order_of_their_weight(shown, tmp_path):
-    """Between the image's settings and flags: the file, then the directory that is read after it."""
+    """Files are read between the image's settings and flags: the file, then the directory after it."""
     named = {"RABBITMQ_CONFIG_FILE": "/a/b.conf", "RABBITMQ_CONFIG_FILES": str(tmp_path)}
 
     assert (0, serving("--set", "x=y", main="/a/b.conf", more=str(tmp_path)), "") == shown(
@@ -129,7 +129,7 @@ def image_config(**environ: str) -> Config:
 
 
 def test_the_image_listens_for_other_containers():
-    """Without any variable it listens everywhere, lets `guest` in from there, and uses RabbitMQ's volume."""
+    """A container without any variable listens everywhere, lets `guest` in from there, and uses RabbitMQ's volume."""
     config = image_config()
 
     assert (Listener("", 5672),) == config.listeners

@@ -78,7 +78,7 @@ def test_what_answers_is_dashed():
 
 
 def test_the_picture_is_told_in_words():
-    """The picture has a description in words: who says what to whom."""
+    """The picture has a description in words: each message with its sender and receiver."""
     assert (
         "publisher to queue & memory: publish; queue & memory to consumer: deliver; "
         "consumer to queue & memory: connection lost; it comes again; alone; queue & memory to publisher: nack"

@@ -131,7 +131,7 @@ _LOOSE_METHODS = (
 
 
 MOST_OCTETS = 80_000
-"""In all bodies of a valid session, each of which may be delivered three times.
+"""Octets in all bodies of a valid session at most, each of which may be delivered three times.
 
 Its script settles deliveries in the same write in which it causes them. A client may settle only what it has been sent,
 and a broker holds deliveries back until it has written those before; ours, when 256 KiB of one step wait.
@@ -179,16 +179,16 @@ class Script:
         self.loose = loose
         self.frames: list[bytes] = []
         self.expected: dict[int, list[str]] = {}
-        """For each channel the methods that must come, confirms left out."""
+        """Methods that must come, by channel, confirms left out."""
         self.published: dict[int, int] = {}
-        """For each channel in confirm mode how many confirms must come."""
+        """Number of confirms that must come, by channel in confirm mode."""
         self.frame_max = 131072
         self.first_channel_frame = 0
         """Index of the first frame after the handshake; it opens a channel."""
         self._channels: list[_Channel] = []
         self._names = 0
         self._octets = 0
-        """In the bodies of a valid session's publishes."""
+        """Octets in the bodies of a valid session's publishes."""
         self._next_number = 1
         self._write()
 

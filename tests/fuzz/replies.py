@@ -39,7 +39,7 @@ class ReplyError(Exception):
 
 
 class Replies:
-    """All that comes back on one connection.
+    """The replies on one connection.
 
     `feed` raises ReplyError for what a broker must not send.
 
@@ -57,9 +57,9 @@ class Replies:
         self.record = record
         self._frame_max = frame_max
         self.methods: dict[int, list[str]] = {}
-        """With `record`: for each channel what came, confirms left out."""
+        """The replies with `record`, by channel, confirms left out."""
         self.confirmed: dict[int, int] = {}
-        """For each channel the number up to which every publish is confirmed."""
+        """The number up to which every publish is confirmed, by channel."""
         self._confirmed_above: dict[int, set[int]] = {}
         self.closed: tuple[int, str] | None = None
         """Code and text of the connection.close that came."""

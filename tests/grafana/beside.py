@@ -1,4 +1,4 @@
-"""The same day of work for two brokers, and their metrics afterwards.
+"""One day of work for two brokers, and their metrics afterwards.
 
 Everything in it is deterministic: who publishes, gets, rejects and leaves messages behind, and in which order.
 """

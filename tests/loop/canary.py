@@ -32,7 +32,7 @@ WARM_UP = 200
 """Messages that are sent, and not counted, before it says that it is ready."""
 ACKED_TOGETHER = 50
 END_SECONDS = 60.0
-"""Within these after its end what was published is confirmed, and it has said so."""
+"""Seconds within which a canary that ends has its confirms, and has reported."""
 _HEAD = struct.Struct(">BHI")
 _DELIVER, _ACK, _NACK = (60, 60), (60, 80), (60, 120)
 _CLOSES = ((10, 50), (20, 40))
@@ -52,7 +52,7 @@ class Song(NamedTuple):
     Attributes:
         seconds: how long it published.
         published: messages.
-        meanwhile: of these, confirmed before it was told to end.
+        meanwhile: of these, confirmed before it was stopped.
         nacked: of these, refused.
         since_sent: from the time a message was sent to its confirm.
         since_due: from the time it should have been sent to its confirm.

@@ -30,7 +30,7 @@ from running import leash  # noqa: E402
 KEPT = ROOT / "build" / "loop-steps"
 PAGE = ROOT / "docs" / "performance.md"
 CASE_SECONDS = 900
-"""Within these a case ends; it is killed by pytest otherwise."""
+"""Seconds within which a case ends; it is killed by pytest otherwise."""
 _NODE = re.compile(r"^(?P<node>\S+?/test_(?P<module>\w+)\.py::(?P<test>\w+)(?:\[(?P<case>[^\]]+)\])?)$")
 
 

@@ -11,7 +11,7 @@ from leveret.storage.message import Message
 
 
 def listings() -> Step:
-    """Many queues and bindings are listed."""
+    """List many queues and bindings."""
     inside = Inside()
     queues = inside.queues(size(200_000, 20_000))
     for number in range(size(1_000_000, 50_000)):

@@ -39,7 +39,7 @@ def ack_all(site: Site) -> None:
 
 
 def nack_all(site: Site) -> None:
-    """All deliveries are requeued by one method, of a consumer that takes no more."""
+    """Requeue all deliveries by one method, of a consumer that takes no more."""
     channel = delivered(site)
     channel.call("basic.cancel", consumer_tag="c")
     channel.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
@@ -48,7 +48,7 @@ def nack_all(site: Site) -> None:
 
 
 def reject_all(site: Site) -> None:
-    """All deliveries are rejected by one method, and have no dead letter exchange to go to."""
+    """Reject all deliveries by one method, without a dead letter exchange."""
     channel = delivered(site)
     channel.send("basic.nack", delivery_tag=0, multiple=True, requeue=False)
     sync(channel)
@@ -56,7 +56,7 @@ def reject_all(site: Site) -> None:
 
 
 def recover(site: Site) -> None:
-    """All deliveries are requeued by `basic.recover`."""
+    """Requeue all deliveries by `basic.recover`."""
     channel = delivered(site)
     channel.call("basic.cancel", consumer_tag="c")
     channel.call("basic.recover", requeue=True)

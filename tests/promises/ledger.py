@@ -135,7 +135,7 @@ def make_body(channel: Channel, seq: int, size: int) -> bytes:
 
 
 class Ledger:
-    """Everything that was published and seen.
+    """The ledger of all publishes and observations.
 
     Args:
         timeout: seconds after which an open number may be nacked.
@@ -146,7 +146,7 @@ class Ledger:
     def __init__(self, timeout: float = float("inf"), slack: float = 0.0) -> None:
         self._timeout, self._slack = timeout, slack
         self.now = 0.0
-        """In seconds; the owner keeps it up to date."""
+        """Time in seconds; the owner keeps it up to date."""
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.channels: dict[int, Channel] = {}

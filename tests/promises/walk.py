@@ -647,7 +647,7 @@ class Walk:
         self.check_end()
 
     def check_end(self) -> None:
-        """All queues are empty, all numbers have their verdicts, and nothing of a promise is left."""
+        """Check that all queues are empty, all numbers have their verdicts, and nothing of a promise is left."""
         ledger = self.ledger
         ledger.check_open()
         ledger.check_end()

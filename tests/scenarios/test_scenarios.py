@@ -14,7 +14,7 @@ body stands in quotes. What one client sends within a block arrives in one read.
 A transcript that begins with `disk` plays on a data directory. What was noted is committed by `commit`; `full` is a
 commit that finds no room, `read` reads what queues wait for, `stop` and `kill` end the broker in two ways, and the next one starts on what is on disk.
 
-`REWRITE_SCENARIOS=1 pytest tests/scenarios` writes the files anew: read the difference before you commit it.
+`REWRITE_SCENARIOS=1 pytest tests/scenarios` writes the files again: read the difference before you commit it.
 """
 
 import itertools

@@ -128,7 +128,7 @@ class Schedule(RuleBasedStateMachine):
         assert len(self.window) <= 2 * SIZE + 12 + max(self.met, len(self.window._fresh))
 
     def teardown(self):
-        """In the end all come out, in order."""
+        """Take all messages in the end: they come out in order."""
         self.tell()
         self.now = 10**6
         out = []
@@ -235,7 +235,7 @@ def test_a_million_messages_in_any_order_take_no_more_memory_than_a_window():
 
 
 def test_octets_bound_the_window_too():
-    """Few large messages fill it as many small ones do; one is kept however large it is."""
+    """The window is filled by few large messages as by many small ones; it keeps one however large."""
     window = Window(stored=True, size=1000, octets=10_000)
     for number in range(100):
         window.put((number, number), bytes(3000))

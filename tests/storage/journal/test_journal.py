@@ -174,7 +174,7 @@ def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:
 
 
 def test_waiting_for_nothing(journal: Journal) -> None:
-    """With nothing noted and nothing under way it is safe at once; with a commit under way, after that."""
+    """A wait with nothing noted and nothing under way ends at once; with a commit under way, after that."""
     told: list[bool] = []
     journal.when_safe(told.append)
 

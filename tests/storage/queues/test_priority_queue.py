@@ -34,7 +34,7 @@ READY, UNACKED, GONE = "ready", "unacked", "gone"
 
 
 def priority_of(content: bytes) -> int:
-    """In these tests the octet where the length of the header frame would be."""
+    """Return the priority, which in these tests is the octet where the length of the header frame would be."""
     return content[3]
 
 
@@ -99,7 +99,7 @@ class Store:
             self.journal.settled()
 
     def read(self) -> None:
-        """Everything that was asked for is read."""
+        """Take in all requested reads."""
         requests, self.requests[:] = self.requests[:], []
         for request in requests:
             request.queue.loaded(request, self.environment.read(request.ranges, request.limit))

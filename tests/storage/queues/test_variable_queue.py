@@ -58,7 +58,7 @@ MODES = ["persistent", "transient", "mixed"]
 LIMITS = [0, 300, 2000, 8000, 1 << 40]
 
 SEEN: Counter[str] = Counter()
-"""In how many examples something happened."""
+"""Number of examples in which each thing happened."""
 
 
 class Copy:
@@ -76,7 +76,7 @@ class Copy:
         self.noted_returns = 0
         """Least number of returns that would be found after a crash now."""
         self.most_returns = 0
-        """Most of them: a commit that carried out deletions alone may have written the number down."""
+        """Largest such number: a commit that carried out deletions alone may have written it down."""
         self.cut_returns = 0
         """Number of returns that is on disk after the commit under way."""
         self.expires = 0

@@ -280,7 +280,7 @@ def test_sweeps_under_way_are_clean(tmp_path, monkeypatch):
 
 
 def test_the_next_start_repairs_what_is_left_over(tmp_path):
-    """After recovery there is nothing left over."""
+    """A store has no leftovers after recovery."""
     from leveret.storage.store.recovery import recover
 
     example(tmp_path)

@@ -95,7 +95,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
-    """Something that is no database is a StorageError."""
+    """A file that is no database is a StorageError."""
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "data.mdb").write_bytes(b"no database" * 1000)
     with pytest.raises(StorageError, match="cannot open the data"):

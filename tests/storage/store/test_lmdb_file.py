@@ -84,7 +84,7 @@ def test_free_pages_at_the_end_may_be_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("octets", [b"", b"no database" * 1000, bytes(3 * PAGE)])
 def test_what_is_no_data_file_is_left_to_lmdb(tmp_path: Path, octets: bytes) -> None:
-    """Another file is not judged, and has no pages."""
+    """A file that is no LMDB data file is not judged, and has no pages."""
     path = tmp_path / "data.mdb"
     path.write_bytes(octets)
     refuse_cut_off(path)

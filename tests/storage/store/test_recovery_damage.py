@@ -226,7 +226,7 @@ def test_a_clean_start_with_good_bitmaps_takes_what_was_saved(stopped):
 
 
 def test_a_queue_is_saved_whose_bitmap_was_damaged_while_the_broker_ran(stopped):
-    """More octets leave it than were counted; it is saved with none instead of failing the stop."""
+    """A queue that more octets leave than were counted is saved with none instead of failing the stop."""
     environment, qid = stopped
     restarted = Restarted(environment, qid)
     flip(environment, "acks", -1)
@@ -291,7 +291,7 @@ def restarted(data_dir: Path, qid: int) -> tuple[Recovered, int]:
 @pytest.mark.parametrize("at", range(0, 45, 4))
 @pytest.mark.parametrize("row", ["of the queue", "of the stop"])
 def test_what_a_stop_saved_counts_only_if_it_is_whole(stopped, row, at, caplog):
-    """With a bit of it changed the messages are looked through, as after any other end, and the log says why."""
+    """A changed bit of the saved state has the messages looked through, as after any other end, and is logged."""
     environment, qid = stopped
     environment.close()
     act = flip_in(b"", at) if row == "of the queue" else flip_in(b"clean", at % 20)
@@ -356,7 +356,7 @@ def test_a_start_with_a_damaged_count_of_starts_is_refused(stopped, at):
 
 
 def test_data_that_do_not_say_anything_of_themselves_are_refused(stopped):
-    """Without the rows that name the format and count the starts, they are not taken for a new directory."""
+    """Data without the rows that name the format and count the starts are not taken for a new directory."""
     environment, _ = stopped
     environment.close()
     change(environment.data_dir, "meta", dict.clear)
