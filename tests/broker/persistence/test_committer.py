@@ -367,7 +367,7 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
 
 
 def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(disk, monkeypatch):
-    """Consumers whose acks may make room resume after a held commit; publishers resume at their next read."""
+    """Connections resume after a held commit despite a backlog: acks may reduce it; publishers pause once they read."""
     monkeypatch.setattr(committer, "BACKLOG_HIGH", 5)
 
     async def run():

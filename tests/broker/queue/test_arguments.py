@@ -1,4 +1,4 @@
-"""Texts and orders recorded from RabbitMQ 3.10.8, with what 3.13 changed."""
+"""Error texts and their order as recorded from RabbitMQ 3.10.8, with the changes of 3.13."""
 
 from dataclasses import dataclass, field
 
@@ -141,13 +141,13 @@ def test_a_bad_queue_argument_is_named_with_its_fault(key, value, term):
     ],
 )
 def test_good_and_unknown_queue_arguments_pass(arguments):
-    """The bounds are inclusive and unknown arguments are nobody's business."""
+    """Bounds are inclusive, and unknown arguments are ignored."""
     check_queue_arguments("q", "/", arguments)
 
 
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_integers_of_any_width_are_integers(kind):
-    """A client's choice of integer type does not matter."""
+    """Integers of every type are accepted."""
     check_queue_arguments("q", "/", {"x-max-length": (kind, 7), "x-expires": (kind, 7)})
 
 
@@ -165,7 +165,7 @@ def test_integers_of_any_width_are_integers(kind):
     ],
 )
 def test_arguments_of_other_queue_types_are_refused(key):
-    """Whatever its value, an argument that only quorum queues or streams have is refused."""
+    """An argument that only quorum queues or streams have is refused, whatever its value."""
     assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_classic_queue" == refusal(
         check_queue_arguments, "q", "/", {"x-foo": number(1), key: text("?")}
     )
@@ -198,7 +198,7 @@ def test_of_several_bad_arguments_rabbitmqs_first_is_reported(arguments, reporte
 
 
 def test_quorum_queues_have_no_confirm_mode():
-    """The argument belongs to classic queues, so quorum queues refuse it as any other of theirs."""
+    """Quorum queues refuse the confirm mode as any other argument of classic queues."""
     arguments = {"x-queue-type": text("quorum"), "x-confirm-mode": text("standard")}
     assert (
         "invalid arg 'x-confirm-mode' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
@@ -207,7 +207,7 @@ def test_quorum_queues_have_no_confirm_mode():
 
 
 def test_exchange_names_in_arguments_must_be_strings():
-    """The two checks that come before the permissions have a text of their own."""
+    """The two checks that precede the permissions have a text of their own."""
     assert (
         refusal(check_dead_letter_exchange_type, "q", "v", {"x-dead-letter-exchange": number(1)})
         == "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'q' in vhost 'v'"
@@ -246,7 +246,7 @@ def test_exchange_names_in_arguments_must_be_strings():
     ],
 )
 def test_a_bad_consume_argument_is_named_with_its_fault(arguments, fault):
-    """Priority first, then cancel-on-ha-failover, then the arguments of streams."""
+    """Priority is checked first, then cancel-on-ha-failover, then the arguments of streams."""
     assert f"invalid arg {fault}" == refusal(check_consume_arguments, "q", "/", arguments)
 
 
@@ -258,12 +258,12 @@ def test_the_priority_of_a_consumer_is_any_integer(priority):
 
 
 def test_a_consumer_without_priority_has_priority_zero():
-    """No argument is priority 0."""
+    """A consumer without the argument has priority 0."""
     assert check_consume_arguments("q", "/", {}) == 0
 
 
 def test_queue_properties_are_compared_before_arguments():
-    """Durable, then auto_delete, then the arguments in RabbitMQ's order."""
+    """Durable is compared first, then auto_delete, then the arguments in RabbitMQ's order."""
     current = ExistingQueue(durable=True, arguments={"x-max-length": number(1)})
     where = "for queue 'q' in vhost '/': received"
     assert f"inequivalent arg 'durable' {where} 'false' but current is 'true'" == refusal(
@@ -298,7 +298,7 @@ def test_queue_properties_are_compared_before_arguments():
     ],
 )
 def test_an_unequal_argument_is_told_with_both_values(received, current, texts):
-    """Types are named only if one side has none; a void beside a value is none."""
+    """Types are named only if one side has none; a void compared with a value is none."""
     existing = ExistingQueue(arguments={} if current is None else {"x-expires": current})
     assert "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received {} but current is {}".format(
         *texts
@@ -322,12 +322,12 @@ def test_equal_integers_of_different_width_are_equal(one, other):
     ],
 )
 def test_values_that_erlang_cannot_tell_apart_are_equal(received, current):
-    """RabbitMQ compares the bare values once types are of no help."""
+    """Bare values are compared where the types do not decide, as in RabbitMQ."""
     redeclare(ExistingQueue(arguments={"x-queue-mode": current}), queue_mode=received)
 
 
 def test_the_confirm_mode_is_compared():
-    """A redeclaration has to repeat it; to leave it out is not the same as to say what is in effect anyway."""
+    """A redeclaration has to repeat the confirm mode, even if it would be in effect without the argument."""
     existing = ExistingQueue(arguments={"x-confirm-mode": text("consumer-ack")})
     redeclare(existing, confirm_mode=text("consumer-ack"))
     where = "inequivalent arg 'x-confirm-mode' for queue 'q' in vhost '/': received"
@@ -340,7 +340,7 @@ def test_the_confirm_mode_is_compared():
 
 
 def test_no_queue_type_and_classic_are_the_same():
-    """`x-queue-type` may be added or left out later, as long as it says classic."""
+    """`x-queue-type` may be added or left out later, as long as it is classic."""
     redeclare(ExistingQueue(), queue_type=text("classic"))
     redeclare(ExistingQueue(arguments={"x-queue-type": text("classic")}))
     where = "inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': received"
@@ -353,7 +353,7 @@ def test_no_queue_type_and_classic_are_the_same():
 
 
 def test_only_arguments_of_classic_queues_are_compared():
-    """Unknown arguments and those of other queue types differ freely and are not even validated."""
+    """Unknown arguments and those of other queue types may differ and are not even validated."""
     redeclare(ExistingQueue(arguments={"x-foo": number(1)}), foo=number(2), max_age=number(3))
     redeclare(ExistingQueue(arguments={"x-consumer-timeout": number(1)}))
     redeclare(
@@ -365,7 +365,7 @@ def test_only_arguments_of_classic_queues_are_compared():
 
 @pytest.mark.parametrize("arguments", [{}, {"x-delivery-limit": number(1)}])
 def test_a_delivery_limit_is_compared(arguments):
-    """It says what becomes of messages, so a redeclaration must repeat it, of a classic queue as of a quorum queue."""
+    """A redeclaration must repeat the delivery limit, of a classic queue as of a quorum queue."""
     for kind in ({}, {"x-queue-type": text("quorum")}):
         current = ExistingQueue(arguments={**kind, "x-delivery-limit": number(2)})
         with pytest.raises(AMQPError, match="inequivalent arg 'x-delivery-limit'"):
@@ -387,7 +387,7 @@ def test_a_delivery_limit_is_compared(arguments):
     ],
 )
 def test_arguments_of_other_types_are_refused_by_quorum_queues(key):
-    """Whatever its value, an argument that only classic queues or streams have is refused."""
+    """An argument that only classic queues or streams have is refused, whatever its value."""
     assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue" == refusal(
         check_queue_arguments, "q", "/", {"x-queue-type": text("quorum"), key: text("?")}
     )
@@ -411,7 +411,7 @@ def test_a_quorum_queue_is_durable_and_belongs_to_nobody(properties, fault):
 
 
 def test_a_vhosts_default_type_is_added_where_none_is_given():
-    """It is added where a queue with these properties may be of it, and classic otherwise."""
+    """The vhost's default type is added if a queue with these properties may have it, and classic otherwise."""
 
     def typed(default, arguments=None, *, durable=True, exclusive=False, auto_delete=False):
         table = with_default_type(
@@ -443,7 +443,7 @@ def test_the_server_chooses_names_of_classic_queues_only():
 
 @pytest.mark.parametrize("key", ["x-cancel-on-ha-failover", "x-stream-offset"])
 def test_consumers_of_quorum_queues_have_fewer_arguments(key):
-    """What only consumers of other queues may say is refused."""
+    """Consumer arguments of other queue types are refused."""
     assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue" == refusal(
         check_consume_arguments, "q", "/", {key: ("bool", True)}, "quorum"
     )
@@ -471,7 +471,7 @@ def test_consumers_of_quorum_queues_have_fewer_arguments(key):
     ],
 )
 def test_an_unequal_exchange_is_told_by_its_first_difference(changes, difference):
-    """Type, durable, auto_delete, internal, alternate-exchange; type names are Erlang atoms."""
+    """Type, durable, auto_delete, internal, alternate-exchange are compared in this order; types are Erlang atoms."""
     expected = "inequivalent arg " + difference.format("exchange 'e' in vhost '/'")
     assert expected == refusal(redeclare_exchange, ExistingExchange(), **changes)
 

@@ -1,4 +1,4 @@
-"""How a consumer's deliveries look on the wire, and when it has room."""
+"""Deliveries of a consumer on the wire, and its room for them."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from leveret.storage.message import Message
 
 
 class FakeQueue:
-    """Notes who comes back to the rotation."""
+    """A queue that records which consumers return to the rotation."""
 
     name = "q"
 
@@ -29,7 +29,7 @@ class FakeQueue:
 def channel(
     number: int = 1, *, frame_max: int = 131072, limit: int = 1 << 20, global_prefetch: int = 0
 ) -> Any:
-    """What a consumer needs of its channel."""
+    """Return the parts of a channel that a consumer needs."""
     return SimpleNamespace(
         number=number,
         frame_max=frame_max,
@@ -60,7 +60,7 @@ def consumer(on: Any, **options: Any) -> Consumer:
     redelivered=st.booleans(),
 )
 def test_deliveries_carry_what_was_published(bodies, keys, numbers, frame_max, redelivered):
-    """Each message comes with the next tag, its address, header and body, in frames of this channel's size."""
+    """Each message has the next tag, its address, header and body, in frames of this channel's size."""
     on = channel(2, frame_max=frame_max)
     on.delivery_tag = 10
     messages = [
@@ -84,7 +84,7 @@ def test_deliveries_carry_what_was_published(bodies, keys, numbers, frame_max, r
 
 
 def test_large_content_is_passed_on_uncopied():
-    """The frames of a large message stand in the outbox as the very object that was published."""
+    """The frames of a large message in the outbox are the very object that was published."""
     on = channel()
     large = message(bytes(10_000))
     consumer(on).deliver([0], [large], redelivered=False)
@@ -116,7 +116,7 @@ def test_room_is_what_prefetch_and_outbox_leave():
 
 
 def test_a_parked_consumer_comes_back_once():
-    """It rejoins when it has room again, not while it has none, not twice, and not when cancelled."""
+    """A consumer rejoins once when it has room again, and not when it is cancelled."""
     on = channel()
     taker = consumer(on, prefetch_count=1)
     taker.unacked = 1
@@ -135,7 +135,7 @@ def test_a_parked_consumer_comes_back_once():
 
 
 def test_a_consumer_waits_for_its_outbox():
-    """Parked for a full outbox, or given credit meanwhile, it comes back when the outbox has drained."""
+    """A consumer parked for a full outbox, or given credit meanwhile, rejoins when the outbox has drained."""
     on = channel()
     taker, other = consumer(on), consumer(on)
     on.outbox.full = True
@@ -150,7 +150,7 @@ def test_a_consumer_waits_for_its_outbox():
 
 
 def test_many_addresses_are_not_kept_forever():
-    """A consumer remembers the encoding of a bounded number of addresses."""
+    """A consumer caches the encoding of a bounded number of addresses."""
     taker = consumer(channel(), no_ack=True)
     taker.deliver(range(3000), [message(b"", key=str(number)) for number in range(3000)], redelivered=False)
 
@@ -158,7 +158,7 @@ def test_many_addresses_are_not_kept_forever():
 
 
 def test_a_getter_waits_for_nothing():
-    """What stands for `basic.get` in the unacked table is never parked, and counts what its channel has got."""
+    """The entry of `basic.get` in the unacked table is never parked, and counts the gets of its channel."""
     on = channel()
     getter = Getter(FakeQueue(), on)  # type: ignore[arg-type]
     getter.unacked += 2

@@ -1,4 +1,4 @@
-"""The line of what a queue discards."""
+"""The line of messages that a queue discards."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 
 
 def test_nothing_is_discarded_while_arrivals_of_others_are_put_off():
-    """Commits wait until these have run, and a queue with many dead letters would take all the time; it goes on later."""
+    """No message is discarded while arrivals of other queues are put off: commits wait for these, and it takes long."""
     waits = [True, False]
     turn = SimpleNamespace(
         slices=TimeSlices(), wait_for_arrivals=lambda _: waits.pop(0), wait_for_disk=lambda _: False

@@ -1,4 +1,4 @@
-"""What expires, what is too much, what comes back too often, and where it goes."""
+"""Expiry, length limits, delivery limits and dead letters."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ DLX: Table = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-
 
 
 def limit(length: int, overflow: str = "drop-head") -> Table:
-    """The arguments of a queue of limited length."""
+    """Return the arguments of a queue of limited length."""
     return {"x-max-length": ("signedint", length), "x-overflow": ("longstr", overflow)}
 
 
 def bodies(client: Client, queue: str, *, no_ack: bool = True) -> list[bytes]:
-    """Everything that can be got from a queue."""
+    """Get all messages of a queue."""
     found = []
     while True:
         client.send(make(Basic.Get, 0, queue, no_ack))
@@ -30,13 +30,13 @@ def bodies(client: Client, queue: str, *, no_ack: bool = True) -> list[bytes]:
 
 
 def counts(node: Node, name: str) -> tuple[int, int]:
-    """Ready and unacked messages of a queue."""
+    """Return the ready and unacked counts of a queue."""
     queue = node.vhosts["/"].queues[name]
     return queue.ready_count, queue.unacked_count
 
 
 def test_messages_expire_after_the_queues_time() -> None:
-    """A message is there until its time is over, and gone from then on."""
+    """A message expires after the queue's TTL and not before."""
     client = Client()
     client.declare("q", arguments=TTL)
     client.publish("q", b"1")
@@ -48,7 +48,7 @@ def test_messages_expire_after_the_queues_time() -> None:
 
 
 def test_the_shorter_of_both_times_counts() -> None:
-    """A message's own expiration shortens the queue's time and never lengthens it; without a queue's it counts alone."""
+    """A message's own expiration shortens the queue's TTL and never lengthens it; without a TTL it applies alone."""
     client = Client()
     client.declare("q", arguments=TTL)
     client.declare("plain")
@@ -68,7 +68,7 @@ def test_the_shorter_of_both_times_counts() -> None:
 
 
 def test_only_the_head_expires() -> None:
-    """What expires behind a message that does not is there until it gets to the head, and is never delivered."""
+    """An expired message behind one that has not expired stays until it reaches the head, and is never delivered."""
     client = Client()
     client.declare("q")
     for body, expiration in ((b"1", None), (b"2", "10"), (b"3", "10"), (b"4", None)):
@@ -80,7 +80,7 @@ def test_only_the_head_expires() -> None:
 
 
 def test_consumers_never_get_what_has_expired() -> None:
-    """Expired messages between others are passed over when a consumer comes."""
+    """Expired messages between others are skipped when a consumer comes."""
     client = Client()
     client.declare("q")
     for number in range(100):
@@ -94,7 +94,7 @@ def test_consumers_never_get_what_has_expired() -> None:
 
 
 def test_a_time_of_zero_is_for_consumers_that_wait() -> None:
-    """With a TTL of 0 a message goes to a consumer with room at once, or nowhere."""
+    """A message with TTL 0 goes to a consumer with room at once, or expires."""
     client = Client()
     client.declare("q", arguments={"x-message-ttl": ("signedint", 0)})
     client.publish("q", b"nobody")
@@ -109,7 +109,7 @@ def test_a_time_of_zero_is_for_consumers_that_wait() -> None:
 
 
 def test_requeued_messages_keep_their_time() -> None:
-    """What comes back after its time is over is gone."""
+    """A message requeued after its TTL has expired."""
     client = Client()
     client.declare("q", arguments=TTL)
     client.publish("q", b"1")
@@ -122,7 +122,7 @@ def test_requeued_messages_keep_their_time() -> None:
 
 
 def test_a_limited_queue_drops_its_head() -> None:
-    """The oldest ready messages give way; unacked ones do not count."""
+    """The oldest ready messages are dropped above the limit; unacked ones do not count."""
     client = Client()
     client.declare("q", arguments=limit(3))
     client.publish("q", b"unacked")
@@ -136,7 +136,7 @@ def test_a_limited_queue_drops_its_head() -> None:
 
 
 def test_octets_are_limited_by_bodies() -> None:
-    """The limit of octets counts the bodies of ready messages, whatever became of the others."""
+    """The byte limit counts the bodies of ready messages only."""
     client = Client()
     client.declare("q", arguments={"x-max-length-bytes": ("signedint", 10)})
     for body in (b"aaaa", b"bbbb", b"cc"):
@@ -155,7 +155,7 @@ def test_octets_are_limited_by_bodies() -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_full_queue_refuses_publishes(persistent: bool) -> None:
-    """With reject-publish the publisher gets a nack for what has no room, and acks for the rest."""
+    """With reject-publish a publish above the limit is nacked, and others are acked."""
     client = Client()
     client.declare("q", arguments=limit(2, "reject-publish"), durable=True)
     client.ask(Confirm.Select(False))
@@ -173,7 +173,7 @@ def test_a_full_queue_refuses_publishes(persistent: bool) -> None:
 
 
 def test_one_queue_that_refuses_is_enough_for_a_nack() -> None:
-    """The other queues have the message nevertheless."""
+    """A publish that one queue refuses is nacked, though the other queues keep the message."""
     client = Client()
     client.declare("full", arguments=limit(0, "reject-publish"))
     client.declare("other")
@@ -187,7 +187,7 @@ def test_one_queue_that_refuses_is_enough_for_a_nack() -> None:
 
 
 def test_a_transaction_that_a_queue_refuses_is_partial() -> None:
-    """The commit fails with 406, though what found room stays."""
+    """A commit that a queue refuses fails with 406, though other messages stay."""
     client = Client()
     client.declare("q", arguments=limit(1, "reject-publish"))
     client.ask(Tx.Select())
@@ -199,7 +199,7 @@ def test_a_transaction_that_a_queue_refuses_is_partial() -> None:
 
 
 def test_what_a_queue_discards_goes_to_its_dead_letter_exchange() -> None:
-    """Expired, dropped and rejected messages are found where the dead letters go, with the reason in their headers."""
+    """Expired, dropped and rejected messages are dead-lettered, with the reason in their headers."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=TTL | DLX | limit(2))
@@ -215,7 +215,7 @@ def test_what_a_queue_discards_goes_to_its_dead_letter_exchange() -> None:
 
 
 def test_dead_letters_of_refused_publishes() -> None:
-    """With reject-publish-dlx the message that is refused is dead-lettered as well."""
+    """With reject-publish-dlx a refused message is dead-lettered as well."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=DLX | limit(1, "reject-publish-dlx"))
@@ -228,7 +228,7 @@ def test_dead_letters_of_refused_publishes() -> None:
 
 
 def test_dead_letters_of_refused_dead_letters() -> None:
-    """Any number of full queues may hand a message on."""
+    """Any number of full queues may pass a message on."""
     client = Client()
     client.declare("dead")
     hops = 250
@@ -242,7 +242,7 @@ def test_dead_letters_of_refused_dead_letters() -> None:
 
 
 def test_an_unused_queue_expires() -> None:
-    """Its time begins anew with each get, declaration and departure of a consumer; then it goes."""
+    """A queue expires when it is unused; each get, declaration and departure of a consumer restarts its time."""
     client = Client()
     client.declare("q", arguments={"x-expires": ("signedint", 100)})
     node = client.node
@@ -267,7 +267,7 @@ def test_an_unused_queue_expires() -> None:
 
 
 def test_a_message_comes_back_so_often_and_no_more() -> None:
-    """With a delivery limit of 2 the third return discards it; it says how often it came back."""
+    """A delivery limit of 2 discards a message at its third return; it carries its delivery count."""
     client = Client()
     client.declare("dead")
     client.declare("q")
@@ -287,7 +287,7 @@ def test_a_message_comes_back_so_often_and_no_more() -> None:
 
 
 def durable_pair(client: Client, arguments: Table) -> None:
-    """A durable queue with these arguments, and one for its dead letters."""
+    """Declare a durable queue with these arguments, and one for its dead letters."""
     client.send(make(Wire.Declare, 0, "dead", False, True, False, False, True, {}))
     client.send(make(Wire.Declare, 0, "q", False, True, False, False, True, DLX | arguments))
     client.send(Confirm.Select(False))
@@ -320,7 +320,7 @@ def test_dead_letters_move_in_one_commit(tmp_path: Path) -> None:
 
 
 def test_a_publisher_waits_for_the_dead_letter(tmp_path: Path) -> None:
-    """A message that is discarded before it is on disk is confirmed when its dead letter is."""
+    """A message discarded before it is on disk is confirmed when its dead letter is."""
     node = DiskNode(tmp_path)
     client = Client(node)
     durable_pair(client, limit(0))
@@ -336,7 +336,7 @@ def test_a_publisher_waits_for_the_dead_letter(tmp_path: Path) -> None:
 
 
 def test_rejected_messages_are_read_before_they_move(tmp_path: Path) -> None:
-    """Dead letters of messages whose bodies were moved out of memory while they were unacked have them."""
+    """Dead letters have their bodies, also if these were paged out while the messages were unacked."""
     node = DiskNode(tmp_path)
     client = Client(node)
     durable_pair(client, {"x-queue-mode": ("longstr", "lazy")})

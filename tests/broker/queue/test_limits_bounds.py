@@ -1,4 +1,4 @@
-"""What rules keep and do is bounded: nothing of queues and messages that are gone, and no turn that takes for ever."""
+"""Queue limits are bounded in memory and time: no state of deleted objects, and no turn without end."""
 
 from fakes import Client, hurry, publish_frames
 
@@ -7,7 +7,7 @@ from leveret.broker.queue.settings import QueueSettings
 
 
 def test_deleted_queues_leave_no_timer() -> None:
-    """The timer of a queue that expires goes with it, also where a delivery is settled afterwards."""
+    """A deleted queue's expiry timer is removed, also if a delivery is settled afterwards."""
     client = Client()
     client.declare("q", arguments={"x-expires": ("signedint", 86_400_000)})
     client.publish("q", b"1")
@@ -19,7 +19,7 @@ def test_deleted_queues_leave_no_timer() -> None:
 
 
 def test_exclusive_queues_leave_no_timer() -> None:
-    """The same where the queue goes with its connection, which gives back what it has not acked."""
+    """An exclusive queue's timer is removed when its connection ends and requeues unacked messages."""
     client = Client()
     client.declare("q", exclusive=True, arguments={"x-expires": ("signedint", 86_400_000)})
     client.publish("q", b"1")
@@ -31,7 +31,7 @@ def test_exclusive_queues_leave_no_timer() -> None:
 
 
 def test_counts_of_returns_go_with_their_messages() -> None:
-    """Nothing is known any more of messages that came back and were purged, dropped or taken without an ack."""
+    """Delivery counts of messages that were purged, dropped or taken without an ack are removed."""
     client = Client()
     arguments = {"x-delivery-limit": ("signedint", 9), "x-max-length": ("signedint", 2)}
     client.declare("q", arguments=arguments)
@@ -55,7 +55,7 @@ def test_counts_of_returns_go_with_their_messages() -> None:
 
 
 def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:
-    """A policy that limits the octets of a long queue does not stop everybody else while it is shortened."""
+    """A byte limit set on a long queue is applied in several turns, so that others go on."""
     client = Client()
     client.declare("q")
     queue = client.node.vhosts["/"].queues["q"]
@@ -70,7 +70,7 @@ def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:
 
 
 def test_octets_are_known_again_when_nothing_is_left() -> None:
-    """Messages that were out when a limit came do not let in too much for ever, whatever gives way."""
+    """Messages unacked when a limit was set do not make it count too little for ever, whatever is dropped."""
     client = Client()
     client.declare("q")
     queue = client.node.vhosts["/"].queues["q"]

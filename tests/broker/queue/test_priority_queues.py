@@ -1,4 +1,4 @@
-"""Queues with priorities from the wire to the disk: real data, and commits when a test says so."""
+"""Priority queues from the wire to the disk: real data, and commits when a test says so."""
 
 import gc
 import shutil
@@ -36,7 +36,7 @@ def backing(node: Node, name: str = "q") -> Any:
 
 
 def take(client: Client, name: str = "q") -> list[str]:
-    """The bodies of all that is ready, those redelivered with a star."""
+    """Return the bodies of all ready messages, those redelivered with a star."""
     found = []
     while True:
         answer = client.ask(make(Basic.Get, 0, name, True))
@@ -66,7 +66,7 @@ def restart(node: DiskNode, client: Client, how: str) -> DiskNode:
 
 @pytest.mark.parametrize("how", ["restarted", "killed"])
 def test_priorities_survive(tmp_path, how):
-    """After a stop and after a crash the persistent messages come by priority, then by age."""
+    """Persistent messages survive a stop and a crash, ordered by priority, then by age."""
     node = DiskNode(tmp_path)
     client = Client(node)
     declare(client)
@@ -80,7 +80,7 @@ def test_priorities_survive(tmp_path, how):
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_levels_follow_the_mode_of_their_queue(node, lazy):
-    """All levels of a lazy queue keep their messages on disk, and give them in order nevertheless."""
+    """All levels of a lazy queue keep their messages on disk, and deliver them in order."""
     client = Client(node)
     declare(client, **({"x-queue-mode": ("longstr", "lazy")} if lazy else {}))
     fill(client)
@@ -91,7 +91,7 @@ def test_levels_follow_the_mode_of_their_queue(node, lazy):
 
 
 def test_levels_share_what_a_queue_may_have_in_memory(node):
-    """Until the memory monitor looks, a queue with many priorities may have no more than another."""
+    """A queue with many priorities may use no more memory than another until the memory monitor checks."""
     client = Client(node)
     declare(client)
     fill(client)
@@ -101,7 +101,7 @@ def test_levels_share_what_a_queue_may_have_in_memory(node):
 
 
 def test_a_fixed_target_holds_for_every_level(tmp_path):
-    """What the configuration says of queues holds for levels."""
+    """A configured target of queues applies to each level."""
     config = StorageConfig(sync=False, target_ram_count=3)
     node = DiskNode(tmp_path, storage=config)
     client = Client(node)
@@ -114,7 +114,7 @@ def test_a_fixed_target_holds_for_every_level(tmp_path):
 
 @pytest.mark.parametrize("highest", [None, 0])
 def test_a_queue_without_priorities_is_a_plain_one(node, highest):
-    """Neither without the argument nor with a highest priority of 0 is there anything to sort."""
+    """A queue without the argument, or with a highest priority of 0, is a plain one."""
     client = Client(node)
     if highest is None:
         client.send(queue_declare("q", durable=True))
@@ -136,7 +136,7 @@ def test_without_a_disk_there_are_priorities_too():
 
 
 def test_a_deleted_priority_queue_is_freed_at_once(node):
-    """Nothing of its levels is left for the garbage collector, in memory or on disk."""
+    """A deleted priority queue leaves nothing to the garbage collector, in memory or on disk."""
     client = Client(node)
     declare(client)
     fill(client)
@@ -159,7 +159,7 @@ def test_a_deleted_priority_queue_is_freed_at_once(node):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_check_of_the_store_knows_levels(tmp_path, node, clean):
-    """Levels are no strange queues, and are counted with theirs."""
+    """Levels are not reported as unknown queues, and are counted with their queue."""
     client = Client(node)
     declare(client)
     fill(client)
@@ -176,7 +176,7 @@ def test_a_check_of_the_store_knows_levels(tmp_path, node, clean):
 
 
 def page_out(node: DiskNode, name: str = "q") -> None:
-    """No body is in memory afterwards, of unacked messages neither."""
+    """Page out all bodies, those of unacked messages too."""
     for _ in range(2):
         node.commit()
         for level in backing(node, name).levels.values():
@@ -185,14 +185,14 @@ def page_out(node: DiskNode, name: str = "q") -> None:
 
 
 def settle_down(node: DiskNode) -> None:
-    """Everything that was asked for is read, and everything noted is on disk."""
+    """Finish all reads and commit all changes."""
     while node.disk.loads or node.disk.journal.has_work:
         node.read()
         node.commit()
 
 
 def test_a_consumer_is_served_while_levels_are_read(node):
-    """It gets everything, level after level, though none of it was in memory when it came."""
+    """A consumer gets everything, level after level, though none of it is in memory at first."""
     client = Client(node)
     declare(client, **{"x-queue-mode": ("longstr", "lazy")})
     for number in range(600):
@@ -208,7 +208,7 @@ def test_a_consumer_is_served_while_levels_are_read(node):
 
 @pytest.mark.parametrize("how", ["restarted", "killed"])
 def test_messages_expire_after_a_restart(tmp_path, how):
-    """What expires in its level does so after a restart too, when it is at the head."""
+    """A message in a level expires after a restart too, when it is at the head."""
     node = DiskNode(tmp_path)
     client = Client(node)
     declare(client)
@@ -232,7 +232,7 @@ def test_messages_expire_after_a_restart(tmp_path, how):
 
 
 def test_rejected_messages_are_read_from_every_level(node):
-    """Dead letters whose bodies were paged out go on in the order of their rejection, and keep their priority."""
+    """Dead letters whose bodies were paged out keep their priority and the order of their rejection."""
     client = Client(node)
     declare(client, "dead")
     to = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "dead")}
@@ -254,7 +254,7 @@ def test_rejected_messages_are_read_from_every_level(node):
 
 @pytest.mark.parametrize("how", ["restarted", "killed"])
 def test_dead_letters_of_levels_are_neither_lost_nor_doubled(tmp_path, how):
-    """What a full queue drops is in the other queue after a restart, once, and the rest where it was."""
+    """Messages dropped by a full queue are in the other queue after a restart, once, and the rest stay in place."""
     node = DiskNode(tmp_path)
     client = Client(node)
     declare(client, "dead")

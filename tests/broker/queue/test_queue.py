@@ -1,4 +1,4 @@
-"""Who gets which message: a queue against a model that hands out one message at a time."""
+"""Distribution of messages: a queue against a model that delivers one message at a time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from leveret.storage.message import Message
 
 
 def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
-    """What a channel needs of a connection."""
+    """Return the parts of a connection that a channel needs."""
     driver = Driver()
     outbox = Outbox(turn, driver, limit)
     driver.connection = SimpleNamespace(outbox=outbox, sent=0)  # type: ignore[assignment]
@@ -47,7 +47,7 @@ def message(number: int, size: int = 0) -> Message:
 
 
 def received(driver: Driver) -> list[tuple[str, int, bool, int]]:
-    """Consumer, delivery tag, redelivered and number of what was delivered since the last look."""
+    """Return consumer, delivery tag, redelivered and number of the deliveries since the last call."""
     octets, driver.octets = bytes(driver.octets), bytearray()
     return [
         (item.method.consumer_tag, item.method.delivery_tag, item.method.redelivered, int(item.body))
@@ -56,7 +56,7 @@ def received(driver: Driver) -> list[tuple[str, int, bool, int]]:
 
 
 class Spec(NamedTuple):
-    """A consumer to be."""
+    """The parameters of a consumer."""
 
     channel: int
     no_ack: bool
@@ -65,7 +65,7 @@ class Spec(NamedTuple):
 
 
 class Bench:
-    """A queue with its consumers and, beside it, the model."""
+    """A queue with its consumers and, in parallel, the model."""
 
     def __init__(self, specs: list[Spec], global_prefetch: list[int]) -> None:
         self.turn = Turn()
@@ -114,7 +114,7 @@ class Bench:
         self.model.settle(channel, settled, requeue=requeue)
 
     def limit(self, channel: int, prefetch: int) -> None:
-        """The client changes the prefetch of a whole channel."""
+        """Change the prefetch of a whole channel."""
         self.channels[channel].global_prefetch = self.model.global_prefetch[channel] = prefetch
         self.channels[channel].wake_consumers()
         self.model.wake_channel(channel)
@@ -151,7 +151,7 @@ class Taker:
 
 
 class Model:
-    """One message at a time goes to the head of the rotation, which then goes to the end of its priority."""
+    """A model in which each message goes to the head of the rotation, which moves to the end of its priority."""
 
     def __init__(self, global_prefetch: list[int]) -> None:
         self.global_prefetch = list(global_prefetch)
@@ -183,7 +183,7 @@ class Model:
                 self.join(taker)
 
     def wake_channel(self, channel: int) -> None:
-        """All consumers of a channel, another one first each time."""
+        """Wake all consumers of a channel, another one first each time."""
         takers = [each for each in self.consumers.values() if each.spec.channel == channel]
         self.wake(takers)
         for each in takers[:1]:
@@ -263,7 +263,7 @@ operations = st.one_of(
     script=st.lists(operations, min_size=3, max_size=40),
 )
 def test_messages_are_handed_out_one_at_a_time_in_rotation(specs, global_prefetch, script):
-    """In strides or singly, consumers get what they would get if each message went to the head of the rotation."""
+    """Consumers get the same messages in strides or singly as if each went to the head of the rotation."""
     bench = Bench(specs, global_prefetch)
     for kind, *arguments in (*script, ("run",)):
         if kind == "publish":
@@ -305,7 +305,7 @@ def make_queue(turn: Turn) -> Queue:
 
 
 def consume(queue: Queue, each: Any, *, no_ack: bool = True, number: int = 1, priority: int = 0) -> Consumer:
-    """A consumer on a channel of its own."""
+    """Add a consumer on a channel of its own."""
     channel = Channel(number, each)
     consumer = Consumer(f"c{number}", queue, channel, no_ack=no_ack, priority=priority)
     channel.consumers[consumer.tag] = consumer
@@ -314,7 +314,7 @@ def consume(queue: Queue, each: Any, *, no_ack: bool = True, number: int = 1, pr
 
 
 def test_a_queue_delivers_no_more_than_its_budget_in_one_run():
-    """A long backlog is worked off in several runs, each of which says that work is left."""
+    """A long backlog is delivered in several runs, each of which reports that work is left."""
     turn = Turn()
     queue = make_queue(turn)
     queue.backing.publish([message(number) for number in range(2 * RUN_BUDGET + 10)])
@@ -334,7 +334,7 @@ def test_a_queue_delivers_no_more_than_its_budget_in_one_run():
 
 
 def test_a_full_outbox_parks_its_consumers():
-    """A connection that is not written to gets a bounded amount; others go on; it comes back when drained."""
+    """A connection that is not written to gets a bounded amount and is parked until it drains; others go on."""
     turn = Turn()
     queue = make_queue(turn)
     slow, fast = host(turn, limit=3000), host(turn)
@@ -356,7 +356,7 @@ def test_a_full_outbox_parks_its_consumers():
 
 
 def test_large_messages_go_in_smaller_steps():
-    """What a step may put into an outbox is bounded in octets, where messages are large."""
+    """Large messages are delivered in smaller steps, which are bounded in bytes."""
     turn = Turn()
     queue = make_queue(turn)
     each = host(turn, limit=100_000)
@@ -389,7 +389,7 @@ def test_two_queues_share_one_outbox():
 
 
 def test_a_lowered_global_prefetch_holds_back_what_is_waiting():
-    """Consumers that a lowered channel limit leaves without room get nothing, and no message is lost."""
+    """Consumers without room after a channel limit is lowered get nothing, and no message is lost."""
     node = Node()
     client = Client(node)
     client.declare("q")
@@ -408,7 +408,7 @@ def test_a_lowered_global_prefetch_holds_back_what_is_waiting():
 
 
 def test_queues_share_a_channel_prefetch():
-    """Where two queues' consumers share one channel limit, neither starves, however fast the other is refilled."""
+    """Two queues whose consumers share one channel limit both make progress, however fast the other is refilled."""
     client = Client()
     for name in ("a", "b"):
         client.declare(name)
@@ -452,7 +452,7 @@ def test_an_exclusive_consumer_is_alone():
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer():
-    """It stays before its first consumer comes and while any is left."""
+    """An auto-delete queue stays before its first consumer comes and while any is left."""
     client = Client()
     client.declare("q", auto_delete=True)
     queues = client.node.vhosts["/"].queues
@@ -466,7 +466,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer():
 
 
 def test_deleting_a_queue_cancels_its_consumers():
-    """Each consumer's client gets `basic.cancel`, if it said that it understands."""
+    """Clients of a deleted queue's consumers get `basic.cancel` if they announced the capability."""
     node = Node()
     client, silent = Client(node), Client(node, capabilities={}, port=50001)
     client.declare("q")
@@ -486,7 +486,7 @@ def test_deleting_a_queue_cancels_its_consumers():
 
 
 def test_purging_drops_what_is_ready_only():
-    """The count is that of the ready messages; unacked ones stay and can be requeued."""
+    """A purge counts and removes the ready messages; unacked ones stay and can be requeued."""
     client = Client()
     client.declare("q")
     client.receive(publish_frames("q", b"body") * 3)
@@ -546,7 +546,7 @@ def test_idle_queues_share_their_empty_lists():
 
 
 def test_listeners_are_told_of_runs_and_of_the_end():
-    """A listener hears of each run and of the deletion, until it is removed."""
+    """A listener is called after each run and at the deletion, until it is removed."""
 
     class Listener(DrainListener):
         def __init__(self) -> None:
@@ -568,7 +568,7 @@ def test_listeners_are_told_of_runs_and_of_the_end():
 
 
 def single(client: Client, *tags: str) -> Queue:
-    """A queue with a single active consumer, and these consumers."""
+    """Return a queue with a single active consumer, and these consumers."""
     client.declare("q", arguments={"x-single-active-consumer": ("bool", True)})
     for tag in tags:
         client.consume("q", tag)
@@ -576,7 +576,7 @@ def single(client: Client, *tags: str) -> Queue:
 
 
 def test_one_of_several_consumers_is_active():
-    """It alone stands in the rotation, gets everything, and the one that follows it is the next of its priority."""
+    """Only the active consumer is in the rotation and gets messages; the next of its priority follows it."""
     client = Client()
     queue = single(client, "a", "b")
     client.consume("q", "high", arguments={"x-priority": ("signedint", 1)})
@@ -595,7 +595,7 @@ def test_one_of_several_consumers_is_active():
 
 
 def test_what_the_active_consumer_leaves_goes_to_its_heir():
-    """A channel that closes gives its unacked messages to a consumer that waited."""
+    """A channel that closes leaves its unacked messages to a consumer that waited."""
     client = Client()
     single(client, "a")
     client.receive(publish_frames("q", b"1") + publish_frames("q", b"2"))
@@ -611,7 +611,7 @@ def test_what_the_active_consumer_leaves_goes_to_its_heir():
 
 
 def test_a_waiting_consumer_is_not_woken():
-    """Acks and drained outboxes of a consumer that waits change nothing."""
+    """Acks and drained outboxes of a consumer that is not active change nothing."""
     client = Client()
     queue = single(client, "a", "b")
     client.send(make(Basic.Get, 0, "q", False))
@@ -622,7 +622,7 @@ def test_a_waiting_consumer_is_not_woken():
 
 
 def test_a_deleted_queue_has_no_heir():
-    """When the queue goes, none of its consumers becomes active for a moment."""
+    """None of the consumers of a deleted queue becomes active in between."""
     client = Client()
     queue = single(client, "a", "b")
     client.send(make(Wire.Delete, 0, "q", False, False, False))
@@ -631,7 +631,7 @@ def test_a_deleted_queue_has_no_heir():
 
 
 def test_capacity_is_the_share_of_time_in_which_consumers_have_room():
-    """It is 1 while nothing waits for a consumer, sinks while something does, and is 0 without consumers."""
+    """The capacity is 1 while no message waits for a consumer, falls while one does, and is 0 without consumers."""
     client = Client()
     client.declare("q")
     queue = client.node.vhosts["/"].queues["q"]
@@ -671,7 +671,7 @@ def test_capacity_is_the_share_of_time_in_which_consumers_have_room():
     )
 )
 def test_one_consumer_is_served_whoever_comes_and_goes(script):
-    """The active consumer stays until it leaves, its heir is the first of the highest priority; it alone is served."""
+    """The active consumer stays until it leaves, and is followed by the first of the highest priority."""
     publisher = Client()
     clients = [Client(publisher.node, port=50001 + number) for number in range(3)]
     for client in clients:
@@ -718,7 +718,7 @@ def test_one_consumer_is_served_whoever_comes_and_goes(script):
 
 
 def growth(act: Callable[[int], object]) -> float:
-    """How many times the processor time is that four times as many take, the least of three tries."""
+    """Return the factor by which the processor time grows with four times the number, the least of three runs."""
 
     def spent(count: int) -> float:
         prepared = act(count)
@@ -731,7 +731,7 @@ def growth(act: Callable[[int], object]) -> float:
 
 @pytest.mark.parametrize("step", [1, -1])
 def test_consumers_of_many_priorities_join_in_time_that_is_linear(step: int) -> None:
-    """It takes about as long for each of thousands of consumers to join, whatever the order of their priorities."""
+    """The time to add each of thousands of consumers does not grow, whatever the order of their priorities."""
 
     def joining(count: int) -> Callable[[], None]:
         turn = Turn()
@@ -752,7 +752,7 @@ def test_consumers_of_many_priorities_join_in_time_that_is_linear(step: int) -> 
 
 
 def test_single_active_consumers_follow_each_other_in_time_that_is_linear() -> None:
-    """It takes about as long for each of thousands of active consumers to be followed by the next."""
+    """The time to replace each of thousands of active consumers by the next does not grow."""
 
     def leaving(count: int) -> Callable[[], None]:
         turn = Turn()
@@ -774,7 +774,7 @@ def test_single_active_consumers_follow_each_other_in_time_that_is_linear() -> N
 
 
 def test_heirs_that_have_left_are_forgotten() -> None:
-    """Consumers that come and go while another is active leave nothing behind."""
+    """Consumers that come and go while another is active leave no state behind."""
     turn = Turn()
     queue = make_queue(turn)
     queue.single_active = True
@@ -789,7 +789,7 @@ def test_heirs_that_have_left_are_forgotten() -> None:
 
 
 def test_the_single_active_consumer_is_followed_by_priority_and_age() -> None:
-    """Of those that wait the one of the highest priority follows, of several the oldest; who has left does not count."""
+    """The waiting consumer of the highest priority follows, of several the oldest; cancelled ones do not count."""
     turn = Turn()
     queue = make_queue(turn)
     queue.single_active = True
@@ -810,7 +810,7 @@ def test_the_single_active_consumer_is_followed_by_priority_and_age() -> None:
 
 
 def test_many_that_wait_for_a_queue_come_and_go_in_time_that_is_linear() -> None:
-    """It takes about as long for each of thousands of paused publishers to begin and to end its wait."""
+    """The time to begin and end each of thousands of publishers' pauses does not grow."""
 
     def waiting(count: int) -> Callable[[], None]:
         queue = make_queue(Turn())
@@ -828,7 +828,7 @@ def test_many_that_wait_for_a_queue_come_and_go_in_time_that_is_linear() -> None
 
 
 def test_what_a_transaction_has_acked_counts_until_its_commit() -> None:
-    """Under a prefetch of the channel an ack makes room when it is committed, whatever else wakes the consumer."""
+    """An ack in a transaction frees the channel's prefetch at the commit, whatever else wakes the consumer."""
     client = Client()
     client.declare("q")
     client.send(make(Tx.Select))

@@ -1,4 +1,4 @@
-"""What a queue's arguments and policies come to together."""
+"""Effective settings of a queue from its arguments and policies."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def mode(name: str) -> Table:
     ],
 )
 def test_quorum_queues_count_deliveries_without_a_limit(arguments, policy, limit):
-    """The smaller delivery limit counts; where there is none, a quorum queue counts nevertheless."""
+    """The smaller delivery limit applies; a quorum queue counts deliveries even without one."""
     assert limit == queue_settings(arguments, policy).delivery_limit
 
 
@@ -58,17 +58,17 @@ def test_who_says_the_confirm_mode(arguments, policy, operator, default, mode):
     ],
 )
 def test_light_confirms_need_nothing_of_a_delivered_message(arguments, policy, default):
-    """Where its body, its deliveries or its size count later, deliveries are kept until they are settled."""
+    """Light confirms become consumer-ack if the body, the deliveries or the size of a delivered message count later."""
     assert "consumer-ack" == queue_settings(arguments, policy, default).confirm_mode
 
 
 def test_a_limit_of_length_leaves_light_confirms_alone():
-    """What is delivered does not count in it, nor does it expire."""
+    """Delivered messages do not count in a length limit, nor do they expire, so light confirms stay."""
     arguments = {"x-max-length": ("signedint", 1), "x-message-ttl": ("signedint", 1)}
     assert "consumer-ack-light" == queue_settings(arguments, LIGHT).confirm_mode
 
 
 def test_a_queue_that_asks_for_nothing_shares_its_settings():
-    """Ten thousand plain queues have one object of settings among them."""
+    """Ten thousand plain queues share one settings object."""
     assert NO_SETTINGS is queue_settings({})
     assert not NO_SETTINGS.asks_something

@@ -1,4 +1,4 @@
-"""Looking at everything in shares."""
+"""Visiting many objects periodically, a share in each tick."""
 
 import itertools
 
@@ -9,13 +9,13 @@ START = 1000.0
 
 
 def ticks(tour: PeriodicSweep[int], start: float, count: int) -> None:
-    """The calls of a driver."""
+    """Make the calls of a driver."""
     for number in range(count):
         tour.run(start + number * TICK_SECONDS)
 
 
 def test_everything_is_visited_once_in_a_round():
-    """In as many ticks as a round has, each is visited once, and no tick visits much more than its share."""
+    """Each object is visited once in as many ticks as a round has, and no tick visits much more than its share."""
     seen: list[tuple[int, float]] = []
     tour = PeriodicSweep(lambda: range(95), lambda each, now: seen.append((each, now)), 1.0)
     ticks(tour, START, 10)
@@ -25,7 +25,7 @@ def test_everything_is_visited_once_in_a_round():
 
 
 def test_a_short_round_waits_for_its_time():
-    """Where everything was visited in one tick, the next round begins a round's time after the last."""
+    """A round that is complete in one tick is followed by the next after a full period."""
     seen: list[float] = []
     tour = PeriodicSweep(lambda: (1,), lambda _, now: seen.append(now), 1.0)
     ticks(tour, START, 25)
@@ -37,7 +37,7 @@ def test_a_short_round_waits_for_its_time():
 
 
 def test_who_is_asked_for_anew_in_each_round():
-    """What came meanwhile is visited in the next round, and nothing is no reason to stop."""
+    """An object added meanwhile is visited in the next round, and an empty round is followed by another."""
     there: list[int] = []
     seen: list[int] = []
     tour = PeriodicSweep(lambda: there, lambda each, _: seen.append(each), 1.0)
@@ -51,7 +51,7 @@ def test_who_is_asked_for_anew_in_each_round():
 
 
 def test_one_that_fails_is_passed_over():
-    """Whoever makes the visit fail is not visited again in the same round, and the others are."""
+    """An object whose visit fails is skipped for the rest of the round, and the others are visited."""
     seen: list[int] = []
 
     def visit(each: int, _now: float) -> None:

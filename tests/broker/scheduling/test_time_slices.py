@@ -1,4 +1,4 @@
-"""Steps that end by time, and the jobs that go on in later ones."""
+"""Steps limited by time, and jobs that continue in later ones."""
 
 import logging
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ SLOW = 5 * SLICE
 
 
 class Clock:
-    """Nanoseconds that pass when work is done."""
+    """A clock in nanoseconds that advances when work is done."""
 
     def __init__(self) -> None:
         self.now = 1_000
@@ -22,7 +22,7 @@ class Clock:
 
 
 class Driven:
-    """Slices with a clock, and how often the driver was asked for a step."""
+    """Slices with a clock, and the number of requests for a step."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -43,7 +43,7 @@ class Driven:
             yield
 
     def step(self) -> list[str]:
-        """Run the jobs in a step of their own; returns the pieces that were done."""
+        """Run the jobs in a step of their own; returns the slices that were done."""
         self.done.clear()
         self.slices.begin()
         self.slices.run()
@@ -68,7 +68,7 @@ def test_a_step_is_over_when_its_time_is_used(driven: Driven):
 
 
 def test_a_short_job_is_done_at_once(driven: Driven):
-    """A job for which there is time is done when it is added, and the driver is asked for nothing."""
+    """A job for which there is time is done when it is added, without a request to the driver."""
     driven.slices.begin()
     driven.slices.add(driven.job("a", 3), "a")
 
@@ -76,7 +76,7 @@ def test_a_short_job_is_done_at_once(driven: Driven):
 
 
 def test_a_long_job_goes_on_in_later_steps(driven: Driven):
-    """What there is no time for is left for later steps, for which the driver is asked once."""
+    """A long job is continued in later steps, which are requested from the driver one at a time."""
     driven.slices.begin()
     driven.slices.add(driven.job("a", 10), "a")
     steps = [list(driven.done), driven.step(), driven.step()]
@@ -145,7 +145,7 @@ def test_an_error_ends_its_job_only(driven: Driven, caplog: pytest.LogCaptureFix
 
 
 def test_a_job_may_add_jobs(driven: Driven):
-    """What a job adds in a step that has time left is done in that step."""
+    """A job added by a job in a step that has time left is done in that step."""
 
     def parent() -> Iterator[None]:
         driven.slices.add(driven.job("child", 2), "child")
@@ -169,7 +169,7 @@ def test_a_call_for_later_comes_in_a_later_step(driven: Driven):
 
 
 def test_without_a_clock_everything_is_done_at_once():
-    """Objects that no driver drives put nothing off."""
+    """Objects without a driver put nothing off."""
     slices = TimeSlices()
     done = []
     slices.add((done.append(number) for number in range(1000)), "all")
@@ -178,7 +178,7 @@ def test_without_a_clock_everything_is_done_at_once():
 
 
 def worked(driven: Driven, nanoseconds: int, *, waited: int = 0) -> int:
-    """Take a step of so much processor time, and the time that others had the processor; returns the longest so far."""
+    """Take a step of so much processor time and so much waiting for a processor; returns the longest so far."""
     driven.slices.begin()
     driven.used.now += nanoseconds
     driven.clock.now += nanoseconds + waited
@@ -187,7 +187,7 @@ def worked(driven: Driven, nanoseconds: int, *, waited: int = 0) -> int:
 
 
 def test_a_slow_step_is_logged_with_what_it_was(driven: Driven, caplog: pytest.LogCaptureFixture):
-    """A step that takes more processor time than allowed is logged, and one that takes as much is not."""
+    """A step above the limit of processor time is logged, and one at the limit is not."""
     driven.slices.watch()
     worked(driven, SLOW)
     worked(driven, SLOW + 1_000_000)
@@ -207,7 +207,7 @@ def test_each_slow_step_is_logged(driven: Driven, caplog: pytest.LogCaptureFixtu
 
 
 def test_waiting_for_a_processor_is_no_work(driven: Driven, caplog: pytest.LogCaptureFixture):
-    """What counts is processor time: a step during which others had the processor is not slow."""
+    """Processor time is measured: a step that waits for a processor is not slow."""
     driven.slices.watch()
 
     assert ([5, 7, 7], []) == (
@@ -217,7 +217,7 @@ def test_waiting_for_a_processor_is_no_work(driven: Driven, caplog: pytest.LogCa
 
 
 def test_steps_are_measured_while_clients_may_come(driven: Driven):
-    """Nothing is measured before `watch`, nor after it was switched off."""
+    """No step is measured before `watch`, nor after it was switched off."""
     before = worked(driven, 9)
     driven.slices.watch()
     during = worked(driven, 3)
@@ -228,7 +228,7 @@ def test_steps_are_measured_while_clients_may_come(driven: Driven):
 
 
 def test_no_step_is_slow_where_that_is_switched_off(caplog: pytest.LogCaptureFixture):
-    """With a limit of 0 nothing is logged, and the longest step is known all the same."""
+    """With a limit of 0 nothing is logged, but the longest step is known."""
     driven = Driven()
     driven.slices = TimeSlices(driven.clock, driven.used, 0)
     driven.slices.watch()
@@ -237,7 +237,7 @@ def test_no_step_is_slow_where_that_is_switched_off(caplog: pytest.LogCaptureFix
 
 
 def test_a_renewed_step_is_still_one(driven: Driven):
-    """`renew` gives a step more time, and what it has used before still counts."""
+    """`renew` gives a step more time, and the time used before still counts."""
     driven.slices.watch()
     driven.slices.begin()
     driven.used.now += 5

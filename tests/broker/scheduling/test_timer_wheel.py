@@ -1,4 +1,4 @@
-"""The timer wheel beside a list that is searched from end to end."""
+"""The timer wheel compared with a list that is searched from end to end."""
 
 import gc
 import weakref
@@ -16,7 +16,7 @@ CONNECTIONS = st.integers(0, 7)
 
 
 class Counted:
-    """A connection that notes when it is called, and answers what a test wants."""
+    """A connection that counts its calls, and returns what a test sets."""
 
     def __init__(self) -> None:
         self.bucket = -1
@@ -29,7 +29,7 @@ class Counted:
 
 
 class Wheel(RuleBasedStateMachine):
-    """Every operation on the wheel and on a plain mapping from connection to time."""
+    """All operations, on the wheel and on a plain mapping from connection to time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,25 +40,25 @@ class Wheel(RuleBasedStateMachine):
 
     @rule(number=CONNECTIONS, after=TIMES)
     def schedule(self, number: int, after: float) -> None:
-        """Ask for a call, now and then for a time that is over."""
+        """Request a call, now and then for a time in the past."""
         self.ticks.schedule(self.connections[number], self.now + after)
         self.due[number] = self.now + max(0.0, after)
 
     @rule(number=CONNECTIONS)
     def forget(self, number: int) -> None:
-        """Ask for no call, whether one was asked for or not."""
+        """Forget a connection, whether a call was requested or not."""
         self.ticks.forget(self.connections[number])
         self.due.pop(number, None)
 
     @precondition(lambda self: self.due)
     @rule(number=CONNECTIONS, after=st.lists(TIMES, max_size=3))
     def answer(self, number: int, after: list[float]) -> None:
-        """Have a connection ask again when it is called."""
+        """Have a connection request another call when it is called."""
         self.connections[number].again = [self.now + seconds for seconds in after]
 
     @rule(seconds=st.floats(0.0, 10.0))
     def run(self, seconds: float) -> None:
-        """Let time pass, in one step however long."""
+        """Let time pass, in one step of any length."""
         self.now += seconds
         answers = [list(connection.again) for connection in self.connections]
         for connection in self.connections:
@@ -78,7 +78,7 @@ class Wheel(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_waits(self) -> None:
-        """As many are held as wait, each once, and no bucket is empty."""
+        """The wheel holds each waiting connection once, and no empty bucket."""
         assert len(self.due) == len(self.ticks)
         assert all(self.ticks._buckets.values())
 
@@ -89,7 +89,7 @@ TestWheel.settings = settings(max_examples=60, stateful_step_count=30)
 
 @given(after=st.floats(0.0, 100.0), step=st.floats(0.01, 0.3))
 def test_a_call_comes_in_time(after, step):
-    """With steps of any size, the call comes in the first step after the time, or a tick after that."""
+    """A call is made in the first step after its time, or a tick later, with steps of any size."""
     ticks, connection, now = TimerWheel(START), Counted(), START
     ticks.schedule(connection, START + after)
     while not connection.calls:
@@ -114,7 +114,7 @@ def test_the_last_time_asked_for_counts():
 
 
 def test_a_connection_may_go_while_it_is_called():
-    """Being forgotten out of its own call, or by another's, is no error, and nobody is called afterwards."""
+    """A connection may be forgotten in its own call or another's, and is not called afterwards."""
     ticks, first, second = TimerWheel(START), Counted(), Counted()
 
     class Leaving(Counted):
@@ -135,7 +135,7 @@ def test_a_connection_may_go_while_it_is_called():
 
 
 def test_connections_that_are_due_together_may_end_each_other():
-    """Of two that are due in the same tick, the one called first forgets or moves the other in time."""
+    """The first of two connections due in the same tick may forget or move the other."""
     ticks = TimerWheel(START)
     pair: list[Counted] = []
 
@@ -165,7 +165,7 @@ def test_connections_that_are_due_together_may_end_each_other():
 
 
 def test_one_that_fails_costs_the_others_nothing():
-    """An error comes out of the run; who was due as well is called by the next one."""
+    """An error is raised by the run; the other due connections are called by the next run."""
     ticks = TimerWheel(START)
     healthy = [Counted() for _ in range(20)]
 
@@ -184,7 +184,7 @@ def test_one_that_fails_costs_the_others_nothing():
 
 
 def test_nothing_is_retained():
-    """Who was called for the last time, or forgotten, is not held by the wheel."""
+    """The wheel holds no reference to a connection after its last call, or once it is forgotten."""
     ticks = TimerWheel(START)
     called, forgotten, moved = (Counted() for _ in range(3))
     for connection in (called, forgotten, moved):
@@ -203,7 +203,7 @@ def test_nothing_is_retained():
 
 
 def test_a_clock_that_stands_still_calls_nobody():
-    """A second run at the same time, or a little earlier, does nothing again."""
+    """A second run at the same time, or a little earlier, calls nothing."""
     ticks, connection = TimerWheel(START), Counted()
     connection.again = [START + 1]
     ticks.schedule(connection, START)

@@ -1,4 +1,4 @@
-"""The work of one turn: each touched thing once, in order, until nothing is touched."""
+"""A turn: each touched queue or outbox once, in order, until none is touched."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from leveret.broker.scheduling.turn import PATIENCE, Outbox, Turn
 
 
 class Work:
-    """A queue that runs so many times before it is done, and touches others."""
+    """A queue that needs so many runs, and touches others."""
 
     def __init__(self, turn: Turn, runs: int = 1, touches: "Work | None" = None) -> None:
         self.turn = turn
@@ -67,7 +67,7 @@ def test_confirms_come_after_the_queues():
 
 
 def test_a_queue_that_is_not_done_gets_another_turn():
-    """What a budget left undone waits for `resume_unfinished`, and runs once a turn also if touched again."""
+    """A queue with work left waits for `resume_unfinished`, and runs once a turn also if touched again."""
     turn = Turn()
     queue = Work(turn, runs=3)
     queue.touch()
@@ -98,7 +98,7 @@ class Broken(Work):
 
 
 def test_a_bug_in_one_queue_does_not_stop_the_others():
-    """A queue that fails gives up what it was to do; the others run, and so do the confirms."""
+    """A queue that fails is abandoned; the others run, and so do the confirms."""
     turn = Turn()
     broken, sound = Broken(turn), Work(turn)
     publisher = Publisher(sound)
@@ -161,7 +161,7 @@ def test_a_drained_outbox_wakes_who_waits():
 
 
 class Hurried:
-    """A turn whose steps are over when a queue has run, and a driver that gives it more of them."""
+    """A turn whose steps end when a queue has run, and a driver that gives it more of them."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -169,13 +169,13 @@ class Hurried:
         self.slices = self.turn.slices
 
     def queue(self) -> "SlowWork":
-        """A touched queue that uses up a step."""
+        """Return a touched queue that uses up a step."""
         queue = SlowWork(self)
         queue.touch()
         return queue
 
     def step(self) -> None:
-        """A step for the jobs."""
+        """Run the jobs in a step."""
         self.slices.begin()
         self.slices.run()
 
@@ -195,7 +195,7 @@ class SlowWork(Work):
 
 
 def test_queues_that_a_step_has_no_time_for_are_put_off():
-    """A step that is over leaves the other queues to later steps, one each, and says so."""
+    """A step that ends leaves the other queues to later steps, one each, and returns that."""
     hurried = Hurried()
     queues = [hurried.queue() for _ in range(3)]
     was_late = hurried.turn.run()
@@ -209,7 +209,7 @@ def test_queues_that_a_step_has_no_time_for_are_put_off():
 
 
 def test_a_step_that_is_over_with_its_last_queue_is_not_late():
-    """Where every touched queue has run, nothing is put off."""
+    """A step that ends with its last queue puts nothing off."""
     hurried = Hurried()
     hurried.queue()
 
@@ -217,7 +217,7 @@ def test_a_step_that_is_over_with_its_last_queue_is_not_late():
 
 
 def test_a_queue_with_arrivals_that_is_put_off_is_touched_once():
-    """What comes for a queue that waits does not make it run twice."""
+    """Arrivals for a queue that waits do not make it run twice."""
     hurried = Hurried()
     hurried.queue()
     second = hurried.queue()
@@ -250,7 +250,7 @@ def test_whoever_waits_goes_on_behind_arrivals_that_were_put_off():
 
 
 def test_arrivals_for_a_queue_that_is_put_off_do_not_wait_for_what_others_have_to_do():
-    """A queue that was put off without arrivals, and then has some, runs before all others that were put off."""
+    """A queue put off without arrivals that then has some runs before all others that were put off."""
     hurried = Hurried()
     hurried.queue()
     others = [hurried.queue() for _ in range(3)]
@@ -268,7 +268,7 @@ def test_arrivals_for_a_queue_that_is_put_off_do_not_wait_for_what_others_have_t
 
 
 def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
-    """With arrivals put off all the time, the others that were put off have a step now and then, and may discard in it."""
+    """Queues put off behind arrivals without end have a step now and then, and may discard in it."""
     hurried = Hurried()
     turn = hurried.turn
     takers = [hurried.queue() for _ in range(3)]
@@ -298,7 +298,7 @@ def test_arrivals_without_end_keep_no_queue_waiting_for_ever():
 
 
 def test_queues_that_have_waited_for_the_disk_do_not_keep_arrivals_waiting():
-    """What the disk has held up goes on behind the arrivals of others, in later steps."""
+    """Queues delayed by the disk run after the arrivals of others, in later steps."""
     hurried = Hurried()
     turn = hurried.turn
     turn.is_backlogged = lambda: True
@@ -328,7 +328,7 @@ def test_with_nothing_put_off_whoever_waits_goes_on_in_the_next_step():
 
 
 def test_an_error_in_a_queue_that_was_put_off_is_its_own(caplog):
-    """A queue that fails in a later step is given up, and the others run."""
+    """A queue that fails in a later step is abandoned, and the others run."""
     hurried = Hurried()
     hurried.queue()
     broken, fine = hurried.queue(), hurried.queue()
@@ -344,7 +344,7 @@ def test_an_error_in_a_queue_that_was_put_off_is_its_own(caplog):
 
 
 def test_queues_with_arrivals_run_before_others_that_were_put_off():
-    """Commits wait for those that have something to take in, so they wait for no other that is put off as well."""
+    """Queues with arrivals run before others that were put off, so that commits wait for no other."""
     hurried = Hurried()
     hurried.queue()
     others = [hurried.queue() for _ in range(3)]
@@ -379,7 +379,7 @@ def test_queues_that_only_deliver_keep_no_commit_waiting():
 
 
 class Beyond(SlowWork):
-    """A queue with a bug that has left nothing as it should be."""
+    """A queue with a bug that leaves it in an inconsistent state."""
 
     def run(self) -> bool:
         super().run()
@@ -390,7 +390,7 @@ class Beyond(SlowWork):
 
 
 def test_a_queue_that_cannot_even_give_up_stops_no_other():
-    """However broken a queue is, others that were put off run, before and behind it, and so do those of later turns."""
+    """A broken queue stops neither others that were put off, before and behind it, nor those of later turns."""
     hurried = Hurried()
     first, second, last = Beyond(hurried), Beyond(hurried), SlowWork(hurried)
     for queue in (first, second, last):

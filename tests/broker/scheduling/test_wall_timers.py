@@ -1,4 +1,4 @@
-"""The timers of a turn."""
+"""Wall-clock timers of a turn."""
 
 import pytest
 from fakes import Node
@@ -9,7 +9,7 @@ from leveret.broker.server.server import CLOCK_SECONDS
 
 
 def test_timers_are_called_when_they_are_due_and_not_before() -> None:
-    """What is due is called in the order of its time, and the time of the next call is returned."""
+    """Due timers are called in the order of their times, and the time of the next one is returned."""
     timers = Timers()
     calls: list[str] = []
     timers.at(30, lambda: calls.append("late"))
@@ -25,7 +25,7 @@ def test_timers_are_called_when_they_are_due_and_not_before() -> None:
 
 
 def test_the_driver_is_told_of_whatever_comes_sooner() -> None:
-    """Only a time before all others is told."""
+    """The driver is notified only of a time before all others."""
     told: list[int] = []
     timers = Timers()
     timers.on_sooner = told.append
@@ -36,7 +36,7 @@ def test_the_driver_is_told_of_whatever_comes_sooner() -> None:
 
 
 def test_what_a_callback_asks_for_waits_for_the_next_run() -> None:
-    """A callback that asks to be called at once does not keep the loop busy for ever."""
+    """A callback that requests an immediate call does not keep the loop busy for ever."""
     timers = Timers()
     calls: list[int] = []
 
@@ -52,7 +52,7 @@ def test_what_a_callback_asks_for_waits_for_the_next_run() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=300), st.integers(0, 60))
 def test_cancelled_timers_are_not_called(asked: list[tuple[int, bool]], now: int) -> None:
-    """Of any timers those are called that are due and were not cancelled, and the others are still counted."""
+    """Timers that are due and not cancelled are called, and the others are still counted."""
     timers = Timers()
     calls: list[int] = []
     made: list[tuple[Timer, bool]] = []
@@ -70,7 +70,7 @@ def test_cancelled_timers_are_not_called(asked: list[tuple[int, bool]], now: int
 
 
 def test_a_call_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """A bug in one call is logged, and what is due besides is called."""
+    """An error in one call is logged, and the other due timers are called."""
     timers, called = Timers(), []
     timers.at(1, lambda: called[0])
     timers.at(1, lambda: called.append("other"))
@@ -81,7 +81,7 @@ def test_a_call_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_calls_that_take_too_long_go_on_later() -> None:
-    """When the step is over the rest of what is due waits for the next run, in order; one call is made at least."""
+    """Due timers left when the step ends wait for the next run, in order; at least one call is made."""
     timers, called = Timers(), []
     for number in range(5):
         timers.at(number, lambda number=number: called.append(number))
@@ -95,7 +95,7 @@ def test_calls_that_take_too_long_go_on_later() -> None:
 
 
 def test_the_clock_on_the_wall_is_looked_at_now_and_then() -> None:
-    """A clock that is set forward makes nothing late that was to come in an hour: a wait of the loop's is short."""
+    """A wait of the loop is short, so that a clock set forward delays no timer by much."""
     node = Node()
     node._set_timer(node.wall_clock() + 3_600_000)
 

@@ -1,4 +1,4 @@
-"""A start that fails: the data are left as the last clean stop has left them."""
+"""A start that fails leaves the data as the last clean stop left them."""
 
 import signal
 import socket
@@ -16,7 +16,7 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 def filled(tmp_path: Path) -> None:
-    """A broker that was stopped in good order, with messages that were never delivered, some of which expire."""
+    """The data of a broker that was stopped cleanly, with undelivered messages, some of which expire."""
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
         with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as client:
@@ -35,7 +35,7 @@ def filled(tmp_path: Path) -> None:
 
 
 def start(tmp_path: Path, *arguments: str) -> int:
-    """The exit code of a broker that does not start."""
+    """Return the exit code of a broker that does not start."""
     words = command("serve", "--data-dir", str(tmp_path / "data"), *arguments)
     options = {"cwd": tmp_path, "env": environment(), "capture_output": True}
     return subprocess.run(words, timeout=30, check=False, **options).returncode
@@ -43,7 +43,7 @@ def start(tmp_path: Path, *arguments: str) -> int:
 
 @pytest.mark.parametrize("what", ["port", "metrics", "definitions", "several definitions"])
 def test_a_start_that_fails_keeps_the_clean_stop(tmp_path, what):
-    """A taken port or a definitions file that cannot be: the next start takes the last stop for a clean one."""
+    """A taken port or an invalid definitions file leaves the last stop clean for the next start."""
     filled(tmp_path)
     bad = tmp_path / "definitions"
     bad.mkdir()
@@ -80,7 +80,7 @@ def test_a_start_that_fails_keeps_the_clean_stop(tmp_path, what):
 
 
 def test_a_kill_while_starting_keeps_the_clean_stop(tmp_path):
-    """A broker that is killed before clients may connect has delivered nothing, so nothing counts as redelivered."""
+    """A broker killed before clients may connect has delivered nothing, so no message is redelivered."""
     filled(tmp_path)
     program = "from leveret.broker.server.server import Server\nimport os\n"
     program += "async def fail(*_): os._exit(9)\nServer._start_disk = fail\nfrom leveret.__main__ import main\nmain()\n"
@@ -90,7 +90,7 @@ def test_a_kill_while_starting_keeps_the_clean_stop(tmp_path):
 
 
 def test_a_kill_after_the_start_does_not(tmp_path):
-    """A broker that clients could connect to and that was killed did not stop in good order, whatever it wrote."""
+    """A broker killed once clients could connect did not stop cleanly, whatever it wrote."""
     filled(tmp_path)
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")

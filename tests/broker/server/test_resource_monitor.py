@@ -1,4 +1,4 @@
-"""What the broker does when memory or disk run short."""
+"""The broker's reaction to low memory or disk space."""
 
 import logging
 
@@ -15,7 +15,7 @@ PLENTY, LITTLE = Room(10**12, 4096, 0), Room(10, 4096, 0)
 
 
 class Host:
-    """Notes what it is told."""
+    """A host that records its calls."""
 
     def __init__(self) -> None:
         self.alarm = ""
@@ -41,7 +41,7 @@ class Monitor:
 
 
 class Store:
-    """A disk whose room a test says; its reader answers when asked to."""
+    """A disk whose free space a test sets; its reader answers when asked to."""
 
     def __init__(self) -> None:
         self.found = PLENTY
@@ -61,7 +61,7 @@ class Timer:
 
 
 class Done:
-    """What a thread has done by the time it is asked."""
+    """The result of a thread that is already complete."""
 
     def __init__(self, result) -> None:
         self.result = lambda: result
@@ -98,7 +98,7 @@ class Loop(Clock):
 
 
 class Pages:
-    """An allocator: `free` octets go back to the system when that is asked for, objects take `taken` at most."""
+    """An allocator that returns `free` bytes to the system on request, with objects of `taken` bytes at most."""
 
     def __init__(self) -> None:
         self.free = 0
@@ -117,7 +117,7 @@ class Pages:
 
 
 class Watched:
-    """A watch and all around it."""
+    """A resource monitor and its environment."""
 
     def __init__(self) -> None:
         self.host, self.store, self.loop = Host(), Store(), Loop()
@@ -126,17 +126,17 @@ class Watched:
         self.memory = 0
 
     def look(self, room: Room) -> None:
-        """The next look at the disk finds this."""
+        """Set what the next check of the disk finds."""
         self.loop.due()
         self.store.asked.pop()(room, None)
 
     def use(self, octets: int) -> None:
-        """That much memory is in use at the next look."""
+        """Set the memory in use at the next check."""
         self.memory = octets
         self.watch.look_at_memory(0.0)
 
     def pass_seconds(self, seconds: int) -> None:
-        """Let time pass, with a look in each second, and what its thread finds."""
+        """Let time pass, with a check in each second, and the result of its thread."""
         for _ in range(seconds):
             self.loop.now += 1
             self.watch.look_at_memory(self.loop.now)
@@ -155,7 +155,7 @@ def watched(monkeypatch, caplog) -> Watched:
 
 
 def test_publishers_go_on_when_all_is_there_again(watched, caplog):
-    """With two alarms raised publishers are blocked until both are gone, and every change is in the log."""
+    """Publishers are blocked until both of two alarms are cleared, and every change is logged."""
     watched.use(1001)
     watched.look(LITTLE)
     watched.use(0)
@@ -177,7 +177,7 @@ def test_publishers_go_on_when_all_is_there_again(watched, caplog):
 
 
 def test_what_is_short_at_the_start_blocks_from_the_start(monkeypatch):
-    """The first look is before clients may connect."""
+    """The first check is made before clients may connect."""
     found = Watched()
     found.store.found = LITTLE
     monkeypatch.setattr(resource_monitor, "anonymous_memory", lambda: 2000)
@@ -187,7 +187,7 @@ def test_what_is_short_at_the_start_blocks_from_the_start(monkeypatch):
 
 
 def test_what_queues_count_is_in_use(watched):
-    """Memory that messages take counts even if the kernel does not see it."""
+    """Memory of messages counts even if the kernel does not see it."""
     watched.store.monitor.used = 5000
     watched.use(10)
 
@@ -196,7 +196,7 @@ def test_what_queues_count_is_in_use(watched):
 
 
 def test_memory_is_looked_at_once_a_second(watched):
-    """Looks that are asked for within a second of the last change nothing."""
+    """Checks requested within a second of the last change nothing."""
     watched.watch.look_at_memory(100.0)
     watched.memory = 5000
     watched.watch.look_at_memory(100.5)
@@ -207,7 +207,7 @@ def test_memory_is_looked_at_once_a_second(watched):
 
 
 def test_a_full_disk_is_told_at_once_and_looked_at_soon(watched):
-    """The alarm does not wait for the next look, which comes within a second; it clears it once commits succeed."""
+    """A full disk raises the alarm at once; a check within a second clears it once commits succeed."""
     watched.watch.found_full(full=True)
 
     assert ["low on disk"] == watched.host.told
@@ -221,7 +221,7 @@ def test_a_full_disk_is_told_at_once_and_looked_at_soon(watched):
 
 
 def test_a_full_disk_during_a_look(watched):
-    """An alarm that comes while the reader looks does not make two series of looks."""
+    """An alarm raised while the reader checks does not start a second series of checks."""
     watched.loop.due()
     watched.watch.found_full(full=True)
     watched.store.asked.pop()(PLENTY, None)
@@ -231,7 +231,7 @@ def test_a_full_disk_during_a_look(watched):
 
 
 def test_a_disk_that_cannot_be_looked_at_is_broken(watched):
-    """An error of the look is an error of the disk."""
+    """An error of the check is an error of the disk."""
     watched.loop.due()
     error = OSError(5, "Input/output error")
     watched.store.asked.pop()(None, error)
@@ -240,7 +240,7 @@ def test_a_disk_that_cannot_be_looked_at_is_broken(watched):
 
 
 def test_nothing_is_looked_at_after_the_end(watched):
-    """A look that is under way when the broker stops is of no consequence."""
+    """A check under way when the broker stops has no effect."""
     watched.loop.due()
     watched.watch.stop()
     watched.store.asked.pop()(LITTLE, None)
@@ -249,7 +249,7 @@ def test_nothing_is_looked_at_after_the_end(watched):
 
 
 def test_a_broker_without_a_disk_watches_its_memory(monkeypatch):
-    """In memory only, there is nothing else to look at."""
+    """A broker without a disk checks its memory only."""
     host, loop = Host(), Loop()
     monkeypatch.setattr(resource_monitor, "anonymous_memory", lambda: 11)
     ResourceMonitor(host, None, 10, 10).start(loop)
@@ -258,7 +258,7 @@ def test_a_broker_without_a_disk_watches_its_memory(monkeypatch):
 
 
 def test_an_alarm_ends_with_its_cause_whatever_the_allocator_keeps(watched):
-    """It is cleared once objects take less than the limit, although the kernel's figure stays, and stays cleared."""
+    """The alarm is cleared for good once objects take less than the limit, although the kernel's figure stays."""
     watched.memory = 2000
     watched.pass_seconds(3)
     assert ["low on memory"] == watched.host.told
@@ -271,7 +271,7 @@ def test_an_alarm_ends_with_its_cause_whatever_the_allocator_keeps(watched):
 
 
 def test_memory_in_use_again_raises_the_alarm_again(watched):
-    """What is used on top of what the allocator keeps counts, and so does that once objects are in it again."""
+    """Memory above what the allocator keeps counts, and so do kept pages once they are used again."""
     watched.memory, watched.pages.taken = 2000, 100
     watched.pass_seconds(3)
     watched.memory, watched.pages.taken = 2901, 1001
@@ -286,7 +286,7 @@ def test_memory_in_use_again_raises_the_alarm_again(watched):
 
 
 def test_those_who_hold_much_are_closed_while_an_alarm_stands(watched):
-    """From the second second on, each look says how much is above what clears the alarm, until that is so."""
+    """From the second second on each check reports the excess over the clearing level, until there is none."""
     watched.memory = 2000
     watched.pass_seconds(2)
     before = list(watched.host.relieved)
@@ -299,7 +299,7 @@ def test_those_who_hold_much_are_closed_while_an_alarm_stands(watched):
 
 
 def test_pages_are_given_back_every_now_and_then(watched, monkeypatch):
-    """Without an alarm that is so after some seconds, later on a busy broker, and never at the level of the start."""
+    """Pages are returned after seconds without an alarm, later on a busy broker, and never at the initial level."""
     watched.watch.memory.limit = 1 << 40
     watched.memory = 90 << 20
     watched.pass_seconds(100)

@@ -1,4 +1,4 @@
-"""The broker as a process among others: limits, alarms, the end, and clients that do not play along."""
+"""A broker process: limits, alarms, stopping, and clients that misbehave."""
 
 import contextlib
 import signal
@@ -45,7 +45,7 @@ def plugs() -> Iterator[list[socket.socket]]:
 
 @pytest.fixture
 def opened(plugs) -> Callable[[Running], Channel]:
-    """Opens a channel of a new connection."""
+    """Return a function that opens a channel on a new connection."""
 
     def give(running: Running) -> Channel:
         client = Client(running.address, timeout=10.0)
@@ -57,7 +57,7 @@ def opened(plugs) -> Callable[[Running], Channel]:
 
 @pytest.fixture
 def greeted(plugs) -> Callable[[Running], socket.socket | None]:
-    """Opens a socket on which the broker answers the protocol header; None if it closes instead."""
+    """Return a function that opens a greeted socket; None if the broker closes it instead."""
 
     def give(running: Running) -> socket.socket | None:
         plug = socket.create_connection(running.address, timeout=10)
@@ -72,7 +72,7 @@ def greeted(plugs) -> Callable[[Running], socket.socket | None]:
 
 
 def closed_with(client: Client) -> tuple[int, str]:
-    """Wait for the broker's connection.close; its code and text."""
+    """Wait for the broker's connection.close; returns its code and text."""
     with pytest.raises(ClosedError) as caught:
         client.receive(0, "connection.open-ok")  # never comes
     assert caught.value.close, "closed without a method"
@@ -80,14 +80,14 @@ def closed_with(client: Client) -> tuple[int, str]:
 
 
 def stopped(running: Running, since: float) -> tuple[int, str]:
-    """Exit code and stderr of a broker that has been told to stop, in time."""
+    """Wait for a broker that is stopping to end in time; returns exit code and stderr."""
     _, err = running.process.communicate(timeout=STOP_LIMIT)
     assert time.monotonic() - since < STOP_LIMIT
     return running.process.returncode, err
 
 
 def test_connections_beyond_the_file_limit_are_refused(tmp_path, opened, greeted):
-    """Who comes when the descriptors are used up is sent away and logged; others are served, and room is used again."""
+    """A connection without a free descriptor is closed and logged; others are served, and freed ones are used again."""
     with serving(tmp_path, files=FILES) as running:
         first = opened(running)
         second = [opened(running) for _ in range(FILES - RESERVED_FILES - 1)]
@@ -110,7 +110,7 @@ def test_connections_beyond_the_file_limit_are_refused(tmp_path, opened, greeted
 
 
 def test_the_memory_alarm_blocks_publishers_only(tmp_path, opened):
-    """Above the limit who publishes is told and not read beyond its content header; consumers go on."""
+    """A publisher above the limit is blocked and not read beyond its content header; consumers go on."""
     with serving(tmp_path, *ALARMED) as running:
         consumer, publisher = opened(running), opened(running)
         consumer.consume(consumer.queue("q"))
@@ -135,7 +135,7 @@ def test_the_memory_alarm_blocks_publishers_only(tmp_path, opened):
 
 
 def test_clients_at_work_are_told_of_the_end(tmp_path, opened):
-    """SIGTERM under load: publishers in full flood and consumers behind them get connection.close 320, and exit code 0."""
+    """SIGTERM under load sends publishers and consumers connection.close 320, with exit code 0."""
     with serving(tmp_path, *QUIET) as running:
         publishers, consumers = [opened(running) for _ in range(2)], [opened(running) for _ in range(2)]
         enough = threading.Event()
@@ -171,7 +171,7 @@ def test_clients_at_work_are_told_of_the_end(tmp_path, opened):
 
 
 def test_nobody_can_delay_the_end(tmp_path, opened, greeted):
-    """With a blocked publisher, one who never answers and one in the middle of the handshake it ends in time, with 0."""
+    """A blocked publisher, a silent client and one in the handshake do not delay a stop, with exit code 0."""
     with serving(tmp_path, *ALARMED) as running:
         blocked, silent = opened(running), opened(running)
         greeted(running)
@@ -188,7 +188,7 @@ def test_nobody_can_delay_the_end(tmp_path, opened, greeted):
 
 
 def test_who_reads_no_replies_is_not_read(tmp_path, opened):
-    """Commands without end from a client that reads nothing stay in its socket; when it reads, it is served again."""
+    """A client that reads nothing is not read until it does, however many methods it sends."""
     with serving(tmp_path, *QUIET) as running:
         deaf, other = opened(running), opened(running)
         deaf.queue("q" * 255)
@@ -219,12 +219,12 @@ def test_who_reads_no_replies_is_not_read(tmp_path, opened):
 
 
 def measure(situation: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
-    """What one situation of the fairness benchmark comes to."""
+    """Return the result of one situation of the fairness benchmark."""
     return uvloop.run(situation(*arguments, **options))
 
 
 def test_a_slow_consumer_does_not_slow_publishers(tmp_path):
-    """Into a queue whose only consumer holds one message, publishing is about as fast as without."""
+    """Publishing is about as fast into a queue whose only consumer holds one message as without it."""
     with serving(tmp_path, *QUIET) as running:
         port = running.address[1]
         found = measure(fairness.prefetch_one, port, seconds=0.4, rounds=2)
@@ -244,7 +244,7 @@ def test_who_consumes_its_own_messages_never_stands_still(tmp_path, no_ack):
 
 
 def test_stalled_consumers_cost_others_little(tmp_path):
-    """Beside consumers that read nothing, others keep their speed, and what is under way to those is bounded."""
+    """Clients keep their speed beside consumers that read nothing, and the unsent bytes to these are bounded."""
     with serving(tmp_path, *QUIET) as running:
         port, memory = running.address[1], running.resident_memory
         healthy, bounded = measure(fairness.stalled_consumers, port, memory, count=5, seconds=0.4)

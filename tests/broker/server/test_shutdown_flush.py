@@ -1,4 +1,4 @@
-"""What queues have promised is on disk when a broker has stopped in good order, each message in its place."""
+"""A clean stop writes the messages that queues promised to disk, each in its place."""
 
 import pytest
 from fakes import Client, DiskNode, basic_consume
@@ -25,7 +25,7 @@ def client(node):
 
 
 def stopped(node, *clients, meanwhile=lambda: None):
-    """The next server after this one was stopped in good order; `meanwhile` happens before each commit."""
+    """Stop this server cleanly and return the next one; `meanwhile` runs before each commit."""
     for client in clients:
         client.connection.lost()
     node.run_turn()
@@ -40,7 +40,7 @@ def stopped(node, *clients, meanwhile=lambda: None):
 
 
 def found(node, queue="q"):
-    """What a consumer gets, with a star where it is redelivered; the node is closed."""
+    """Return the messages that a consumer gets, redelivered ones with a star, and close the node."""
     node.run_turn()
     client = Client(node)
     client.send(basic_consume(queue, "it", no_ack=True))
@@ -52,7 +52,7 @@ def found(node, queue="q"):
 
 
 def test_each_level_of_a_queue_with_priorities_is_kept(node, client):
-    """What the lower ones hold is not passed over for what is turned round in the highest."""
+    """Messages of lower levels are flushed even if requeued ones circulate in the highest level."""
     client.declare("q", durable=True, arguments=ASKS | LEVELS)
     node.commit()
     for number in range(8):
@@ -66,7 +66,7 @@ def test_each_level_of_a_queue_with_priorities_is_kept(node, client):
 
 
 def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node, client, monkeypatch):
-    """The others keep their order."""
+    """Messages that expire meanwhile do not change the order of the others."""
     monkeypatch.setattr("leveret.broker.server.shutdown_flush.STEP", STEP)
     client.declare("q", durable=True, arguments=ASKS)
     node.commit()
@@ -84,7 +84,7 @@ def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node
 
 
 def test_what_was_rejected_becomes_a_dead_letter_first(node, client):
-    """Though its body has to be read for that."""
+    """Rejected messages are dead-lettered before the flush, though their bodies have to be read."""
     client.declare("dead", durable=True)
     node.commit()
     client.declare(
@@ -108,7 +108,7 @@ def test_what_was_rejected_becomes_a_dead_letter_first(node, client):
 
 @pytest.mark.parametrize("levels", [{}, LEVELS])
 def test_how_often_messages_came_back_is_kept(node, client, levels):
-    """A message that is turned round is still delivered as often as its limit says, and says how often it was."""
+    """A flushed message keeps its delivery count, and is delivered as often as its limit allows."""
     client.declare("q", durable=True, arguments=ASKS | levels | {"x-delivery-limit": ("long", 5)})
     node.commit()
     for body in (b"a", b"b", b"c"):

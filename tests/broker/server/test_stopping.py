@@ -1,4 +1,4 @@
-"""What a broker that is told to stop still does."""
+"""Work that a stopping broker completes."""
 
 import signal
 from pathlib import Path
@@ -11,7 +11,7 @@ COUNT = 20_000
 
 
 def rejected(channel: Channel, name: str, **options: object) -> None:
-    """Have a queue's messages rejected all at once, and hear that the broker knows."""
+    """Reject all messages of a queue at once, and wait until the broker has received that."""
     channel.queue(name, arguments=DEAD, **options)
     for number in range(COUNT):
         channel.publish("", name, b"%d" % number, delivery_mode=2)
@@ -23,7 +23,7 @@ def rejected(channel: Channel, name: str, **options: object) -> None:
 
 
 def test_a_stop_waits_for_dead_letters(tmp_path: Path) -> None:
-    """What was rejected before SIGTERM is dead-lettered, though queues and their owners go with the stop."""
+    """Messages rejected before SIGTERM are dead-lettered, though their queues and connections end with the stop."""
     with Running(tmp_path) as broker:
         broker.wait_for("Server startup complete")
         client = Client(broker.address, 30.0).login()
