@@ -1,23 +1,23 @@
-"""How long publishers wait for their confirms: of each channel one number in `SAMPLE_EVERY` at most is watched.
+"""Sampling of confirm latency: of each channel at most one sequence number in `SAMPLE_EVERY` is timed.
 
-Theory. As of a queue's messages (`broker.counters.sampling`) any number that came in a turn may be the one that is
-watched, and it stands for all since the one before. Where confirms wait long, fewer are watched, so that a channel
-with a million open numbers has no more to look at than one with a hundred.
+Theory. As with a queue's messages (`broker.counters.sampling`), any number published in a turn may be the sample, and
+it represents all numbers since the previous sample. Where confirms take long, fewer are sampled, so that a channel
+with a million unconfirmed numbers costs no more than one with a hundred.
 """
 
 from leveret.broker.counters.sampling import SAMPLE_EVERY, MeteringTurn, next_place, one_of
 from leveret.confirm.channel_confirms import ChannelConfirms
 
 WATCHED_CONFIRMS = 8
-"""Numbers of a channel that are watched at once, at most: then every other one is not watched any more."""
+"""Maximum number of pending samples of a channel; beyond it every other sample is dropped."""
 
 
 class ConfirmTimes:
-    """The watched numbers of one channel in confirm mode.
+    """Confirm latency samples of one channel in confirm mode.
 
     Attributes:
-        due: the number from which on the next is to be watched.
-        watched: those that are not told yet: number, confirm mode, when it came (ns), for how many it stands.
+        due: sequence number from which on the next sample is taken.
+        watched: unconfirmed samples: number, confirm mode, time of the publish (ns), count of numbers represented.
 
     """
 
@@ -27,12 +27,12 @@ class ConfirmTimes:
         self.due = 1
         self.watched: list[tuple[int, str, int, int]] = []
         self._last = 0
-        """Up to which number those that were watched stand for others."""
+        """The last number represented by the samples so far."""
         self._every = SAMPLE_EVERY
         self._place = 0
 
     def look(self, confirms: ChannelConfirms, came: int, turn: MeteringTurn) -> None:
-        """Have the time noted of those that are told now; `came` as for `watch`."""
+        """Record the latency of the samples that are confirmed by now; `came` as for `watch`."""
         latencies = turn.latencies
         waiting = []
         for watched in self.watched:
@@ -43,17 +43,17 @@ class ConfirmTimes:
         self.watched = waiting
         if not waiting and self._every > SAMPLE_EVERY:
             self._every = SAMPLE_EVERY
-            self._last = confirms.seq_no - came  # those of a long wait are not like what comes
+            self._last = confirms.seq_no - came  # numbers of a long wait do not represent later ones
             self.due = self._last + SAMPLE_EVERY
 
     def watch(self, confirms: ChannelConfirms, came: int, mode: str, turn: MeteringTurn) -> None:
-        """Have the time noted of one of the numbers that came in this turn, or watch it until it is told.
+        """Sample one of the numbers published in this turn: record its latency, or watch it until it is confirmed.
 
         Args:
-            confirms: has told what may be told.
-            came: how many numbers this turn has had, at least one.
-            mode: what the last of them waits for; it is taken for that of all.
-            turn: this one.
+            confirms: the channel's confirms, with those of this turn already sent.
+            came: count of numbers published in this turn, at least one.
+            mode: confirm mode of the last of them, assumed for all.
+            turn: the current turn.
 
         """
         last = confirms.seq_no
@@ -70,7 +70,7 @@ class ConfirmTimes:
         self.due = last + self._every
 
     def _thin_out(self) -> None:
-        """Watch every other number only, and every other of those that come."""
+        """Drop every other sample, and halve the sampling rate."""
         early, late = self.watched[::2], self.watched[1::2]
         self.watched = [(*two[:3], one[3] + two[3]) for one, two in zip(early, late, strict=True)]
         self._every *= 2

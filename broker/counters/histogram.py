@@ -1,9 +1,9 @@
-"""Histograms of durations that can be added up: log-linear, 32 buckets for each power of two (the scheme "ll5").
+"""Mergeable histograms of durations: log-linear, with 32 buckets per power of two (the scheme "ll5").
 
-Theory. A value below 32 is its own bucket; any other is put by its highest bit and the five bits below, so a bucket is
-never wider than a 32nd of its values. Buckets are the same for everybody: histograms of several queues, minutes or
-nodes are merged by adding counts, and a percentile of the sum is as good as one of each. (Percentiles of percentiles
-are not.) Recording costs a tenth of a microsecond, so it is done for a sample of messages (`broker.counters.sampling`).
+Theory. A value below 32 is its own bucket; the bucket of any other is given by its highest bit and the five bits below,
+so a bucket is never wider than a 32nd of its values. All histograms have the same buckets: those of several queues,
+minutes or nodes are merged by adding counts, and a percentile of the sum is as accurate as one of each. (Percentiles of
+percentiles are not.) Recording costs 0.1 us, so it is done for a sample of messages (`broker.counters.sampling`).
 """
 
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 LINEAR_BITS = 5
 _LINEAR = 1 << LINEAR_BITS
 _BUCKETS = tuple(range(2048))
-"""Those of any 64 bits. A number of its own for each would keep memory in use around where it was first met."""
+"""Shared int objects of the buckets of 64-bit values. Separate objects would keep memory blocks partly in use."""
 
 
 def index(value: int) -> int:
-    """The bucket of a value (>= 0)."""
+    """Return the bucket of a value (>= 0)."""
     if value < _LINEAR:
         return value
     bits = value.bit_length()
@@ -23,26 +23,26 @@ def index(value: int) -> int:
 
 
 def lowest(bucket: int) -> int:
-    """The lowest value of a bucket. No value is in buckets 32 to 63."""
+    """Return the lowest value of a bucket. Buckets 32 to 63 are not used."""
     if bucket < _LINEAR:
         return bucket
     return ((bucket & (_LINEAR - 1)) + _LINEAR) << ((bucket >> LINEAR_BITS) - 2)
 
 
 def highest(bucket: int) -> int:
-    """The highest value of a bucket."""
+    """Return the highest value of a bucket."""
     if bucket < _LINEAR:
         return bucket
     return lowest(bucket) + (1 << ((bucket >> LINEAR_BITS) - 2)) - 1
 
 
 class Histogram:
-    """How often which duration was met, in microseconds.
+    """A histogram of durations in microseconds.
 
     Attributes:
-        counts: how many, by bucket; those that are empty are missing.
-        count, total: how many there were, and their sum.
-        least, greatest: the extremes; 0 while there are none.
+        counts: number of durations by bucket, without empty buckets.
+        count, total: number of durations, and their sum.
+        least, greatest: minimum and maximum; 0 while the histogram is empty.
 
     """
 
@@ -56,7 +56,7 @@ class Histogram:
         self.greatest = 0
 
     def record(self, value: int, weight: int = 1) -> None:
-        """Count a duration in microseconds, so many times; less than none is none."""
+        """Count a duration in microseconds, `weight` times; negative ones count as 0."""
         if value < _LINEAR:
             value = max(value, 0)
             bucket = value
@@ -72,7 +72,7 @@ class Histogram:
         self.total += value * weight
 
     def add(self, other: "Histogram") -> None:
-        """Count all that another one has counted."""
+        """Add the counts of another histogram."""
         if not other.count:
             return
         counts = self.counts
@@ -84,11 +84,11 @@ class Histogram:
         self.total += other.total
 
     def at_most(self, value: int) -> int:
-        """How many were in buckets that end at `value` or below: never too many, and short of one bucket at most."""
+        """Return the count of the buckets that end at or below `value`: never too high, too low by one bucket at most."""
         return sum([count for bucket, count in self.counts.items() if highest(bucket) <= value])
 
     def percentile(self, share: float) -> int:
-        """A value (the highest of its bucket) that this share of all, 0 to 1, does not exceed; 0 if there are none."""
+        """Return the percentile of a fraction from 0 to 1, as the highest value of its bucket; 0 if empty."""
         needed = share * self.count
         seen = 0
         for bucket in sorted(self.counts):
@@ -98,12 +98,12 @@ class Histogram:
         return 0
 
     def buckets(self) -> list[tuple[int, int]]:
-        """Buckets and their counts, the lowest first."""
+        """Return the buckets and their counts, in ascending order."""
         return sorted(self.counts.items())
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
-    """All of them as one."""
+    """Return the sum of several histograms."""
     total = Histogram()
     for histogram in histograms:
         total.add(histogram)
@@ -111,9 +111,9 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
 
 
 class Latency:
-    """A duration that is measured as long as the broker runs.
+    """Histograms of one kind of duration, for the last interval and since the start of the broker.
 
-    What is recorded goes into `recent`; whoever writes intervals down takes that. `whole` has all since the start.
+    Durations are recorded in `recent`, which `take` returns for each interval. `whole` has all since the start.
     """
 
     __slots__ = ("_before", "recent")
@@ -123,15 +123,15 @@ class Latency:
         self._before = Histogram()
 
     def record(self, value: int, weight: int = 1) -> None:
-        """Count a duration in microseconds, so many times."""
+        """Count a duration in microseconds, `weight` times."""
         self.recent.record(value, weight)
 
     def take(self) -> Histogram:
-        """What was recorded since the last `take`."""
+        """Return the durations recorded since the last `take`."""
         taken, self.recent = self.recent, Histogram()
         self._before.add(taken)
         return taken
 
     def whole(self) -> Histogram:
-        """What was recorded since the start."""
+        """Return all durations recorded since the start."""
         return merged((self._before, self.recent))

@@ -1,13 +1,13 @@
-"""What is measured while the broker works, for whoever writes it down: times of a sample of messages, time in states.
+"""Metering of queues for the export: latencies of a sample of messages, and time spent in each state.
 
-Theory. Nothing is noted with a message. A queue that is metered looks at itself when it has run, which is once a turn.
-Messages come when a turn begins, and whatever else happens to them happens when its octets have been handed to the
+Theory. Nothing is stored with a message. The meter of a queue is updated after each run of the queue, which is once a
+turn. Messages arrive when a turn begins, and everything else happens to them when its frames have been handed to the
 sockets: the driver calls `Latencies.settle` then. *Areas* are messages times the nanoseconds that they were ready,
-unacked or paged, so averages made from them are exact. *Watched* messages are followed by number: the n-th that came in
-has left the ready ones when n of those that came in are not ready any more, which is exact while messages leave in
-order (and on average always). Each stands for all since the one watched before, so that messages count alike whether
-they come alone or by the hundred, and mean times agree with areas (Little's law: messages that are there on average =
-messages per second times how long each stays).
+unacked or paged, so averages computed from them are exact. *Watched* messages are tracked by number: the n-th that
+arrived is no longer ready when n of those that arrived are no longer ready, which is exact while messages leave in
+order (and always on average). Each sample represents all messages since the previous one, so that messages count
+equally whether they arrive alone or by the hundred, and mean times agree with areas (Little's law: mean number of
+messages in the queue = messages per second times mean time in the queue).
 
 Times are nanoseconds of the driver's monotonic clock (`Turn.now`); histograms are in microseconds.
 """
@@ -22,47 +22,47 @@ from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.sub_queues import SubQueues
 
 SAMPLE_EVERY = 17
-"""Of so many messages one is watched, and never more than one of a turn; fewer in a long queue. A prime, or whoever
-publishes to 2, 4 or 16 places in turn would always be watched at the same one."""
+"""One in so many messages is sampled, and at most one per turn; fewer in a long queue. A prime, because otherwise a
+publisher that alternates between 2, 4 or 16 destinations would always be sampled at the same one."""
 WATCHED_MESSAGES = 64
-"""Messages of a queue that are watched at once, at most: then every other one is not watched any more."""
+"""Maximum number of pending samples of a queue; beyond it every other sample is dropped."""
 MOST_EVENTS = 10_000
-"""Events that wait to be written down; later ones are only counted."""
+"""Maximum number of events kept for the export; further ones are only counted."""
 _NOT_PAGED = (0, 0, 0)
 _GOLDEN = 0x9E3779B1
-"""A step by the golden ratio of 2^32: its multiples are spread evenly over all remainders."""
+"""2^32 divided by the golden ratio: its multiples are spread evenly over the 32-bit integers."""
 
 
 def next_place(place: int) -> int:
-    """Where to look the next time: the places are spread evenly, however many there are."""
+    """Return the next place (32 bits) of a sequence that is evenly spread, whatever its length."""
     return (place + _GOLDEN) & 0xFFFFFFFF
 
 
 def one_of(last: int, count: int, place: int) -> int:
-    """The one at that place among `count` numbers that end with `last`."""
+    """Return the number at `place` (of 2^32) in the run of `count` numbers that ends with `last`."""
     return last - (count * place >> 32)
 
 
 class Recorder(Protocol):
-    """Counts durations."""
+    """Records durations."""
 
     def record(self, value: int, weight: int = 1) -> None:
-        """Count one, in microseconds, that stands for so many."""
+        """Record a duration in microseconds that represents `weight` durations."""
 
 
 class EndingWithTurn(Protocol):
-    """Measures until the turn's octets are written."""
+    """A meter whose measurements last until the turn's frames are written."""
 
     def turn_ended(self, now: int) -> None:
-        """They are, at that time (ns)."""
+        """Called when they are written, with the time (ns)."""
 
 
 class Latencies:
-    """Durations of the node as a whole, and those that end with this turn.
+    """Latencies of the node, and the durations that end with the current turn.
 
     Attributes:
-        confirm: from publish to confirm, by confirm mode.
-        loop_lag: how late the event loop was when it was to look at its clock.
+        confirm: time from publish to confirm, by confirm mode.
+        loop_lag: delay of the event loop's timers.
 
     """
 
@@ -75,20 +75,20 @@ class Latencies:
         self._turning: list[EndingWithTurn] = []
 
     def ended(self, recorder: Recorder, since: int, weight: int = 1) -> None:
-        """Something that began at `since` (ns) ends when this turn's octets are written; it stands for so many."""
+        """Record a duration from `since` (ns) until this turn's frames are written, `weight` times."""
         self._ending.append((recorder, since, weight))
 
     def tell(self, meter: EndingWithTurn) -> None:
-        """Tell a meter when this turn's octets are written."""
+        """Notify a meter when this turn's frames are written."""
         self._turning.append(meter)
 
     @property
     def is_ending(self) -> bool:
-        """Whether something is to be settled."""
+        """True if there is anything to settle."""
         return bool(self._ending or self._turning)
 
     def settle(self, now: int) -> None:
-        """The octets are written, at that time (ns)."""
+        """Record the durations that end with this turn; its frames were written at `now` (ns)."""
         for recorder, since, weight in self._ending:
             recorder.record((now - since) // 1000, weight)
         self._ending.clear()
@@ -98,7 +98,7 @@ class Latencies:
 
 
 class Happening(NamedTuple):
-    """Something that has happened: when (epoch ms, and ns of a monotonic clock), what, and to whom."""
+    """An event for the export: its time (epoch ms, and ns of a monotonic clock), kind, object and details."""
 
     ts: int
     now: int
@@ -109,64 +109,64 @@ class Happening(NamedTuple):
 
 
 class Events:
-    """What has happened and is not written down yet."""
+    """Events that are not exported yet."""
 
     __slots__ = ("_happened", "lost")
 
     def __init__(self) -> None:
         self._happened: list[Happening] = []
         self.lost = 0
-        """Events that found no place."""
+        """Number of events dropped because there were too many."""
 
     def add(self, happening: Happening) -> None:
-        """Keep an event, as long as there are not too many."""
+        """Keep an event, or only count it if there are `MOST_EVENTS` already."""
         if len(self._happened) < MOST_EVENTS:
             self._happened.append(happening)
         else:
             self.lost += 1
 
     def forget(self) -> None:
-        """What was told until now had happened before."""
+        """Discard the events so far: they are from before the start of the export."""
         self._happened = []
         self.lost = 0
 
     def take(self) -> list[Happening]:
-        """The events so far; they are not kept any longer."""
+        """Remove and return the events so far."""
         taken, self._happened = self._happened, []
         return taken
 
 
 class MeteredQueue(Protocol):
-    """What a meter looks at."""
+    """A queue, as its meter sees it."""
 
     published: int
     backing: BackingQueue
 
     @property
     def store(self) -> BackingQueue:
-        """What keeps the messages."""
+        """The backing queue that keeps the messages."""
 
 
 class MeteringTurn(Protocol):
-    """The turn, as far as times are concerned."""
+    """A turn, as meters see it."""
 
     now: int
     latencies: Latencies
 
 
 class QueueMeter:
-    """The times of one queue.
+    """Meter of one queue: areas and latencies.
 
     Args:
-        now: when it was made, ns.
-        since: the same by the clock on the wall, epoch ms.
+        now: time of creation, ns.
+        since: time of creation by the wall clock, epoch ms.
 
     Attributes:
         since: as given.
         ready, unacked, beta, gamma, delta: areas so far, in message-nanoseconds.
-        deliver: how long messages were ready.
-        residence: how long they were in the queue, by the order in which they left.
-        ack: how long consumers took for one.
+        deliver: time that messages were ready.
+        residence: time that messages were in the queue, in the order in which they left.
+        ack: time from delivery to ack.
 
     """
 
@@ -211,28 +211,28 @@ class QueueMeter:
         self._came = 0
         self._began = now
         self._leaving_ready = self._leaving_unacked = 0
-        """By how many there are more of them, until the turn ends, than when it has ended."""
+        """Ready and unacked messages that are counted until the turn ends, but not afterwards."""
         self._told = False
         self._next = 1
         self._spacing = SAMPLE_EVERY
         self._place = 0
         self._left = self._settled = 0
-        """Up to which number those that were timed stand for others."""
+        """The last numbers represented by the samples so far, of those delivered and of those settled."""
         self._since_probe = 0
-        """How many deliveries were settled since one was measured."""
+        """Deliveries settled since the last ack was timed."""
         self._discarded = 0
-        """How many of those that the queue forgot were not acked."""
+        """Messages that left the queue without an ack."""
         self._waiting: deque[tuple[int, int, int]] = deque()
-        """Watched messages that are ready: the number of each, when it came, and up to which it stands for others."""
+        """Watched messages that are ready: number, time of arrival, and the last number that each represents."""
         self._leaving: deque[tuple[int, int, int]] = deque()
-        """Those that are not any more, but not settled."""
+        """Watched messages that are no longer ready, but not settled yet."""
         self._probe: tuple[Any, int] | None = None
-        """A delivery whose ack is waited for: its key, and when it was."""
+        """The delivery whose ack is being timed: its key and time."""
 
     # -- areas ------------------------------------------------------------------------------------------------------
 
     def look(self, queue: MeteredQueue, now: int) -> None:
-        """Add up the time since the last look, and note how things are now."""
+        """Add the time since the last update to the areas, and record the current counts."""
         elapsed = now - self._at
         if elapsed > 0:
             self._at = now
@@ -249,13 +249,13 @@ class QueueMeter:
         self._paged_now = paged(queue.store) if ready else _NOT_PAGED
 
     def ended(self, queue: MeteredQueue, now: int) -> None:
-        """The queue is deleted: nothing is in it from now on, whatever it still knows."""
+        """Update the areas when the queue is deleted; from then on it counts as empty."""
         self.look(queue, now)
         self._ready_now = self._unacked_now = 0
         self._paged_now = _NOT_PAGED
 
     def turn_ended(self, now: int) -> None:
-        """The octets of the turn that the queue ran in are written: what has left it was there until now."""
+        """Add the time until the turn's frames were written for messages that left the queue in that turn."""
         elapsed = now - self._began
         self.ready += self._leaving_ready * elapsed
         self.unacked += self._leaving_unacked * elapsed
@@ -265,19 +265,19 @@ class QueueMeter:
     # -- times ------------------------------------------------------------------------------------------------------
 
     def ran(self, queue: MeteredQueue, turn: MeteringTurn) -> None:
-        """The queue has run: look at it, and at the watched messages."""
+        """Update the areas and the watched messages after a run of the queue."""
         now, latencies = turn.now, turn.latencies
         ready, unacked = self._ready_now, self._unacked_now
         self.look(queue, now)
         came = queue.published
         arrived = came - self._came
-        # Those that came back are ready from the turn's beginning on: the states' areas, which add up to the ready
-        # ones', begin there as well.
+        # Requeued messages count as ready from the beginning of the turn: so do the areas of the paging states, which
+        # add up to the ready area.
         self._leaving_ready += max(0, ready + arrived - self._ready_now)
         self._leaving_unacked += unacked - self._unacked_now
         if not self._told and (self._leaving_ready or self._leaving_unacked):
             self._told = True
-            self._began = self._at  # not `now`: somebody may have looked with a clock that is further
+            self._began = self._at  # not `now`: another update may have used a later clock
             latencies.tell(self)
         if not self._unacked_now:
             self._probe = None
@@ -293,10 +293,10 @@ class QueueMeter:
                     self._spacing = SAMPLE_EVERY
                     self._left = self._settled = (
                         came - arrived
-                    )  # the last of a long queue are not like this one
+                    )  # the last messages of a long queue do not represent this one
                 self._next = came + self._spacing
                 self._place = next_place(self._place)
-                # Any of this turn's, not always the last, stands for all that came since the last one was watched.
+                # Any message of this turn, not always the last, represents all since the previous sample.
                 waiting.append((one_of(came, arrived, self._place), now, came))
         gone = came - self._ready_now
         while waiting and waiting[0][0] <= gone:
@@ -311,18 +311,18 @@ class QueueMeter:
             self._settled = up_to
 
     def _thin_out(self) -> None:
-        """Watch every other message only, and every other of those that come."""
+        """Drop every other sample, and halve the sampling rate."""
         self._waiting = deque(list(self._waiting)[1::2])
         self._leaving = deque(list(self._leaving)[1::2])
         self._spacing *= 2
 
     def delivered(self, key: Any, now: int) -> None:
-        """A message was delivered under that key, and wants an ack."""
+        """Start timing the ack of a delivery, unless another one is being timed."""
         if self._probe is None:
             self._probe = key, now
 
     def settled(self, keys: Collection[Any], latencies: Latencies) -> None:
-        """Consumers have settled these deliveries."""
+        """Update the ack time after consumers have settled these deliveries."""
         self._since_probe += len(keys)
         probe = self._probe
         if probe is not None and probe[0] in keys:
@@ -331,33 +331,34 @@ class QueueMeter:
             self._since_probe = 0
 
     def forgotten(self, keys: Collection[Any], discarded: int, latencies: Latencies) -> None:
-        """The queue forgets these: consumers have acked them, or it discards them, as it does with so many by now.
+        """Update the ack time after messages left the queue: acked by consumers, or discarded.
 
-        What consumers rejected has been `settled` before, and other things that are discarded were no deliveries.
+        `discarded` is the number of all messages discarded so far. Of these, messages rejected by consumers were passed
+        to `settled` before, and others were not deliveries.
         """
         self._since_probe -= min(len(keys), discarded - self._discarded)
         self._discarded = discarded
         self.settled(keys, latencies)
 
     def came_back(self, keys: Collection[Any]) -> None:
-        """These deliveries were not settled, and are no deliveries any more."""
+        """Stop timing the ack of a delivery that was requeued instead."""
         if self._probe is not None and self._probe[0] in keys:
             self._probe = None
 
     @property
     def has_times(self) -> bool:
-        """Whether `take` would find anything."""
+        """True if `take` would return any durations."""
         return bool(self.deliver.count or self.residence.count or self.ack.count)
 
     def take(self) -> tuple[Histogram, Histogram, Histogram]:
-        """What was measured since the last `take`: deliver, residence, ack."""
+        """Return the durations since the last `take`: deliver, residence, ack."""
         taken = self.deliver, self.residence, self.ack
         self.deliver, self.residence, self.ack = Histogram(), Histogram(), Histogram()
         return taken
 
 
 def paged(store: BackingQueue) -> tuple[int, int, int]:
-    """How many ready messages are betas, gammas and deltas."""
+    """Return the numbers of ready messages that are betas, gammas and deltas."""
     if isinstance(store, SubQueues):
         if not store.q3 and not store.delta_count and not store.returned:
             return _NOT_PAGED

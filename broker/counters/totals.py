@@ -1,9 +1,9 @@
-"""What has happened since the broker was started, whoever counted it: the numbers that outlive their objects.
+"""Counters since the start of the broker, including those of closed connections, closed channels and deleted queues.
 
-Theory. Connections, channels and queues count with plain integers of their own, which nobody adds up while they work.
-When one of them goes its counts are added here. So the sum over those that are gone (`Totals`) and those that live is
-what has happened altogether, and never falls: whoever sums up takes `Totals` and the list of the living in one step
-and may then visit these at leisure, because an object keeps its counts when it is gone.
+Theory. Connections, channels and queues count with plain integers of their own, which are not added up while they work.
+When one of them ends, its counts are added here. So the sum of `Totals` and of all existing objects is the total, and
+never decreases: to compute it, `Totals` and the list of existing objects are taken in one step; the objects may be
+visited later, because an object keeps its counts when it has ended.
 
 Hot path: see docs/performance.md. Message sizes are the one thing that is counted here for each message.
 """
@@ -14,13 +14,13 @@ from operator import add
 from typing import NamedTuple, TypeVar
 
 SIZE_BOUNDS = (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
-"""Octets of a body that RabbitMQ's histogram of message sizes has as upper bounds of its buckets, but for the last."""
+"""Upper bounds in bytes of the buckets of RabbitMQ's histogram of message sizes, except the last bucket's."""
 MOST_SIZES = 1000
-"""Different sizes that are counted one by one before they are put into their buckets."""
+"""Maximum number of distinct sizes counted individually before they are put into their buckets."""
 
 
 class ConnectionCounts(NamedTuple):
-    """What a connection has read and written."""
+    """Counters of a connection."""
 
     octets_in: int = 0
     octets_out: int = 0
@@ -29,46 +29,46 @@ class ConnectionCounts(NamedTuple):
 
 
 class ChannelCounts(NamedTuple):
-    """What has come and gone by a channel, in messages."""
+    """Counters of a channel, in messages."""
 
     published: int = 0
     numbered: int = 0
-    """Those of the published that the channel was to confirm."""
+    """Messages published in confirm mode."""
     confirmed: int = 0
     nacked: int = 0
     returned: int = 0
-    """Mandatory ones that no queue was found for."""
+    """Unroutable mandatory messages."""
     dropped: int = 0
-    """The same of those that were not mandatory."""
+    """Unroutable messages that were not mandatory."""
     delivered_ack: int = 0
-    """Delivered to consumers that have to ack."""
+    """Messages delivered to consumers with manual acks."""
     delivered_auto: int = 0
-    """Delivered to consumers that need not."""
+    """Messages delivered to consumers with automatic acks."""
     got_ack: int = 0
     got_auto: int = 0
-    """The same for `basic.get`."""
+    """Messages fetched by `basic.get`: with manual (`got_ack`) and with automatic acks."""
     get_empty: int = 0
-    """How often that found none."""
+    """Number of `basic.get` that found no message."""
     redelivered: int = 0
-    """Those of the delivered and got that had been so before."""
+    """Deliveries, by `basic.get` too, of messages that had been delivered before."""
     acked: int = 0
 
     @property
     def delivered(self) -> int:
-        """To consumers and by `basic.get`."""
+        """Messages delivered to consumers and by `basic.get`."""
         return self.delivered_ack + self.delivered_auto + self.got_ack + self.got_auto
 
 
 class QueueCounts(NamedTuple):
-    """What has come to a queue and left it, in messages."""
+    """Counters of a queue, in messages."""
 
     published: int = 0
     forwarded: int = 0
-    """Those of the published that came as dead letters."""
+    """Published messages that came as dead letters."""
     delivered: int = 0
-    """To consumers and by `basic.get`."""
+    """Messages delivered to consumers and by `basic.get`."""
     delivered_auto: int = 0
-    """Those of them that went to consumers that need not ack."""
+    """Messages delivered to consumers with automatic acks."""
     got_ack: int = 0
     got_auto: int = 0
     get_empty: int = 0
@@ -76,15 +76,15 @@ class QueueCounts(NamedTuple):
     acked: int = 0
     """Settled deliveries."""
     discarded: int = 0
-    """Those of the acked that were rejected instead."""
+    """Messages counted as acked that were discarded instead."""
     lost: int = 0
-    """Light deliveries that came back: their publishers were told to send them again."""
+    """Light deliveries that were requeued: their publishes were nacked."""
     expired: int = 0
     dropped: int = 0
-    """Because the queue was too long."""
+    """Messages dropped because of the length limit."""
     rejected: int = 0
     dead_lettered: int = 0
-    """Those of the expired, dropped and rejected that went to a dead letter exchange, should there be one."""
+    """Expired, dropped and rejected messages that were dead-lettered."""
     purged: int = 0
 
 
@@ -92,14 +92,14 @@ Counts = TypeVar("Counts", ConnectionCounts, ChannelCounts, QueueCounts)
 
 
 def added(one: Counts, other: Counts) -> Counts:
-    """What both have counted."""
+    """Return the sum of two sets of counters."""
     return type(one)(*map(add, one, other))
 
 
 class QueueTally:
-    """What a queue counts besides what passes all the time: the parts of `QueueCounts` that change less often.
+    """Counters of a queue for less frequent events: the parts of `QueueCounts` that change rarely.
 
-    `delivered_auto` is of consumers that have left.
+    `delivered_auto` counts the deliveries of consumers that have been cancelled.
     """
 
     __slots__ = (
@@ -124,11 +124,11 @@ class QueueTally:
 
 
 class Sizes:
-    """How large messages are: a histogram of octets of bodies.
+    """Histogram of message sizes, in bytes of the body.
 
     Attributes:
-        fresh: messages by their size, those that are in no bucket yet. The receive loop counts here itself, and owes
-            a `fold` when there are more than `MOST_SIZES`.
+        fresh: messages by size that are in no bucket yet. The receive loop updates it directly, and must call `fold`
+            when it has more than `MOST_SIZES` entries.
 
     """
 
@@ -140,13 +140,13 @@ class Sizes:
         self._octets = 0
 
     def add(self, size: int) -> None:
-        """Note one."""
+        """Count a message."""
         self.fresh[size] += 1
         if len(self.fresh) > MOST_SIZES:
             self.fold()
 
     def fold(self) -> None:
-        """Put all that is fresh into its buckets."""
+        """Move the counts in `fresh` to their buckets."""
         for size, count in self.fresh.items():
             self._counts[bisect_left(SIZE_BOUNDS, size)] += count
             self._octets += size * count
@@ -154,19 +154,19 @@ class Sizes:
 
     @property
     def counts(self) -> list[int]:
-        """Messages by bucket: up to each of `SIZE_BOUNDS`, and larger."""
+        """Messages by bucket: up to each of `SIZE_BOUNDS`, and larger ones."""
         self.fold()
         return self._counts
 
     @property
     def octets(self) -> int:
-        """Of all of them."""
+        """Total size of all messages in bytes."""
         self.fold()
         return self._octets
 
 
 class Totals:
-    """What is left of those that are gone, and what nobody else counts; one for a server."""
+    """Counters of closed connections, closed channels and deleted queues, plus server-wide counters. One per server."""
 
     __slots__ = (
         "auth_failed",
@@ -189,38 +189,38 @@ class Totals:
         self.connections = ConnectionCounts()
         self.channels = ChannelCounts()
         self.queues: dict[str, QueueCounts] = {}
-        """By type."""
+        """Counters of deleted queues, by queue type."""
         self.transitions: dict[str, int] = {}
-        """Messages of queues that are gone that changed their state in memory and on disk, by kind."""
+        """Changes of state (in memory, on disk) of messages of deleted queues, by kind."""
         self.queues_declared = self.queues_created = self.queues_deleted = 0
-        """Of all vhosts, those that are gone as well."""
+        """Counts over all vhosts, deleted ones included."""
         self.lost = 0
-        """Light deliveries that came back when their queue was gone."""
+        """Light deliveries that were requeued after their queue was deleted."""
         self.dead_letters: dict[tuple[str, str], int] = {}
-        """Messages that went to a dead letter exchange, by type of queue and reason."""
+        """Dead-lettered messages, by queue type and reason."""
         self.sizes = Sizes()
         self.auth_succeeded = 0
         self.auth_failed = 0
         self.pauses_queue = 0
-        """How often a publisher was made to wait for a queue."""
+        """Pauses of publishers because of a queue."""
         self.pauses_disk = 0
-        """The same for the disk."""
+        """Pauses of publishers because of the disk."""
 
     def connection_closed(self, counts: ConnectionCounts) -> None:
-        """Keep what a connection has counted; to be called once for each."""
+        """Add the counters of a closed connection; must be called once for each."""
         self.connections = added(self.connections, counts)
 
     def channel_closed(self, counts: ChannelCounts) -> None:
-        """The same of a channel, which has given back what it held."""
+        """Add the counters of a closed channel, after its messages were requeued; must be called once for each."""
         self.channels = added(self.channels, counts)
 
     def queue_deleted(self, kind: str, counts: QueueCounts, transitions: dict[str, int]) -> None:
-        """The same of a queue of that type, whose consumers have left."""
+        """Add the counters of a deleted queue, after its consumers were removed; must be called once for each."""
         self.queues[kind] = added(self.queues.get(kind, QueueCounts()), counts)
         for transition, count in transitions.items():
             self.transitions[transition] = self.transitions.get(transition, 0) + count
 
     def dead_lettered(self, kind: str, reason: str, count: int) -> None:
-        """So many messages of a queue of that type went to a dead letter exchange."""
+        """Count dead-lettered messages of a queue of type `kind`."""
         key = kind, reason
         self.dead_letters[key] = self.dead_letters.get(key, 0) + count
