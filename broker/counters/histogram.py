@@ -84,7 +84,7 @@ class Histogram:
         self.total += other.total
 
     def at_most(self, value: int) -> int:
-        """Return the count of the buckets that end at or below `value`: never too high, too low by one bucket at most."""
+        """Return the count of the buckets that end at or below `value`: never too high, at most one bucket too low."""
         return sum([count for bucket, count in self.counts.items() if highest(bucket) <= value])
 
     def percentile(self, share: float) -> int:

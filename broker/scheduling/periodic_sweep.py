@@ -1,7 +1,7 @@
-"""Looking at everything of a kind again and again, a share of it in each tick.
+"""Spreads a periodic scan of many objects evenly over the ticks of its period.
 
-Pure: the driver calls `run` every `timer_wheel.TICK_SECONDS`. Ten thousand connections looked at in one go would be a
-pause that everybody feels.
+Pure: the driver calls `run` every `timer_wheel.TICK_SECONDS`. A scan of ten thousand connections in one step would
+delay everybody.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class PeriodicSweep(Generic[T]):
-    """One such tour.
+    """A periodic scan.
 
     Args:
-        everything: whom to visit; asked for once in each round.
-        visit: called with one of them and the time. It may be gone by then, which `visit` has to see.
-        seconds: how long a round takes.
+        everything: returns the objects to visit; called once per period.
+        visit: called with an object and the time. The object may have ended by then; `visit` must check that.
+        seconds: the period.
 
     """
 
@@ -35,7 +35,7 @@ class PeriodicSweep(Generic[T]):
         self._again = 0.0
 
     def run(self, now: float) -> None:
-        """Visit those whose turn it is.
+        """Visit the objects due in this tick.
 
         Args:
             now: seconds of a monotonic clock.

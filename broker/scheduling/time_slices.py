@@ -1,11 +1,11 @@
-"""Bounds how long the event loop works on one thing: steps end by time, and what is left becomes a job.
+"""Time slices of the event loop: bounds the duration of each step, and runs longer work as jobs.
 
-A *step* is what the loop does between two looks at its sockets and timers: one read, one turn, one timer. The driver
-calls `begin` at each. Whoever loops over something that a peer can make large asks `is_over` every few dozen
-microseconds of work, and leaves the rest for a later step. Work that nobody else would take up again is a *job*: a
+A *step* is what the loop does between two polls of its sockets and timers: one read, one turn, one timer. The driver
+calls `begin` at each. Code that loops over something that a peer can make large checks `is_over` every few dozen
+microseconds of work, and leaves the rest for a later step. Work that no other code would resume is a *job*: a
 generator that yields after each small piece.
 
-Pure: the clock is given, and the driver is asked for steps by `on_waiting`.
+Pure: the clock is an argument, and `on_waiting` asks the driver for steps.
 """
 
 import logging
@@ -16,35 +16,35 @@ log = logging.getLogger("leveret")
 
 _UNWATCHED = 1 << 62
 SLICE = 5_000_000
-"""Nanoseconds that one step may take. Several kinds of steps can come between two of the same connection."""
+"""Maximum duration of a step in nanoseconds. Several kinds of steps can run between two of the same connection."""
 
 SHARE = SLICE // 4
-"""Nanoseconds of a step for which one job goes on before the next has its turn."""
+"""Nanoseconds of a step for which one job runs before the next one."""
 
 
 def _stopped_clock() -> int:
-    """No time passes, so nothing is put off: the clock of objects that no driver drives."""
+    """Return 0: the clock of objects without a driver. No time passes, so nothing is deferred."""
     return 0
 
 
 def _ignored() -> None:
-    """Nobody drives the jobs: they run when they are added, as far as time allows."""
+    """Do nothing: without a driver, jobs run when they are added, as far as time allows."""
 
 
 class TimeSlices:
-    """The time of the current step, the jobs that wait for the next, and the longest step so far.
+    """The time of the current step, the jobs waiting for later steps, and the longest step so far.
 
     Args:
-        clock: tells nanoseconds of a monotonic clock.
-        used: tells nanoseconds of processor time that the thread has used.
-        slow: nanoseconds of processor time from which a step is logged; 0 for never.
+        clock: returns nanoseconds of a monotonic clock.
+        used: returns the CPU time of the thread in nanoseconds.
+        slow: CPU time in nanoseconds from which a step is logged as slow; 0 for never.
 
     Attributes:
         clock: as given.
-        latest: what ran last of all that a step may be slow because of: a job's name, or a queue.
-        longest: nanoseconds of processor time that the longest step since `watch` has taken.
-        longest_step: what that was.
-        on_waiting: called when a job waits and none did before; the driver then owes a `run` in a later step.
+        latest: the job (its name) or queue that ran last, as a likely cause of a slow step.
+        longest: CPU time in nanoseconds of the longest step since `watch`.
+        longest_step: description of that step.
+        on_waiting: called when a job waits and none did before; the driver must then call `run` in a later step.
 
     """
 
@@ -76,7 +76,7 @@ class TimeSlices:
         self._used_before = 0
         self._deadline = self._began + SLICE
         self._short = _UNWATCHED
-        """Steps that took no longer than this by the clock need not be looked at; processor time is never more."""
+        """Steps no longer than this by the clock need not be checked; their CPU time cannot be longer either."""
         self.longest = 0
         self.longest_step = ""
         self._jobs: deque[tuple[Iterator[None], str]] = deque()
@@ -84,37 +84,37 @@ class TimeSlices:
         self.on_waiting: Callable[[], object] = _ignored
 
     def __len__(self) -> int:
-        """How many jobs wait."""
+        """Return the number of waiting jobs."""
         return len(self._jobs)
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
-        """Begin a step; returns the time, in nanoseconds. The driver owes an `end`."""
+        """Begin a step; return the time in nanoseconds. The driver must call `end` afterwards."""
         self._used_before = self._used()
         self._began = now = self.clock()
         self._deadline = now + SLICE
         return now
 
     def renew(self) -> int:
-        """Give the step the time of another one, for something else that it does; returns the time."""
+        """Extend the step by the time of another one, for further work; return the time in nanoseconds."""
         now = self.clock()
         self._deadline = now + SLICE
         return now
 
     def is_over(self) -> bool:
-        """Whether the step has used its time."""
+        """Return whether the step has used up its time."""
         return self.clock() >= self._deadline
 
     def end(self, what: str, whom: object) -> None:
         """End a step, and log it if it was slow.
 
         Args:
-            what: what kind of step it was.
-            whom: what it worked for.
+            what: kind of step.
+            whom: the object it worked for.
 
         """
-        self.latest = ""  # a queue that was deleted is not to be kept by this
+        self.latest = ""  # must not keep a deleted queue alive
         if self.clock() - self._began <= self._short:
             return
         took = self._used() - self._used_before
@@ -128,7 +128,7 @@ class TimeSlices:
             )
 
     def watch(self, *, on: bool = True) -> None:
-        """Measure steps from now on; `on` false: no longer, as at the stop, when nobody waits."""
+        """Measure steps from now on, or (`on` false) no longer, as during shutdown, when nobody waits."""
         self._short = 0 if on else _UNWATCHED
 
     # -- jobs -------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class TimeSlices:
         Args:
             job: yields after each piece of work, which should take well below a millisecond. An exception ends this
                 job only, and is logged.
-            name: what it does, to what, for the log.
+            name: description of the job and its object, for the log.
 
         """
         while not self.is_over():
@@ -148,14 +148,14 @@ class TimeSlices:
         self._wait(job, name)
 
     def later(self, callback: Callable[[], object]) -> None:
-        """Call a function in a later step, behind the jobs that wait: what `NotYet` takes to go on with a method."""
+        """Call a function in a later step, after the waiting jobs; `NotYet` takes this as `subscribe`."""
         self._wait(_call(callback), "resumed method")
 
     def run(self) -> None:
-        """Run each job for its share of time in turn until they are done or the step is over, at least one piece.
+        """Run the jobs in turn, each for its share of time, until all are done or the step is over; at least one piece.
 
-        The pieces of some jobs take a hundred times as long as those of others: by pieces, these would starve.
-        Called by the driver in a step of its own. Jobs that still wait then need another.
+        Jobs alternate by time, because pieces of some take a hundred times as long as those of others, which would
+        otherwise starve. Called by the driver in a separate step. Jobs that still wait then need another step.
         """
         jobs, clock = self._jobs, self.clock
         now = clock()
@@ -177,7 +177,7 @@ class TimeSlices:
             self.on_waiting()
 
     def _go_on(self, job: Iterator[None], name: str) -> bool:
-        """Run one piece; false if that was the last."""
+        """Run one piece of a job; return false if that was the last."""
         self.latest = name
         try:
             next(job)

@@ -1,7 +1,7 @@
-"""When each connection wants to be called again: a timer wheel without a clock.
+"""Timer wheel for the ticks of connections, without a clock of its own.
 
-Times are put into buckets of `TICK_SECONDS`, so that scheduling, rescheduling and forgetting a connection cost the
-same however many there are, and a connection that is gone is held by nothing.
+Times are put into buckets of `TICK_SECONDS`, so that scheduling, rescheduling and removing a connection have constant
+cost, and no reference to a closed connection remains.
 """
 
 from typing import Protocol
@@ -15,14 +15,14 @@ class Ticking(Protocol):
     bucket: int
 
     def tick(self, now: float) -> float | None:
-        """Do what is due; returns when to be called again, None for never."""
+        """Do what is due; return the time of the next call, None for never."""
 
 
 class TimerWheel:
-    """The wheel.
+    """A timer wheel.
 
     Args:
-        now: the time it starts from, in seconds of a monotonic clock.
+        now: start time, in seconds of a monotonic clock.
 
     """
 
@@ -33,13 +33,13 @@ class TimerWheel:
         self._last = int(now / TICK_SECONDS)
 
     def schedule(self, connection: Ticking, at: float) -> None:
-        """Call `connection.tick` at that time, or up to `TICK_SECONDS` later, and not at the one asked for before."""
+        """Call `connection.tick` at a time, or up to `TICK_SECONDS` later; this replaces an earlier schedule."""
         self.forget(connection)
         connection.bucket = bucket = max(int(at / TICK_SECONDS), self._last) + 1
         self._buckets.setdefault(bucket, set()).add(connection)
 
     def forget(self, connection: Ticking) -> None:
-        """Do not call it any more."""
+        """Remove a connection from the wheel."""
         bucket = self._buckets.get(connection.bucket)
         if bucket is not None:
             bucket.discard(connection)
@@ -48,7 +48,7 @@ class TimerWheel:
         connection.bucket = -1
 
     def run(self, now: float) -> None:
-        """Call whatever is due."""
+        """Call `tick` of each connection that is due."""
         current = int(now / TICK_SECONDS)
         for number in range(self._last + 1, current + 1):
             self._last = number
@@ -56,16 +56,16 @@ class TimerWheel:
             try:
                 while due:
                     connection = due.pop()
-                    if connection.bucket == number:  # or it was forgotten or moved by one called before it
+                    if connection.bucket == number:  # otherwise an earlier call has removed or rescheduled it
                         again = connection.tick(now)
                         if again is not None:
                             self.schedule(connection, again)
             finally:
-                for connection in due or ():  # one that fails must not cost the others their heartbeats
+                for connection in due or ():  # the failure of one must not cost the others their heartbeats
                     if connection.bucket == number:
                         self.schedule(connection, now)
         self._last = current
 
     def __len__(self) -> int:
-        """How many connections are waiting."""
+        """Return the number of scheduled connections."""
         return sum(map(len, self._buckets.values()))

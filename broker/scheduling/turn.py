@@ -1,8 +1,7 @@
-"""What one batch of input touched, to be worked off in one go.
+"""Work lists of one turn of the event loop: the queues, channels and connections affected by one batch of input.
 
-Everything the broker does for a read is gathered here and done once at its end: each touched queue runs once, each
-publisher gets its confirms in one frame, each connection is written to once. Batching emerges from what piled up;
-there is no timer.
+The work caused by a read is collected here and done once at its end: each touched queue runs once, each publisher gets
+its confirms in one frame, each connection is written to once. The batch is whatever has accumulated; there is no timer.
 
 Hot path: see docs/performance.md.
 """
@@ -20,7 +19,7 @@ from leveret.broker.scheduling.wall_timers import Timers
 log = logging.getLogger("leveret.queue")
 
 PATIENCE = 50_000_000
-"""Nanoseconds for which arrivals go before whatever else was put off; then that has a step's time."""
+"""Nanoseconds for which arrivals go before other deferred work; after that the other work gets the time of one step."""
 
 
 class Runnable(Protocol):
@@ -30,20 +29,20 @@ class Runnable(Protocol):
 
     @property
     def has_input(self) -> bool:
-        """Whether acks or arrivals wait for the next run."""
+        """True if acks or arrivals wait for the next run."""
 
     def run(self) -> bool:
-        """Do the work that piled up; true if some is left because the turn's budget is used up."""
+        """Do the accumulated work; return true if some is left because the turn's budget is used up."""
 
     def give_up(self) -> None:
-        """Forget the work that piled up: it cannot be done."""
+        """Drop the accumulated work after an internal error."""
 
 
 class Confirming(Protocol):
-    """A channel in confirm mode that has published."""
+    """A channel in confirm mode with published messages."""
 
     def flush_confirms(self) -> None:
-        """Write the confirms that are due."""
+        """Send the confirms that are due."""
 
 
 class Flushable(Protocol):
@@ -54,16 +53,15 @@ class Flushable(Protocol):
 
 
 def _never() -> bool:
-    """Nothing waits for a disk where there is none."""
+    """Return false: without a disk nothing waits for it."""
     return False
 
 
 class Turn:
     """The work lists of one event-loop turn, shared by all connections of a server.
 
-    `clock` tells the time on the wall (epoch ms), `timers` call back by it: for what expires. `slices` bound how long
-    the loop is held, and keep the jobs that are left for later. `totals` is where whoever ends leaves what it has
-    counted.
+    `clock` returns the wall-clock time (epoch ms), `timers` are the timers of that clock, used for expiry. `slices`
+    bounds the duration of steps, and has the jobs left for later. `totals` collects the counters of ended objects.
     """
 
     __slots__ = (
@@ -93,41 +91,45 @@ class Turn:
         self.timers = Timers()
         self.totals = Totals()
         self.now = 0
-        """When this turn began, in nanoseconds of a monotonic clock; the driver sets it."""
+        """Start of this turn, in nanoseconds of a monotonic clock; set by the driver."""
         self.latencies = Latencies()
         self.events: Events | None = None
-        """Takes what happens to queues, exchanges and connections; None if nobody wants to know."""
+        """Collects events of queues, exchanges and connections; None without an export."""
         self.queues: list[Runnable] = []
         self.channels: list[Confirming] = []
         self.outboxes: list[Outbox] = []
         self.unfinished: list[Runnable] = []
-        """Queues that used up their budget: the driver owes them another turn soon."""
+        """Queues that used up their budget: the driver must give them another turn soon."""
         self.is_backlogged: Callable[[], bool] = _never
-        """Whether more waits for the disk than should; the driver sets it, and owes `disk_caught_up` afterwards."""
+        """True if too many writes are pending; set by the driver, which must call `disk_caught_up` afterwards."""
         self.waiting_for_disk: dict[Runnable, None] = {}
-        """Queues that discard nothing more until then."""
+        """Queues that discard nothing more until `disk_caught_up`."""
         self._late: deque[Runnable] = deque()
-        """Touched queues with acks or arrivals for which a step had no time left; a job runs them."""
+        """Touched queues with acks or arrivals that were deferred because the step was over; a job runs them."""
         self._put_off: OrderedDict[Runnable, None] = OrderedDict()
-        """Other such queues, which run behind these. They do not count as touched: one with arrivals has to be late."""
+        """Deferred queues without acks or arrivals, which run after the others.
+
+        They do not count as touched, so that one that gets arrivals is moved to the others.
+        """
         self._others_due = 0
-        """When these have their turn all the same, in nanoseconds; in their turn when that ends."""
+        """Time (ns) at which the queues in `_put_off` run in any case; while they do, the end of their time."""
         self._is_turn_of_others = False
         self._is_catching_up = False
 
     def run(self) -> bool:
-        """Run every touched queue (which may touch others) as long as the step has time, then write the confirms.
+        """Run every touched queue (which may touch others) while the step has time, then send the confirms.
 
         Returns:
-            Whether queues were put off. What such a queue has in its inbox counts as taken; its publisher is to
-            send no more before `when_caught_up`, and a method that needs queues as they are has to wait for it.
+            True if queues were deferred. The messages in the inbox of such a queue count as accepted; nothing more may
+            be read from their publisher before `when_caught_up`, and methods that need exact queue states must wait
+            for it.
 
         """
         queues = self.queues
         is_late = False
         if queues:
             slices = self.slices
-            for count, queue in enumerate(queues, 1):  # grows while it is walked
+            for count, queue in enumerate(queues, 1):  # the list may grow during the iteration
                 queue.touched = False
                 slices.latest = queue
                 try:
@@ -150,21 +152,21 @@ class Turn:
 
     @property
     def is_split(self) -> bool:
-        """Whether queues with acks or arrivals are put off: what came together is noted in part, not to be committed.
+        """True if queues with acks or arrivals are deferred: input is only partly journaled, so no commit may begin.
 
-        Queues that only have messages to deliver change nothing of what was promised, and may be many for long.
+        Queues that only have messages to deliver change nothing durable, and there may be many for a long time.
         """
         return any(queue.has_input for queue in self._late)
 
     @property
     def is_late(self) -> bool:
-        """Whether queues with acks or arrivals were put off."""
+        """True if queues with acks or arrivals are deferred, or callbacks wait for such queues."""
         return bool(self._late)
 
     def when_caught_up(self, callback: Callable[[], object]) -> None:
-        """Call back in a later step, when the queues have run that are put off now and have acks or arrivals.
+        """Call back in a later step, after the queues with acks or arrivals that are deferred now have run.
 
-        Not all the others: who sends little would wait for all that somebody else's queues have to do.
+        Other deferred queues are not waited for: a client that sends little would wait for the work of others' queues.
         """
         if self._late:
             self._late.append(_Call(callback))
@@ -172,13 +174,13 @@ class Turn:
             self.slices.later(callback)
 
     def put_off(self, runnable: Runnable) -> None:
-        """Run something now, as far as time allows, behind what was put off before and has acks or arrivals."""
+        """Run something as soon as time allows, after the deferred queues with acks or arrivals."""
         self._leave([runnable])
 
     def go_first(self, since: int, then: Runnable) -> None:
-        """Run the queues now that were touched since there were so many, and then something else if it has input.
+        """Run the queues touched since the list had `since` entries next, and then `then` if it has input.
 
-        Called by what was put off while it runs: they take its place, before what was put off after it.
+        Called by a deferred runnable while it runs: they take its place, before those deferred after it.
         """
         late, queues = self._late, self.queues
         if then.has_input:
@@ -203,7 +205,7 @@ class Turn:
         self._put_off[queue] = None
 
     def _catch_up(self) -> Iterator[None]:
-        """Run what was put off, one queue after the other: those with acks or arrivals, and now and then another."""
+        """Run the deferred queues one by one: those with acks or arrivals, and from time to time another."""
         late, put_off, slices = self._late, self._put_off, self.slices
         while late or put_off:
             if late and not self._is_turn_of_others and put_off and slices.clock() >= self._others_due:
@@ -226,26 +228,29 @@ class Turn:
         self._is_catching_up = False
 
     def wait_for_arrivals(self, queue: Runnable) -> bool:
-        """Whether a queue must not discard now, as others with acks or arrivals were put off; it runs again soon."""
+        """Return whether a queue must not discard now, because others with acks or arrivals are deferred.
+
+        If so, the queue is deferred, too.
+        """
         if not self._late or self._is_turn_of_others:
             return False
         self._put_off_for_others(queue)
         return True
 
     def note(self, kind: str, vhost: str, name: str, **detail: str) -> None:
-        """Tell whoever wants to know that something has happened (`export.schema.EVENTS`)."""
+        """Record an event for the export, if there is one (`export.schema.EVENTS`)."""
         if self.events is not None:
             self.events.add(Happening(self.clock(), self.now, kind, vhost, name, detail))
 
     def wait_for_disk(self, queue: Runnable) -> bool:
-        """Whether a queue must not give the disk more to write now; it runs again when it may."""
+        """Return whether a queue must not cause more writes now; if so, it runs again at `disk_caught_up`."""
         if not self.is_backlogged():
             return False
         self.waiting_for_disk[queue] = None
         return True
 
     def disk_caught_up(self) -> None:
-        """What waited for the disk is written: queues that waited go on, behind those with acks or arrivals."""
+        """Resume the queues that waited for the disk, after those with acks or arrivals; called when it caught up."""
         waiting, self.waiting_for_disk = self.waiting_for_disk, {}
         self._leave([queue for queue in waiting if not queue.touched])
 
@@ -259,7 +264,7 @@ class Turn:
 
 
 def _give_up(queue: Runnable) -> None:
-    """Have a queue forget what it cannot do; whatever the error has left behind, others go on."""
+    """Drop a queue's work after an internal error; a second error in doing so is logged, too."""
     try:
         queue.give_up()
     except Exception:
@@ -267,7 +272,7 @@ def _give_up(queue: Runnable) -> None:
 
 
 class _Call:
-    """A function that is called when what stands before it has run."""
+    """A callback in the list of deferred queues, called after those before it have run."""
 
     __slots__ = ("_callback", "touched")
 
@@ -277,31 +282,31 @@ class _Call:
 
     @property
     def has_input(self) -> bool:
-        """Nothing that a commit would have to wait for."""
+        """False: no commit has to wait for it."""
         return False
 
     def run(self) -> bool:
-        """Call it."""
+        """Call the callback."""
         self._callback()
         return False
 
     def give_up(self) -> None:
-        """It was called, and has failed."""
+        """Do nothing: the callback was called and has failed."""
 
 
 class Parkable(Protocol):
     """A consumer that waits until its connection can be written to again."""
 
     def wake(self) -> None:
-        """Rejoin the queue's rotation if nothing else stands in the way."""
+        """Rejoin the queue's rotation if nothing else prevents it."""
 
 
 class Outbox:
-    """Frames on their way to one connection.
+    """Outgoing frames of one connection.
 
-    An outbox is *full* while its transport has told us to pause or this turn has put more than `limit` octets into
-    it; consumers then step out of their queues' rotation and come back when it has drained. So a connection that
-    does not read costs a bounded buffer and nobody else's speed.
+    An outbox is *full* while its transport has paused writing or this turn has put more than `limit` bytes into it;
+    consumers then leave their queues' rotation and rejoin when it has drained. So a client that does not read costs a
+    bounded buffer, and does not slow down others.
     """
 
     __slots__ = (
@@ -322,14 +327,14 @@ class Outbox:
         self.limit = limit
         self.frames: list[bytes | memoryview] = []
         self.pending = 0
-        """Octets put in by deliveries since the last flush."""
+        """Bytes added by deliveries since the last flush."""
         self.scheduled = False
         self.full = False
         self.transport_full = False
         self.parked: dict[Parkable, None] = {}
 
     def schedule(self) -> None:
-        """Have this outbox flushed at the end of the turn."""
+        """Schedule a flush at the end of the turn."""
         if not self.scheduled:
             self.scheduled = True
             self.turn.outboxes.append(self)
@@ -347,11 +352,11 @@ class Outbox:
         self._driver.flush()
 
     def detach(self, driver: Flushable) -> None:
-        """The connection is gone: whatever is still sent goes to `driver`, which throws it away."""
+        """Replace the driver after the connection was closed: further frames go to `driver`, which discards them."""
         self._driver = driver
 
     def drained(self) -> None:
-        """The transport took the frames, or can be written to again."""
+        """Wake parked consumers, if possible; called when the transport took the frames or can be written to again."""
         self.pending = 0
         if self.full and not self.transport_full:
             self.full = False

@@ -1,8 +1,8 @@
-"""Who wants to be called when, by the clock on the wall: queues with something that expires, delayed messages.
+"""Wall-clock timers: a heap of callbacks for message expiry and delayed messages.
 
-Pure: `run` is told the time, and `on_sooner` asks the driver to call it. A queue has one timer at most, for whatever
-comes first, so their number goes with the queues and not with the messages. A cancelled one leaves the heap with its
-time, or when more than half of the heap is such.
+Pure: `run` gets the time as an argument, and `on_sooner` asks the driver to call it. A queue has at most one timer, for
+whatever is due first, so their number depends on the queues and not on the messages. A cancelled timer is removed from
+the heap when it would be due, or when more than half of the heap is cancelled.
 """
 
 import logging
@@ -15,16 +15,16 @@ _SWEEP_FROM = 64
 
 
 def never(_when: int) -> None:
-    """Nobody drives the timers."""
+    """Do nothing: there is no driver."""
 
 
 def _never_over() -> bool:
-    """Nobody bounds the time."""
+    """Return false: the time is not limited."""
     return False
 
 
 class Timer:
-    """One call to come; `cancel` it through `Timers`."""
+    """A pending callback; cancel it with `Timers.cancel`."""
 
     __slots__ = ("callback", "when")
 
@@ -34,9 +34,9 @@ class Timer:
 
 
 class Timers:
-    """All calls to come.
+    """The pending timers.
 
-    `on_sooner` is called with the time (epoch ms) of the first of them when that has come nearer.
+    `on_sooner` is called with the time (epoch ms) of the earliest timer when that becomes earlier.
     """
 
     __slots__ = ("_cancelled", "_count", "_heap", "on_sooner")
@@ -48,11 +48,11 @@ class Timers:
         self._cancelled = 0
 
     def __len__(self) -> int:
-        """How many calls are to come."""
+        """Return the number of pending timers."""
         return len(self._heap) - self._cancelled
 
     def at(self, when: int, callback: Callable[[], object]) -> Timer:
-        """Have `callback` called once at `when` (epoch ms), not before; in the order they were asked for."""
+        """Call `callback` once at `when` (epoch ms), not before; equal times are called in order of creation."""
         timer = Timer(when, callback)
         heap = self._heap
         sooner = not heap or when < heap[0][0]
@@ -63,7 +63,7 @@ class Timers:
         return timer
 
     def cancel(self, timer: Timer) -> None:
-        """Do not call it; nothing happens if it was called or cancelled before."""
+        """Cancel a timer; does nothing if it was called or cancelled before."""
         if timer.callback is None:
             return
         timer.callback = None
@@ -74,10 +74,10 @@ class Timers:
             self._cancelled = 0
 
     def run(self, now: int, is_over: Callable[[], bool] = _never_over) -> int | None:
-        """Call what is due at `now` (epoch ms); returns when the next call is to come, None for never.
+        """Call the timers due at `now` (epoch ms); return the time of the next timer, None if there is none.
 
-        What is asked for meanwhile and due already waits for the next call of `run`, and so does the rest, after one
-        call at least, as soon as `is_over` says that the step has used its time.
+        Timers that are created meanwhile and already due wait for the next call of `run`; so do the remaining ones as
+        soon as `is_over` returns true, but at least one timer is called.
         """
         heap, last = self._heap, self._count
         later: list[tuple[int, int, Timer]] = []
