@@ -38,7 +38,7 @@ SMALL = [
 
 
 def test_a_sweep_is_measured_recorded_and_reported(tmp_path, capsys):
-    """All runs are there, each with a line of progress, and the table follows."""
+    """A sweep makes all runs, each with a line of progress, and the table follows."""
     assert paper.main([*SMALL, "--blocks", "2", "--out", str(tmp_path / "o")], measured) == 0
 
     records = Records(tmp_path / "o")

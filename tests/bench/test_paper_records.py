@@ -42,7 +42,7 @@ def stopped_at(step, monkeypatch):
 
 
 def finish(records):
-    """Do what is left of a sweep as `bench.paper` does, from its very beginning if it has no plan yet."""
+    """Do the rest of a sweep as `bench.paper` does, from its very beginning if it has no plan yet."""
     if not (records.directory / "plan.json").exists():
         records.begin(made_plan())
     records.tidy()
@@ -75,7 +75,7 @@ def test_a_run_is_lines_of_json_in_three_tables(tmp_path):
 
 @pytest.mark.parametrize("step", range(38))
 def test_a_sweep_that_was_stopped_anywhere_ends_as_if_it_had_not_been(tmp_path, monkeypatch, step):
-    """Whichever step it was stopped at, each run of the plan is recorded once, in the order that was drawn."""
+    """A sweep stopped at any step records each run of the plan once, in the order that was drawn."""
     records, plan = Records(tmp_path), made_plan()
     with monkeypatch.context() as patched:
         stopped_at(step, patched)

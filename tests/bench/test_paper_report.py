@@ -77,7 +77,7 @@ def test_blocks_are_paired_and_six_of_them_judged():
 
 
 def test_fewer_blocks_are_not_judged():
-    """However slow a mode is, one block is no verdict."""
+    """One block is no verdict, however slow a mode is."""
     plan = made_plan(lines=["default", "consumer-ack"], queues=(1,))
 
     text, good = told(plan, [made_run(plan, t, 10.0 if t.line != "default" else 1000.0) for t in plan.trials])

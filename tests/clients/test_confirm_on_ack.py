@@ -83,7 +83,7 @@ class Consumer:
         """Tags of the deliveries."""
 
     def consume(self, queue: str, **options: object) -> None:
-        """Have a durable queue, bound to the fanout exchange, and consume. It goes with this consumer."""
+        """Declare a durable queue, bound to the fanout exchange, and consume. It goes with this consumer."""
         self.channel.queue_declare(queue, durable=True, auto_delete=True, **options)
         self.channel.queue_bind(queue, "amq.fanout")
         self.channel.basic_consume(queue, lambda _channel, method, *_: self.tags.append(method.delivery_tag))

@@ -87,7 +87,7 @@ async def proxied(amqp_url: str) -> AsyncIterator[tuple[Proxy, str]]:
 async def test_a_close_ends_after_a_cut_at_any_moment(
     amqp_url: str, unique: Callable[[str], str], way: str
 ) -> None:
-    """However a connection is cut while it publishes and consumes, the close of the client ends."""
+    """The close of a client ends, however its connection is cut while it publishes and consumes."""
     rng = random.Random(way)
     hung = await asyncio.gather(
         *[

@@ -169,7 +169,7 @@ class Stage:
     # -- the consumer -----------------------------------------------------------------------------------------------
 
     def consume(self, queue: str = "q", client: Client | None = None, **options: Any) -> None:
-        """Have the consumer, or another client, consume."""
+        """Consume with the consumer or another client."""
         (client or self.consumer).send(basic_consume(queue, f"c-{queue}", **options))
 
     def prefetch(self, count: int) -> None:

@@ -14,7 +14,7 @@ light = pytest.mark.parametrize("mode", [LIGHT])
 
 
 def set_policy(stage: Stage, **definition: object) -> None:
-    """Have a policy for the queue."""
+    """Set a policy for the queue."""
     asked = {key.replace("_", "-"): value for key, value in definition.items()}
     stage.node.vhosts["/"].policies.set("p", "^q$", asked)
     stage.node.run_turn()

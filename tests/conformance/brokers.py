@@ -167,7 +167,7 @@ class Broker:
         return (self.home / "output.log").read_text(errors="replace")
 
     def short_of(self, *resources: str) -> None:
-        """Have memory or disk, or both, be short from now on, and nothing else; set-up "short" only.
+        """Make memory or disk, or both, short from now on, and nothing else; set-up "short" only.
 
         RabbitMQ knows when this returns; ours within a fraction of a second.
         """

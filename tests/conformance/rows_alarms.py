@@ -17,7 +17,7 @@ BLOCKED = ("connection.blocked", "connection.unblocked")
 
 @contextmanager
 def short_of(s: Session, *resources: str) -> Iterator[None]:
-    """Have these be short inside."""
+    """Make these short inside the block."""
     s.broker.short_of(*resources)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Sentences about dead letters: how a message may die, what is written of it, and where it goes then.
+"""Cases of dead letters: the ways a message may die, the record of each death, and the route it takes then.
 
 RabbitMQ 3.10.8 knows no `x-last-death-*`: they are left out of what the cases see, and have cases of their own.
 """
@@ -114,7 +114,7 @@ def reject(opened: Channel, queue: str) -> None:
 
 
 def nack(opened: Channel, queue: str) -> None:
-    """Have the next message of a queue delivered and nack it."""
+    """Deliver the next message of a queue and nack it."""
     opened.consume(queue, "nacker")
     message = opened.deliver()
     opened.send("basic.nack", delivery_tag=message.delivery_tag, requeue=False)

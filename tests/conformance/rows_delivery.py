@@ -1,4 +1,4 @@
-"""Sentences about consumers: who gets what when several could, and direct replies."""
+"""Cases of consumers: the choice among several, and direct replies."""
 
 from conformance.cases import Cases, Session, channel, fill, ok
 

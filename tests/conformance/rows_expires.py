@@ -1,4 +1,4 @@
-"""Sentences about queues that expire (x-expires).
+"""Cases of queues that expire (x-expires).
 
 Whether such a queue still exists is asked by mandatory publishes: unlike a passive declare they do not count as a use.
 """

@@ -1,4 +1,4 @@
-"""Sentences about queues that are full (x-max-length, x-max-length-bytes, x-overflow)."""
+"""Cases of full queues (x-max-length, x-max-length-bytes, x-overflow)."""
 
 from conformance.cases import Cases, Session, channel, ok
 from conformance.codec import T

@@ -1,4 +1,4 @@
-"""Sentences about policies: what they set, where an argument or the operator says something else, what they are for.
+"""Cases of policies: their keys, precedence over arguments and operator policies, and what they apply to.
 
 The policies themselves are in policies.py; they are there before the queues are.
 """

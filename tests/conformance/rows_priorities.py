@@ -1,4 +1,4 @@
-"""Sentences about queues with priorities."""
+"""Cases of queues with priorities."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Sentences about queues: names, counts, life and death."""
+"""Cases of queues: names, counts, life and death."""
 
 from conformance.cases import Cases, Session, channel, fill, ok
 

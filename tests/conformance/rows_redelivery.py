@@ -1,4 +1,4 @@
-"""Sentences about how often a message may come back (x-delivery-limit), of quorum queues and, ours alone, of classic ones."""
+"""Cases of the delivery limit (x-delivery-limit), of quorum queues and, ours alone, of classic ones."""
 
 from conformance.cases import Cases, Session, ok
 from conformance.wire import Channel

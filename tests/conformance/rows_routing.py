@@ -1,4 +1,4 @@
-"""Sentences about exchanges: what goes where, and how long they live."""
+"""Cases of exchanges: routing, and their life."""
 
 from conformance.cases import Cases, Session, channel, ok
 from conformance.codec import T

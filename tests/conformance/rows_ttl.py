@@ -1,4 +1,4 @@
-"""Sentences about messages that expire.
+"""Cases of messages that expire.
 
 What must have happened is waited for; how long something lives in these scripts is either some milliseconds, or so
 long that no machine is slow enough to see its end.

@@ -218,7 +218,7 @@ class Load(Crowd):
             await asyncio.gather(*consumer.tasks)
 
     async def replace_consumer(self, port: int) -> None:
-        """Have a consumer's connection cut, and another of its kind take its place."""
+        """Cut a consumer's connection, and put another of its kind in its place."""
         at = self.rng.randrange(len(self.consumers))
         consumer = self.consumers[at]
         consumer.link.cut()
@@ -233,7 +233,7 @@ class Load(Crowd):
         await heir.consume()
 
     async def replace_publisher(self, port: int) -> None:
-        """Have a publisher's connection cut, and another take its place."""
+        """Cut a publisher's connection, and put another in its place."""
         at = self.rng.randrange(len(self.publishers))
         publisher = self.publishers[at]
         publisher.stop()
@@ -245,7 +245,7 @@ class Load(Crowd):
         self.publishers[at].start()
 
     async def pause(self) -> None:
-        """Have the publishers with confirms stop, and make sure that the broker has read what they sent."""
+        """Stop the publishers with confirms, and make sure that the broker has read what they sent."""
         for publisher in self.publishers:
             publisher.stop()
         for publisher in self.publishers:

@@ -647,7 +647,7 @@ class Moving(Crowd):
         ]
 
     async def replace(self, at: int, port: int) -> None:
-        """Have a worker's connection cut, and another of its kind take its place."""
+        """Cut a worker's connection, and put another of its kind in its place."""
         worker = self.consumers[at]
         worker.abort()
         await worker.link.gone()

@@ -184,7 +184,7 @@ def naive_match(form, arguments, headers):
     messages=st.lists(HEADERS, min_size=1, max_size=5),
 )
 def test_many_bindings_match_like_one_by_one(bindings, kept, messages):
-    """However many bindings share the index, each is found exactly when it alone would match."""
+    """Bindings that share the index are each found exactly when they alone would match, however many they are."""
     exchange = HeadersExchange("x")
     tables = [
         arguments | ({} if form is None else {"x-match": ("longstr", form)}) for form, arguments in bindings

@@ -152,7 +152,7 @@ def seconds_for(steps: Iterator[object], count: int) -> float:
 
 
 def test_the_last_bindings_of_an_exchange_take_no_longer_than_the_first():
-    """However many destinations an exchange had, to take another of them apart costs the same."""
+    """Taking a destination apart costs the same, however many others an exchange had."""
     shares = []
     for _ in range(3):
         router = Router()

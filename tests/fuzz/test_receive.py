@@ -150,7 +150,7 @@ def test_a_large_malformed_method_costs_one_short_line(caplog):
 
 
 def test_empty_body_frames_are_neither_kept_nor_passed_on():
-    """However many come, they cost no memory, and a consumer gets the body without them."""
+    """Empty body frames cost no memory, however many come, and a consumer gets the body without them."""
     client = Client()
     client.declare("q")
     octets = publish_frames("q", b"x")

@@ -60,7 +60,7 @@ def plain(name: str) -> str:
 
 @contextlib.contextmanager
 def working(broker: Broker) -> Iterator[None]:
-    """Have a broker do a day's work; what is open at its end stays so for the while."""
+    """Do a day's work on a broker; connections open at its end stay so for the while."""
     address = pika.ConnectionParameters(*broker.address, heartbeat=0)
     with BlockingConnection(address) as connection:
         channel = connection.channel()

@@ -104,7 +104,7 @@ class Canary:
         self._process.communicate(timeout=END_SECONDS)
 
     def end(self) -> Song:
-        """Have it publish no more, and wait for the confirms of what it has published."""
+        """Stop its publishing, and wait for the confirms of what it has published."""
         out, _ = self._process.communicate("end\n", timeout=2 * END_SECONDS)
         assert self._process.returncode == 0, out
         found = json.loads(out)

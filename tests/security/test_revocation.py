@@ -277,7 +277,7 @@ def test_sec_17_tags_count_at_once(node, users):
 
 @pytest.mark.parametrize("cleared", [True, False])
 def test_sec_17_many_are_worked_off_in_slices(node, users, cleared):
-    """However many consumers or connections a right is taken from, no step of the loop works them off alone."""
+    """A step of the loop does not work off a revoked right alone, however many consumers or connections it concerns."""
     client = bob(node)
     client.declare("q")
     for number in range(100):

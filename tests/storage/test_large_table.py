@@ -20,7 +20,7 @@ NUMBERS = st.integers(0, 40_000)
     )
 )
 def test_a_large_table_has_what_a_dict_has(steps):
-    """However entries come and go, it has those that a dict would have, and knows how many."""
+    """A large table has the entries that a dict would have, and knows how many, after any changes."""
     table: LargeTable[str] = LargeTable()
     model: dict[int, str] = {}
     for verb, what in steps:

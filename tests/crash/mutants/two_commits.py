@@ -8,7 +8,7 @@ _cut = Journal.cut
 
 
 def forget_first(forgets: Callable[[Journal], bool]) -> None:
-    """Have a journal of which this is true commit without its queues' messages; they go with the next commit."""
+    """Make a journal of which this is true commit without its queues' messages; they go with the next commit."""
     kept = set()
 
     def cut(journal, page):

@@ -1,4 +1,4 @@
-"""Blocks: what is written is what is read, and nothing else is."""
+"""Blocks: reading returns what was written, and nothing else."""
 
 from zlib import crc32
 
@@ -97,7 +97,7 @@ def test_a_block_of_references_stays_readable() -> None:
 
 
 def test_a_block_has_a_bounded_number_of_records() -> None:
-    """However small the messages are."""
+    """A block has a bounded number of records, however small the messages are."""
     entries = [entry(seq_id, content=b"") for seq_id in range(BLOCK_RECORDS + 1)]
     plans = plan_blocks(QID, entries, 1 << 20, paged=False, limit=1 << 30)
 

@@ -332,7 +332,7 @@ def test_a_file_comes_before_its_record(journal: Journal, publisher: Publisher) 
 
 
 def test_a_file_that_nobody_needs(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
-    """Settled before its file is there, a message has no record; settled before the cut, its file is removed."""
+    """A message settled before its file is there has no record; settled before the cut, its file is removed."""
     for settle_first in (True, False):
         large = message(publisher, size=1000)
         entry = Entry(1, large, 1000, durable=True)
@@ -350,7 +350,7 @@ def test_a_file_that_nobody_needs(journal: Journal, queue: FakeQueue, publisher:
 
 
 def test_a_file_without_room(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
-    """The publisher is refused, and the file is still to be written."""
+    """A publisher without room for its file is refused, and the file is still to be written."""
     large = message(publisher, size=1000)
     journal.write_file(queue, Entry(1, large, 1000, durable=True), large)
     journal.file_failed(100)
@@ -586,7 +586,7 @@ def test_sweeps_of_queues_that_never_paged(journal: Journal) -> None:
 
 
 def test_a_probe_is_written_once(journal: Journal) -> None:
-    """However often there is no room; a row that waits anyway is one."""
+    """A probe is one row, however often there is no room; a row that waits anyway serves as one."""
     for _ in range(3):
         journal.probe()
         batch = journal.cut()

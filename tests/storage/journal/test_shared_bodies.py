@@ -1,4 +1,4 @@
-"""Bodies that several queues have: who holds them, what one queue's part is, and that they are paged once."""
+"""Bodies that several queues share: their holders, each queue's part, and paging them once."""
 
 from collections.abc import Iterator
 from math import inf
@@ -42,7 +42,7 @@ class Disk:
             queue.publish(messages, expires=expires)
 
     def page(self, *queues: VariableQueue) -> None:
-        """Have queues keep nothing in memory."""
+        """Set the targets of queues to nothing in memory."""
         for queue in queues:
             queue.set_ram_target(0, 0)
 
@@ -132,7 +132,7 @@ def test_a_number_lasts_as_long_as_the_body() -> None:
 
 @pytest.mark.parametrize("expires", [0, 1 << 50])
 def test_a_transient_body_is_paged_once_for_all_queues(disk: Disk, expires: int) -> None:
-    """However many queues page a message, at once or one after the other, its body is written once."""
+    """A body is written once, however many queues page the message, at once or one after the other."""
     disk.publish(20, 2000, expires=expires)
     disk.page(*disk.queues[:2])
     disk.commit()

@@ -58,7 +58,7 @@ class Site:
 
 
 def stay(site: Site) -> None:
-    """Consumers still have them."""
+    """Leave all messages with consumers."""
     assert site.queue.unacked_count == FRESH.stop
 
 

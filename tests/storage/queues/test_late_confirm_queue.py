@@ -108,7 +108,7 @@ def test_whoever_waits_for_an_end_waits_for_its_commit(journal, queue, publisher
 
 
 def test_what_waits_is_not_put_off_twice(journal, queue, publisher):
-    """However many messages end early in every commit."""
+    """A waiter is put off once, however many messages end early in every commit."""
     told = []
     for number in range(3):
         queue.publish([message(publisher, number)], persistent=True)
@@ -175,7 +175,7 @@ def test_a_file_is_written_for_what_was_consumed(journal, queue, publisher):
 
 
 def test_what_moves_is_confirmed_by_where_it_goes(journal, queue, publisher):
-    """The original is not written any more: the disk must not have both."""
+    """An original that moved is not written any more: the disk must not have both."""
     queue.publish([message(publisher, 1)], persistent=True)
     queue.ack(queue.fetch(1, ack_required=True).seq_ids, moved=True)
 

@@ -27,7 +27,7 @@ def in_memory(made: VariableQueue) -> int:
 
 
 def test_a_delta_forms_though_the_youngest_messages_are_never_on_disk() -> None:
-    """While a publisher goes on there are always some under way, and the older ones leave memory all the same."""
+    """Older messages leave memory while a publisher goes on, though some are always under way."""
     made = queue()
     journal = made.pager.journal
     for _ in range(200):

@@ -146,7 +146,7 @@ def test_an_idle_queue_keeps_nothing_where_memory_is_short(folder: Path) -> None
 
 
 def test_a_fixed_target_is_everybodys(folder: Path) -> None:
-    """With a fixed target nothing is judged: all queues have that one."""
+    """A fixed target is that of all queues: nothing is judged."""
     store = Store(folder, 16 * MIB, 2, fixed_target=100)
     for queue in store.queues:
         store.publish(queue, 300)

@@ -30,7 +30,7 @@ class Disk:
         self.queue.fetch(count, ack_required=True)
 
     def page(self, target: float) -> None:
-        """Have so many messages in memory, and what is paged on disk."""
+        """Commit, and page out until so many messages are in memory."""
         self.queue.set_ram_target(target, 1 << 40)
         self.journal.cut()
         self.journal.settled()

@@ -997,7 +997,7 @@ def test_a_delivery_count_that_a_crash_has_taken_is_not_written_later(machine: t
 
 
 def main(examples: int, steps: int) -> None:
-    """Run it long, and print in how many examples what happened."""
+    """Run the machine long, and print the number of examples in which each thing happened."""
     logging.disable()
     for machine in (Machine, LateMachine):
         run(machine, examples, steps)

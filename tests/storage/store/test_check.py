@@ -158,7 +158,7 @@ DAMAGE = {
 
 
 def spoil(surgery: Surgery, blobs: Path, kind: str) -> None:
-    """Do one kind of damage."""
+    """Damage the store in one way."""
     blocks, acks, bodies = (surgery.rows(name) for name in ("blocks", "acks", "bodies"))
     shared = next((key, value) for key, value in reversed(surgery.rows("refs")))
     body = next(value for key, value in bodies if key == shared[0])

@@ -1,4 +1,4 @@
-"""The data file made small again: what stays, what goes, and what an interruption leaves."""
+"""Compaction of the data file: what stays, what goes, and what an interruption leaves."""
 
 import os
 import subprocess

@@ -321,7 +321,7 @@ def test_a_large_body_is_flushed_piece_by_piece(
 
 
 def test_a_shared_body_goes_with_its_last_reference(environment: Environment) -> None:
-    """The row stays as long as one record refers to it."""
+    """A body's row stays as long as one record refers to it."""
     writers = [Writer(environment)]
     writers += [Writer(environment, writers[0].journal, QID + number) for number in (1, 2)]
     shared = Persistent(ADDRESS, bytes(200), 1, None, 0, 3)

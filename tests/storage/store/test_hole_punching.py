@@ -21,7 +21,7 @@ ALL = 10.0
 
 @pytest.fixture(autouse=True)
 def _small_reserve(monkeypatch):
-    """The files here are small."""
+    """Make the reserve small, as the files here are."""
     monkeypatch.setattr(hole_punching, "RESERVE", 4096)
 
 
@@ -36,7 +36,7 @@ def taken(table: EnvironmentTables) -> int:
 
 
 def given_back(table: EnvironmentTables, seconds: float = 0.01) -> int:
-    """Give back all there is; in how many steps."""
+    """Give back all there is; returns the number of steps."""
     given, steps = give_back(table, seconds=seconds), 1
     while given.more:
         given, steps = give_back(table, given.after, seconds=seconds), steps + 1

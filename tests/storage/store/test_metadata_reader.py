@@ -1,4 +1,4 @@
-"""Definitions read from where a broker has stored them."""
+"""Definitions read from a broker's store."""
 
 import lmdb
 import pytest

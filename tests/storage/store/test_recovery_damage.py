@@ -106,7 +106,7 @@ def test_a_clean_start_counts_what_a_damaged_bitmap_brings_back(stopped):
 
 
 def exchange(environment: Environment) -> None:
-    """Have the first two bitmaps in each other's place, as whole pages may be."""
+    """Swap the first two bitmaps, as whole pages may be swapped."""
     db = environment.store.db["acks"]
     with environment.store.env.begin(write=True) as txn:
         (one, first), (two, second) = list(txn.cursor(db))[:2]
@@ -239,7 +239,7 @@ def test_a_queue_is_saved_whose_bitmap_was_damaged_while_the_broker_ran(stopped)
 
 
 def test_a_commit_leaves_a_damaged_block_whose_bits_it_should_merge(tmp_path):
-    """The commit goes through, and the damage is noted."""
+    """A commit on a damaged block goes through, and the damage is noted."""
     stored = Stored(tmp_path, "one")
     for number in range(SEGMENT):
         stored.publish(f"{number}", "one")
@@ -329,7 +329,7 @@ def test_what_an_earlier_stop_saved_is_not_believed(stopped, caplog):
 
 @pytest.mark.parametrize("at", range(12))
 def test_a_damaged_sweep_deletes_nothing(stopped, at, caplog):
-    """A start forgets it: what it should have deleted comes back, and all else is there."""
+    """A damaged sweep is forgotten by the start: what it should have deleted comes back, and all else is there."""
     environment, qid = stopped
     environment.close()
 
@@ -346,7 +346,7 @@ def test_a_damaged_sweep_deletes_nothing(stopped, at, caplog):
 
 @pytest.mark.parametrize("at", range(12))
 def test_a_start_with_a_damaged_count_of_starts_is_refused(stopped, at):
-    """Ids are made of it, and one that is given twice would put one message in place of another."""
+    """A damaged number of starts is an error: ids are made of it, and one given twice would mix up messages."""
     environment, _ = stopped
     environment.close()
     change(environment.data_dir, "meta", flip_in(b"boot", at))

@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
 
 
 def fill(table: EnvironmentTables) -> None:
-    """Have the next write of the root page find no room, as the kernel says it: the data pages are written before."""
+    """Make the next write of the root page find no room, as the kernel does: the data pages are written before."""
     path = (table.path / "data.mdb").resolve()
     full = os.open("/dev/full", os.O_WRONLY)
     found = 0
