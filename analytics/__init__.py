@@ -1,5 +1,5 @@
-"""Analysis of what the broker exports: PySpark jobs, run by `leveret analyze` or `spark-submit`.
+"""Analysis of the broker's telemetry export: PySpark jobs, run by `leveret analyze` or `spark-submit`.
 
-Nothing of the broker is imported here, and the broker never imports this package: it needs PySpark and a Java,
-which are the extra `leveret[analytics]`.
+This package imports nothing of the broker, and the broker never imports it: it needs PySpark and Java, which are the
+extra `leveret[analytics]`.
 """

@@ -1,4 +1,4 @@
-"""`python -m leveret.analytics`, which is what `leveret analyze` runs, and the file to give `spark-submit`."""
+"""Entry point of `python -m leveret.analytics`, which `leveret analyze` runs, and the file for `spark-submit`."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-"""Job `anomalies`: queues that behave as they never did at this hour, and limits that are coming near.
+"""Job `anomalies`: unusual queue rates for the hour of the day, and limits that will soon be reached.
 
-A rate is unusual when it is many times as far from the median of its hour of the day as rates of that hour usually
-are. Median and median distance, unlike mean and deviation, are not moved by what is looked for.
+A rate is unusual when its distance from the median of its hour of the day is many times the usual distance of that
+hour's rates. Unlike mean and standard deviation, median and median distance are not distorted by the outliers.
 """
 
 from typing import Final
@@ -15,17 +15,17 @@ from leveret.analytics.series import FULL_US, clocks, steps
 
 RATES: Final = ("pub", "delivered", "acked")
 FAR: Final = 6.0
-"""Robust deviations that are unusual."""
+"""Number of robust deviations from which a rate is unusual."""
 IN_A_ROW: Final = 3
 NORMAL: Final = 1.4826
-"""Times the median distance: the standard deviation, were it a normal distribution."""
+"""Factor from the median distance to the standard deviation of a normal distribution."""
 LEAST_SHARE: Final = 0.05
-"""Of the median: rates are not taken to be more even than this."""
+"""Minimum deviation, as a fraction of the median."""
 ENOUGH_US: Final = 1_800_000_000
-"""An hour of the day that was seen for less has nothing usual yet."""
+"""Minimum observation time of an hour of the day, in microseconds, before any rate in it is unusual."""
 TREND_US: Final = 3_600_000_000
 LEAST_TREND_US: Final = 600_000_000
-"""A trend of less than this is none."""
+"""Minimum time covered by a trend, in microseconds."""
 SOON_HOURS: Final = 24
 SHOWN: Final = 5
 LIMITS: Final = ("node", "what", "room", "per_hour", "hours_left")
@@ -33,7 +33,7 @@ _SERIES: Final = ("node", "vhost", "queue", "what")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
-    """Return `unusual` and `shown`, and `limits` where the node has rows."""
+    """Return `unusual` and `shown`, and `limits` if the node has rows."""
     rows = data.table("queue_interval")
     nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks(rows) if nodes is None else clocks(rows, nodes)
@@ -48,12 +48,12 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return the rates of each queue: `rate`, for how many `intervals` up to `ts`.
+    """Return the rates of each queue: `rate`, over the number of `intervals` up to `ts`.
 
-    As a queue has a row whenever something changes, what a step over several intervals counts was in the last of
-    them. It is spread over all of them only where a row is missing that should be there.
+    As a queue has a row whenever something changes, the increase over several intervals belongs to the last of them. It
+    is spread over all of them only if an expected row is missing.
     """
-    # Everything here is of one queue at a time: so rows are put together once.
+    # Every step here is per queue, so rows are partitioned only once.
     taken = steps(rows.repartition("node", "vhost", "queue"), "queue_interval", RATES).join(
         F.broadcast(clocks), ["node", "boot_id"]
     )
@@ -79,7 +79,7 @@ def rated(rows: DataFrame, clocks: DataFrame) -> DataFrame:
 
 
 def judged(rows: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return each rate of each queue with its distance `z` from the usual of its hour of the day."""
+    """Return each rate of each queue with its distance `z` from the usual rate of its hour of the day."""
     rates = rated(rows, clocks).withColumn("hour", F.hour(F.timestamp_millis("ts")))
     group = Window.partitionBy(*_SERIES, "hour")
 
@@ -98,7 +98,7 @@ def judged(rows: DataFrame, clocks: DataFrame) -> DataFrame:
 
 
 def runs(rates: DataFrame) -> DataFrame:
-    """Return each time that a rate was unusual in `IN_A_ROW` intervals or more that follow each other."""
+    """Return each time that a rate was unusual in at least `IN_A_ROW` successive intervals."""
     order = Window.partitionBy(*_SERIES).orderBy("ts")
     far = F.coalesce(F.abs("z") > FAR, F.lit(False))
     side = F.when(far, F.signum("z")).otherwise(0)
@@ -125,7 +125,7 @@ def runs(rates: DataFrame) -> DataFrame:
 
 
 def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame) -> DataFrame:
-    """Return the rates of the series that were unusual by most, to be drawn."""
+    """Return the rates of the most unusual series, for the figure."""
     worst = unusual.groupBy(*_SERIES).agg(F.max(F.abs("z")).alias("worst")).orderBy(F.desc("worst"), *_SERIES)
     few = F.broadcast(worst.limit(SHOWN))
     queues = rows.join(few, ["node", "vhost", "queue"], "left_semi")
@@ -137,10 +137,10 @@ def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame) -> DataFrame:
 
 
 def limits(nodes: DataFrame) -> DataFrame:
-    """Return how far memory and disk are from their limits, and in how many hours they are there as things go.
+    """Return the distances of memory and disk from their limits, and the hours until these are reached.
 
-    Only a node's last boot counts, and of it the last hour. `hours_left` is 0 where the limit is reached, and null
-    where the distance does not shrink or there are not yet `LEAST_TREND_US` to go by.
+    Only a node's last boot is used, and of it the last hour. `hours_left` is 0 if the limit is reached, and null if the
+    distance does not shrink or the rows cover less than `LEAST_TREND_US`.
     """
     recent = (
         nodes.join(F.broadcast(clocks(nodes).filter("is_last")), ["node", "boot_id"])
@@ -149,7 +149,7 @@ def limits(nodes: DataFrame) -> DataFrame:
     )
     left: dict[str, Column] = {
         "memory": F.col("mem_limit") - F.col("mem_used"),
-        # a broker without a disk says -1
+        # a broker without a disk reports -1
         "disk": F.when(F.col("disk_free") >= 0, F.col("disk_free") - F.col("disk_limit")),
     }
     each = recent.select(

@@ -1,8 +1,8 @@
-"""Job `capacity`: what a message costs the processor, and how many a second a node bears.
+"""Job `capacity`: CPU time per message, and the maximum message rate of a node.
 
-By the utilisation law the busy share of a processor is the rate times the time a message takes: a line through the
-intervals, whose slope is that time. The other limit is what waiting is borne: the greatest rate at which the event
-loop is late by no more than `LATE_US`.
+By the utilisation law the utilisation of a processor is the rate times the CPU time of a message: a line through the
+intervals, whose slope is that time. The other limit is the permitted delay: the greatest rate at which the event loop
+is late by at most `LATE_US`.
 """
 
 from typing import Final
@@ -18,11 +18,11 @@ COUNTERS: Final = ("published", "cpu_user_us", "cpu_sys_us")
 LATE_US: Final = 10_000
 GROUPS: Final = 20
 FEW: Final = 3
-"""Intervals below which a line is not drawn through them."""
+"""Minimum number of intervals for a fitted line."""
 EXPLAINED: Final = 0.5
-"""Share of the ups and downs that the line has to explain to be believed."""
+"""Minimum fraction of the variance that a line must explain."""
 SHOWN: Final = 20
-"""How many nodes are drawn, those that published most a second."""
+"""Number of nodes in the figures, those with the highest publish rates."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -33,7 +33,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def loads(rows: DataFrame) -> DataFrame:
-    """Return for each interval of a node: messages published a second, busy share of a processor, lateness."""
+    """Return for each interval of a node: publish rate, processor utilisation, lateness."""
     taken = steps(rows, "node_interval", COUNTERS)
     cpu_us = F.col("d_cpu_user_us") + F.col("d_cpu_sys_us")
     return taken.select(
@@ -48,7 +48,7 @@ def loads(rows: DataFrame) -> DataFrame:
 
 
 def by_rate(taken: DataFrame) -> DataFrame:
-    """Return the intervals of each node in groups of about the same rate: their medians."""
+    """Return the medians of each node's intervals in groups of similar rates."""
     order = Window.partitionBy("node").orderBy("rate")
     return (
         taken.filter(F.col("rate") > 0)
@@ -64,12 +64,12 @@ def by_rate(taken: DataFrame) -> DataFrame:
 
 
 def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
-    """Return what a message costs each node, and how many a second it bears.
+    """Return the cost of a message on each node, and its maximum rate.
 
-    `cpu_us` is the processor time of a message, `rest` the busy share without any, `saturated_at` the rate at which
-    one processor is busy all the time; null where the line explains too little, because the load hardly changed.
-    `at_most_us` is all processor time over all messages. `borne` is the greatest rate of a group that is not late,
-    `late_from` the least of those beyond it that are.
+    `cpu_us` is the CPU time of a message, `rest` the utilisation without messages, `saturated_at` the rate at which one
+    processor is fully used; null if the line explains too little, because the load hardly changed. `at_most_us` is all
+    CPU time divided by all messages. `borne` is the greatest rate of a group that is not late, `late_from` the least of
+    those above it that are.
     """
     enough = (F.count("rate") >= FEW) & (F.regr_slope("busy", "rate") > 0)
     believed = enough & (F.regr_r2("busy", "rate") >= EXPLAINED)

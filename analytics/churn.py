@@ -1,4 +1,4 @@
-"""Job `churn`: who comes and goes, who fails to log in, and how long alarms lasted."""
+"""Job `churn`: connection and channel churn, failed logins, and the duration of alarms."""
 
 from functools import reduce
 from typing import Any, Final
@@ -13,7 +13,7 @@ from leveret.analytics.series import bin_seconds, start_of_bin
 COMING: Final = ("connection_opened", "connection_closed", "queue_created", "queue_deleted", "auth_failed")
 SHOWN: Final = 50
 NODES: Final = 20
-"""How many nodes are drawn, those on which most happened."""
+"""Number of nodes in the figures, those with the most events."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -30,7 +30,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def ends(*seen: DataFrame) -> DataFrame:
-    """Return when each boot of each node was seen last: `until` (ms), and whether it `is_last`."""
+    """Return when each boot of each node was last seen: `until` (ms), and whether it `is_last`."""
     each = [table.select("node", "boot_id", "ts") for table in seen]
     boots = reduce(DataFrame.unionByName, each).groupBy("node", "boot_id").agg(F.max("ts").alias("until"))
     latest = F.max("until").over(Window.partitionBy("node"))
@@ -38,7 +38,7 @@ def ends(*seen: DataFrame) -> DataFrame:
 
 
 def over_time(rows: DataFrame, seconds: int) -> DataFrame:
-    """Return how often each of `COMING` happened, by node and time, in so many `seconds`; nothing is 0."""
+    """Return the counts of each of `COMING` by node and bin of so many `seconds`, including zeros."""
     placed = rows.select("node", "kind", start_of_bin(F.col("ts"), seconds).alias("bin"))
     bins = placed.groupBy("node").agg(
         F.explode(F.sequence(F.min("bin"), F.max("bin"), F.lit(seconds * 1000).cast("bigint"))).alias("bin")
@@ -54,7 +54,7 @@ def over_time(rows: DataFrame, seconds: int) -> DataFrame:
 
 
 def failures(rows: DataFrame) -> DataFrame:
-    """Return how often an address failed to log in, as which user."""
+    """Return the number of failed logins by address and user."""
     return (
         rows.filter(F.col("kind") == "auth_failed")
         .groupBy(_detail("peer").alias("peer"), F.col("name").alias("user"))
@@ -63,8 +63,8 @@ def failures(rows: DataFrame) -> DataFrame:
 
 
 def clients(rows: DataFrame) -> DataFrame:
-    """Return how often an address and user opened and closed connections, and how long half of those lasted at most."""
-    # A connection is called by both its ports: another of the same name is after the first is gone.
+    """Return connections opened and closed by address and user, and their median duration."""
+    # A connection is named after both its ports: another one of the same name comes after the first has ended.
     order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
     known = rows.filter(F.col("kind").isin("connection_opened", "connection_closed"))
     lasted = F.when(
@@ -92,14 +92,13 @@ def _span() -> tuple[Column, Column]:
 
 
 def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return each alarm with its end and its minutes; one that is on at the end of the input has no end.
+    """Return each alarm with its end and duration in minutes; an alarm still active at the end of the input has no end.
 
-    An alarm that was on when the broker stopped, or when it was last heard of before another boot, ends there.
+    An alarm that was active when the broker stopped, or at its last row before another boot, ends there.
 
     Args:
         rows: events.
-        ends: what `ends` made.
-
+        ends: the result of `ends`.
     """
     order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
     stops = rows.filter(F.col("kind") == "stop").groupBy("node", "boot_id")
@@ -186,7 +185,7 @@ def describe(written: Written) -> Page:
 
 
 def _total(written: Written, name: str, *sums: Column) -> tuple[Any, ...]:
-    """Return sums over a whole table, of which there may be more rows than a page shows; 0 of none."""
+    """Return sums over a whole table, which may have more rows than a page shows; 0 for none."""
     return tuple(written.table(name).agg(*sums).na.fill(0).collect()[0])
 
 

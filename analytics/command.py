@@ -27,7 +27,7 @@ from leveret.analytics.session import EMBEDDED, session
 PROGRAM: Final = "leveret analyze"
 FOLLOW_SECONDS: Final = 30
 _SECRET: Final = re.compile(r"^((?:--conf=)?[\w-]+(?:\.[\w-]+)+=).*", re.DOTALL)
-"""A key of Spark's with its value, which may be a password; pages are passed on."""
+"""A Spark key with its value, which may be a password; pages are shared, so they must not have it."""
 _CALLING: Final = "An error occurred while calling"
 _WIDTH: Final = max(map(len, JOBS))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
@@ -42,7 +42,7 @@ _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
 def _settings(
     _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Take `KEY=VALUE` apart."""
+    """Parse `KEY=VALUE` settings."""
     found = []
     for text in texts:
         key, equals, value = text.partition("=")
@@ -131,17 +131,16 @@ def main(
 
 
 def analyse(names: Sequence[str], data: Input, output: Path, told: Callable[[str], None]) -> None:
-    """Run jobs, each into its own directory, and write their pages; that of `all` leads to them.
+    """Run jobs, each into its own directory, and write their pages; for `all` also an index page.
 
     Args:
         names: of `JOBS`, or `ALL`.
-        data: where from.
-        output: where to.
-        told: is called with what is being done.
+        data: the input.
+        output: the output directory.
+        told: called with progress messages.
 
     Raises:
-        InputError: a job that was asked for by name has not what it needs, or `ALL` found nothing to do.
-
+        InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
     """
     wanted = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
     skipped: dict[str, str] = {}
@@ -179,13 +178,13 @@ def said(words: Sequence[str]) -> str:
 
 
 class Stopping(Protocol):
-    """What says that it is time to stop, and what is waited on until then: an event of `threading`."""
+    """A stop signal that can be polled and waited for: a `threading.Event`."""
 
     def is_set(self) -> bool:
-        """Say whether it is time."""
+        """Return whether to stop."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait for it, so many seconds at most."""
+        """Wait for the signal, at most `timeout` seconds."""
 
 
 def keep_looking(
@@ -196,16 +195,15 @@ def keep_looking(
     told: Callable[[str], None],
     stopping: Stopping,
 ) -> None:
-    """Run jobs on all that has been written so far, wait, and do it again, until it is time to stop.
+    """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped.
 
     Args:
         names: as for `analyse`.
-        follower: reads what is new.
-        output: where to.
-        seconds: between the end of a round and the next.
-        told: is called with what is being done.
-        stopping: is asked before each round.
-
+        follower: reads the new files.
+        output: the output directory.
+        seconds: pause between the end of a round and the next.
+        told: called with progress messages.
+        stopping: checked before each round.
     """
     wanted = [job for name, job in JOBS.items() if name in names or ALL in names]
     needed = dict.fromkeys(table for job in wanted for table in (*job.needs, *job.uses))
@@ -225,7 +223,7 @@ def _stop_on_signals() -> threading.Event:
 
 
 def _told(error: Exception) -> str:
-    """Return what failed in one line. What pyspark has no words for comes with the name of a call first."""
+    """Return the failure in one line. Errors without a text of pyspark's begin with the name of a call."""
     lines = [
         line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(_CALLING)
     ]

@@ -1,4 +1,4 @@
-"""Jobs `compact` and `validate`: JSON Lines to Parquet without a loss, and whether the tables are what they promise."""
+"""Jobs `compact` and `validate`: lossless conversion of JSON Lines to Parquet, and checks of the tables."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,13 @@ from leveret.analytics.schemas import Table, tables
 from leveret.analytics.series import counted
 
 TABLES: Final = "tables"
-"""Directory of the output that is an input for the other jobs."""
+"""Directory of the output that serves as input of the other jobs."""
 WRITTEN: Final = "written"
 KEPT: Final = "kept"
 GAP: Final = 2.5
-"""Times the usual distance of two rows of a node, from which on something is missing."""
+"""Multiple of a node's usual row distance from which rows are missing."""
 CLOCK_US: Final = 1_000_000
-"""How far the wall clock may move against the monotonic one between two rows."""
+"""Permitted drift of the wall clock against the monotonic clock between two rows, in microseconds."""
 INVARIANTS: Final = {
     "queue_interval": {"alpha + beta + gamma + delta is not ready": "alpha + beta + gamma + delta != ready"},
     "exchange_interval": {
@@ -29,7 +29,7 @@ INVARIANTS: Final = {
         "count is not the sum of the buckets": "count != aggregate(b, 0L, (total, bucket) -> total + bucket.c)"
     },
 }
-"""What no row of a table may be: a name for it, and the condition."""
+"""Conditions that no row of a table may meet, by name."""
 _PARTITIONS: Final = (
     "table string",
     "dt string",
@@ -42,14 +42,13 @@ _COUNTS: Final = ("table string", "lines bigint", "rows bigint", "aside bigint")
 
 
 def compact(data: Input) -> dict[str, DataFrame]:
-    """Write each hour of each table as Parquet below the output's `tables`; return what was done, hour by hour.
+    """Write each hour of each table as Parquet to the output's `tables`; return a summary by hour.
 
-    Rows that are there already are not written again, and none is taken away: doing it twice changes nothing, rows
-    whose JSON is gone by now are not lost, and several brokers' exports may go to one output.
+    Rows that exist already are not written again, and none is removed: repeating it changes nothing, rows whose JSON
+    has been deleted are kept, and several brokers' exports may go to one output.
 
     Raises:
-        InputError: there is no table of JSON, or not in directories by date and hour; or rows were lost on the way.
-
+        InputError: there is no JSON table, or it is not in directories by date and hour; or rows were lost in writing.
     """
     done = [
         record
@@ -63,7 +62,7 @@ def compact(data: Input) -> dict[str, DataFrame]:
 
 
 def _made(spark: SparkSession, rows: Sequence[tuple[str | int, ...]], columns: Sequence[str]) -> DataFrame:
-    """Return rows of ours as a table. Spark's own way of it starts Python on the workers, which need have none."""
+    """Return Python rows as a table. Spark's own way would start Python on the workers, which may lack it."""
     names = [column.partition(" ")[0] for column in columns]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
     parsed = F.from_json(F.lit(text), f"array<struct<{', '.join(columns)}>>")
@@ -106,7 +105,7 @@ def _compacted(data: Input, table: Table) -> Iterator[tuple[str, str, str, int, 
 
 
 def _stored(data: Input, table: Table) -> DataFrame | None:
-    """Return what an output has of a table, with `dt` and `hour`; None if it has nothing."""
+    """Return the rows of a table in an output, with `dt` and `hour`; None if it has none."""
     folder = data.output / TABLES / table.name
     if not any(folder.glob("dt=*/hour=*/*.parquet")):
         return None
@@ -118,12 +117,12 @@ def _in_hours(rows: DataFrame, hours: Sequence[tuple[str, str]]) -> DataFrame:
 
 
 def _identity(table: Table) -> Column:
-    """A number that two rows have in common if they are equal, and else as good as never."""
+    """Return a hash that is the same for equal rows, and practically never for others."""
     return F.xxhash64(F.to_json(F.struct(*table.schema.names)))
 
 
 def _summed(rows: DataFrame | None, table: Table) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return how many rows each hour has, and what their identities add up to."""
+    """Return the number of rows of each hour, and the sum of their identities."""
     if rows is None:
         return {}
     total = F.sum(_identity(table).cast("decimal(20)"))
@@ -132,7 +131,7 @@ def _summed(rows: DataFrame | None, table: Table) -> dict[tuple[str, str], tuple
 
 
 def _lacking(rows: DataFrame, stored: DataFrame, table: Table) -> DataFrame:
-    """Return the rows of an input that the output has not."""
+    """Return the rows of an input that the output lacks."""
     known = stored.select("dt", "hour", _identity(table).alias("_identity"))
     return (
         rows.withColumn("_identity", _identity(table))
@@ -142,11 +141,10 @@ def _lacking(rows: DataFrame, stored: DataFrame, table: Table) -> DataFrame:
 
 
 def validate(data: Input) -> dict[str, DataFrame]:
-    """Return `tables`, what was read; `findings`, rows that contradict others; `gaps`, when a node wrote nothing.
+    """Return `tables` (rows read), `findings` (contradictory rows) and `gaps` (times without rows of a node).
 
     Raises:
         InputError: there is no table at all.
-
     """
     there = [table for name, table in tables().items() if data.has(name)]
     if not there:
@@ -166,7 +164,7 @@ def validate(data: Input) -> dict[str, DataFrame]:
 
 
 def findings(rows: DataFrame, table: Table) -> DataFrame:
-    """Return how many rows of a table contradict others or themselves, in which way; zeros included."""
+    """Return the number of rows of a table that contradict others or themselves, by kind; zeros included."""
     checks: dict[str, Column] = {what: F.expr(text) for what, text in INVARIANTS.get(table.name, {}).items()}
     counters = table.of_kind("counter")
     if table.has_clock and table.name != "event":
@@ -187,7 +185,7 @@ def findings(rows: DataFrame, table: Table) -> DataFrame:
 
 
 def gaps(nodes: DataFrame) -> DataFrame:
-    """Return when a node wrote nothing for more than `GAP` times its usual interval, while it ran."""
+    """Return the times in which a running node wrote nothing for more than `GAP` times its usual interval."""
     boot = Window.partitionBy("node", "boot_id")
     steps = (
         nodes.withColumn("before", F.lag("ts").over(boot.orderBy("mono_us")))

@@ -1,8 +1,8 @@
-"""Job `confirm-compare`: what confirming on consumer ack gains, from the records of `bench.paper`.
+"""Job `confirm-compare`: the speed-up of confirms on consumer ack, from the records of `bench.paper`.
 
-The paper's Figures 5 and 6 show the rates of its two optimisations beside RabbitMQ's by the number of queues, each the
-mean of three runs without a spread. Here each line is compared with a baseline of the same block, so that what
-disturbs the machine disturbs both, and each speed-up has its 95 % interval.
+The paper's Figures 5 and 6 show the rates of its two optimisations next to RabbitMQ's by the number of queues, each the
+mean of three runs without a spread. Here each line is compared with a baseline of the same block, so that disturbances
+of the machine affect both, and each speed-up has its 95 % interval.
 """
 
 import json
@@ -20,12 +20,12 @@ from leveret.analytics.reading import Input, InputError
 
 BASELINES: Final = ("default", "paper-standard", "rabbitmq")
 FIGURES: Final = {"consumer-ack": 5, "consumer-ack-light": 6}
-"""The optimised lines, and the paper's figure that shows each."""
+"""The optimised lines, and the figure of the paper that shows each."""
 PAPER: Final[Mapping[str, Mapping[int, float]]] = {
     "consumer-ack": {1: 3.08, 2: 2.01, 15: 1.409, 30: 1.403},
     "consumer-ack-light": {1: 3.48, 2: 2.16, 15: 1.526, 30: 1.534},
 }
-"""New rate over old, by queues, as the paper has it."""
+"""New rate over old by number of queues, from the paper."""
 PAPER_ABOVE_THREE: Final = {"consumer-ack": 1.429, "consumer-ack-light": 1.565}
 """Its mean over all queue counts above 3."""
 ABOVE: Final = 3
@@ -33,24 +33,23 @@ ON_DISK: Final = "a confirmed message is on disk or has been consumed: no kill a
 CONSUMED: Final = "a confirmed message has been consumed; what is not confirmed is lost in a crash"
 NOT_SYNCED: Final = "a confirmed message survives a kill, not a power cut: the disk is not waited for"
 UNSYNCED: Final = 4
-"""The version since which RabbitMQ's classic queues confirm without waiting for the disk."""
+"""The version from which RabbitMQ's classic queues confirm without waiting for the disk."""
 NACKED: Final = "messages were nacked in the seconds that count"
 NOTHING: Final = "nothing came through in the seconds that count"
 NO_COST: Final = "bench_cost has no row of it"
 TOO_SHORT: Final = "no interval lies in the seconds that count"
 CUTS: Final = (15.0, 5.0)
-"""Seconds at the start and at the end of a run that do not count, where no plan says so."""
+"""Seconds excluded at the start and at the end of a run, unless the plan has others."""
 BATCH_SECONDS: Final = 5.0
 _RATES: Final = ("published", "confirmed", "received", "nacked")
 _CELL: Final = ("window", "queues")
 
 
 def cuts(directory: Path) -> tuple[float, float]:
-    """Return how much of a run's start and end does not count: what the plan of the sweep says, if it is there.
+    """Return the seconds excluded at a run's start and end, from the plan of the sweep if there is one.
 
     Raises:
-        InputError: there is a plan that cannot be read.
-
+        InputError: the plan cannot be read.
     """
     plan = directory / "plan.json"
     try:
@@ -63,8 +62,8 @@ def cuts(directory: Path) -> tuple[float, float]:
 
 
 def counted_seconds(runs: DataFrame, samples: DataFrame, cut: tuple[float, float]) -> DataFrame:
-    """Return the samples of the seconds that count, with `since` and `length` of each."""
-    half = 0.5  # PerfTest's seconds do not end on the second
+    """Return the samples of the included seconds, with `since` and `length` of each."""
+    half = 0.5  # PerfTest's intervals do not end on whole seconds
     order = Window.partitionBy("run_id").orderBy("t_s")
     since = F.coalesce(F.lag("t_s").over(order), F.lit(0.0))
     return (
@@ -78,7 +77,7 @@ def counted_seconds(runs: DataFrame, samples: DataFrame, cut: tuple[float, float
 def measured(
     runs: DataFrame, samples: DataFrame, costs: DataFrame, cut: tuple[float, float] = CUTS
 ) -> DataFrame:
-    """Return a row for each run: what it was, its rates in the seconds that count, and why it is `refused`."""
+    """Return a row for each run: its settings, its rates in the included seconds, and the reason if it is `refused`."""
     counted = counted_seconds(runs, samples, cut)
     confirming = F.col("confirmed") > 0
     steady = counted.groupBy("run_id").agg(
@@ -104,9 +103,9 @@ def measured(
 
 
 def autocorrelations(counted: DataFrame) -> DataFrame:
-    """Return how much the mean of five seconds says of that of the next five, for each run.
+    """Return the correlation of each run's five-second means with those of the next five seconds.
 
-    Near 0, the seconds of a run are as good as runs; near 1, a run is hardly more than one measurement.
+    Near 0, the seconds of a run are as independent as runs; near 1, a run is hardly more than one measurement.
     """
     order = Window.partitionBy("run_id").orderBy("batch")
     rate = F.least("published", "confirmed", "received")

@@ -1,4 +1,4 @@
-"""Figures as SVG, made by matplotlib without a display. Text in them is text, so they stay small."""
+"""SVG figures, made by matplotlib without a display. Text remains text, which keeps the files small."""
 
 import dataclasses
 import io
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-"""Okabe and Ito's, which people who see colours differently can tell apart."""
+"""The Okabe-Ito palette, which is distinguishable with colour vision deficiency."""
 STYLE: Final[dict[Any, Any]] = {
     "axes.grid": True,
     "axes.spines.right": False,
@@ -29,7 +29,7 @@ STYLE: Final[dict[Any, Any]] = {
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "leveret",
-    # A queue may be called $x_1$.
+    # A queue may be named $x_1$.
     "text.parse_math": False,
 }
 _WIDTH: Final = 5.6
@@ -39,7 +39,7 @@ _DAY: Final = len("2026-01-01")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Series:
-    """Points with one label. `low` and `high` are ends of bars, None where there is none; x may be times (`at`)."""
+    """Points with one label. `low` and `high` are the ends of error bars, or None; x may be times (`at`)."""
 
     label: str
     x: Sequence[Any]
@@ -52,7 +52,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Panel:
-    """A pair of axes. `categories`: each x stands for itself, at equal distances; `rule`: a level to compare with."""
+    """A pair of axes. `categories`: x values are categories at equal distances; `rule`: a reference level."""
 
     x_label: str
     y_label: str
@@ -65,17 +65,17 @@ class Panel:
 
 
 def at(text: str) -> datetime:
-    """Return the time that a table's row has as text."""
+    """Parse a time from a table's row."""
     return datetime.fromisoformat(text)  # without a zone, as all of a figure's times are UTC
 
 
 def series_of(label: str, rows: Sequence[Any], column: str) -> Series:
-    """Return a column of rows that have a `time`, to be drawn over that."""
+    """Return a column of rows that have a `time` as a series over time."""
     return Series(label, [at(row["time"]) for row in rows], [row[column] for row in rows], marker=".")
 
 
 def panels(*drawn: Panel) -> str:
-    """Draw panels beside each other."""
+    """Draw panels side by side."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(_WIDTH * len(drawn), _HEIGHT), layout="constrained")
         for number, panel in enumerate(drawn, 1):
@@ -97,12 +97,11 @@ def bars(x_label: str, named: Sequence[tuple[str, float]]) -> str:
 
 
 def heat(y_label: str, cells: Sequence[tuple[str, float, float, float]]) -> str:
-    """Draw how many fell where, a column for each time.
+    """Draw a heat map of counts, with a column for each time.
 
     Args:
-        y_label: of the logarithmic axis.
+        y_label: label of the logarithmic axis.
         cells: time as text, lower end (above 0), upper end, count (above 0); no two overlap, at least one.
-
     """
     times = sorted({cell[0] for cell in cells})
     edges = sorted({edge for cell in cells for edge in cell[1:3]})
@@ -120,7 +119,7 @@ def heat(y_label: str, cells: Sequence[tuple[str, float, float, float]]) -> str:
             edges,
             counts,
             norm=LogNorm(1, max(2.0, *(cell[3] for cell in cells))),
-            rasterized=True,  # thousands of rectangles are a small picture and large SVG
+            rasterized=True,  # thousands of rectangles are small as an image and large as SVG
         )
         axes.set_yscale("log")
         _powers(axes.yaxis)
@@ -137,7 +136,7 @@ def heat(y_label: str, cells: Sequence[tuple[str, float, float, float]]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a name that somebody made up, fit to be drawn: no control characters, no more than 60 characters."""
+    """Return a user-defined name in drawable form: without control characters, at most 60 characters."""
     seen = "".join(character if character.isprintable() else "\ufffd" for character in text)
     return seen if len(seen) <= 60 else f"{seen[:57]}..."  # noqa: PLR2004 - said above
 
@@ -175,7 +174,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _powers(axis: Axis) -> None:
-    """Write a logarithmic axis in plain numbers: the powers of ten, and steps between if it has few of them."""
+    """Label a logarithmic axis in plain numbers: the powers of ten, and intermediate values if there are few."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low > 0 else (1.0, 2.0, 5.0)))
     axis.set_minor_locator(NullLocator())
@@ -194,7 +193,7 @@ def _svg(figure: Figure) -> str:
     FigureCanvasSVG(figure)
     target = io.StringIO()
     with warnings.catch_warnings():
-        # Names may be of any alphabet. They are written as text, for the fonts of whoever looks.
+        # Names may use any alphabet. They are written as text, for the reader's fonts.
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
         figure.savefig(target, format="svg", metadata={"Date": None})
     return target.getvalue()

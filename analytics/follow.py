@@ -1,8 +1,8 @@
-"""Looking again and again while the broker writes (driver: waits): only files that are new since are read.
+"""Incremental reading while the broker writes (driver: waits): only new files are read in each round.
 
-A stream of Spark's takes up the closed files of a table once each, and leaves their rows as Parquet for the jobs. What
-it has read is in its checkpoint, so a stop in between neither loses nor repeats anything: a batch that is done again
-replaces what it wrote before.
+A Spark stream reads each closed file of a table once, and stores its rows as Parquet for the jobs. The stream's
+checkpoint records the files read, so a stop neither loses nor repeats rows: a batch that is repeated replaces its
+earlier output.
 """
 
 from collections.abc import Iterable
@@ -16,18 +16,17 @@ from leveret.analytics.reading import ASIDE, QUARANTINE, Input, lines, set_aside
 from leveret.analytics.schemas import tables
 
 FOLLOWED: Final = "followed"
-"""Directory of the output for rows, lines that were set aside, and how far they are."""
+"""Directory of the output for rows, lines that were set aside, and checkpoints."""
 FILES_AT_ONCE: Final = 200
 
 
 class Follower:
-    """The tables under a directory that grows, as far as they have been read.
+    """The tables under a growing directory, as far as they have been read.
 
     Args:
         spark: the session.
-        directory: where the export writes.
-        output: keeps the rows, and how far they are.
-
+        directory: the directory of the export.
+        output: receives the rows and checkpoints.
     """
 
     def __init__(self, spark: SparkSession, directory: Path, output: Path) -> None:
@@ -36,11 +35,10 @@ class Follower:
         self._folder = output.resolve() / FOLLOWED
 
     def catch_up(self, names: Iterable[str]) -> Input:
-        """Read what is new of these tables, as far as they are there; return all rows so far.
+        """Read new files of these tables, as far as they exist; return all rows so far.
 
         Raises:
             StreamingQueryException: Spark could not read or write something.
-
         """
         aside = {}
         for name in names:

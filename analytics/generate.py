@@ -1,7 +1,7 @@
-"""Made-up tables of any size with a known analysis: `python -m leveret.analytics.generate` (driver: files).
+"""Generates tables of any size with a known analysis: `python -m leveret.analytics.generate` (driver: files).
 
-Every value is arithmetic on the row's number, so the same rows come out on any number of cores, and what a job has to
-find in them follows from the formulas: `tests/analytics` reckons it without Spark.
+Every value is computed from the row's number, so the same rows result on any number of cores, and the expected result
+of a job follows from the formulas: `tests/analytics` computes it without Spark.
 """
 
 import sys
@@ -29,34 +29,34 @@ WHAT: Final = (
 )
 """Metric and mode of the histograms, by the row's number modulo 4."""
 SPREAD: Final = 50
-"""How many buckets the histograms of one kind begin in, one after the other."""
+"""Number of successive start buckets of the histograms of one kind."""
 ROWS_OF_A_NODE: Final = 100_000
 ROWS_OF_A_BOOT: Final = 25_000
 QUEUES: Final = 10_000
 EXCHANGES: Final = 1000
 PATTERNS: Final = 64
-"""Of each exchange, as many as the broker tells."""
+"""Patterns of each exchange: as many as the broker exports."""
 BURST: Final = (600, 604)
-"""Intervals of each hour in which every thousandth queue has ten times as many messages as usual."""
+"""Intervals of each hour in which every thousandth queue has ten times the usual messages."""
 HOUR: Final = 3_600_000 // INTERVAL_MS
 EVENTS: Final = (
     *("connection_opened", "queue_created", "auth_failed", "queue_created"),
     *("connection_closed", "queue_deleted", "queue_deleted"),
 )
-"""What happens on a node, a second apart, again and again."""
+"""Events of a node, one second apart, repeated."""
 ALARM: Final = (*EVENTS[:3], "alarm_raised", *EVENTS[4:6], "alarm_cleared")
-"""The same with an alarm in place of a queue: what happens once in `ALARMED` times."""
+"""Events with an alarm in place of a queue, used once in `ALARMED` cycles."""
 ALARMED: Final = 100
 CYCLE_MS: Final = 10_000
 LATE_RATE: Final = 9000
 LINES: Final = {"default": 10, "paper-standard": 5, "consumer-ack": 40, "consumer-ack-light": 50}
-"""The lines of a comparison, and how fast each is."""
+"""The lines of a comparison, and the rate of each."""
 BLOCKS: Final = 10
 QUEUE_COUNTS: Final = 10
 WINDOWS: Final = (50, 200)
 RUNS: Final = len(LINES) * BLOCKS * QUEUE_COUNTS * len(WINDOWS)
 LEAST_SECONDS: Final = 60
-"""Of a run."""
+"""Minimum length of a run in seconds."""
 ROWS_OF_A_TASK: Final = 500_000
 
 
@@ -91,7 +91,7 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
-    """Make the rows of queues that all live as long. Of row `id` = n q + i: queue i, its interval n.
+    """Make rows of queues with equal lifetimes. Of row `id` = n q + i: queue i, its interval n.
 
     Queue i gets and delivers 10 + i mod 7 messages a second, and has i mod 10 in alpha, twice as many in gamma (paged
     out before). Where i mod 1000 is 1 it gets and delivers ten times as many in the intervals `BURST` of each hour.
@@ -131,10 +131,10 @@ def queue_interval(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def exchange_interval(spark: SparkSession, rows: int) -> DataFrame:
-    """Make the rows of exchanges that all live as long. Of row `id` = n e + i: exchange i, its interval n.
+    """Make rows of exchanges with equal lifetimes. Of row `id` = n e + i: exchange i, its interval n.
 
-    In each interval 100 (1 + i mod 7) messages come in: 90 % are routed, to 1 + i mod 4 queues each, 4 % are
-    returned, 6 % dropped; for 10 % the route has to be worked out.
+    In each interval 100 (1 + i mod 7) messages come in: 90 % are routed, to 1 + i mod 4 queues each, 4 % are returned,
+    6 % dropped; for 10 % the route must be computed.
     """
     exchanges = min(EXCHANGES, max(1, rows // 100))
     number, exchange = F.floor(F.col("id") / exchanges), F.col("id") % exchanges
@@ -157,7 +157,7 @@ def exchange_interval(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def topic_pattern(spark: SparkSession, rows: int) -> DataFrame:
-    """Make the rows of the patterns of these exchanges. Of row `id` = 64 (n e + i) + p: pattern p, its interval n.
+    """Make rows of these exchanges' patterns. Of row `id` = 64 (n e + i) + p: pattern p, its interval n.
 
     In each interval it matches p (1 + i mod 7) messages, so that the first pattern of each exchange is dead.
     """
@@ -176,11 +176,11 @@ def topic_pattern(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def node_interval(spark: SparkSession, rows: int) -> DataFrame:
-    """Make intervals of nodes that have `ROWS_OF_A_NODE` each, and start anew every `ROWS_OF_A_BOOT`.
+    """Make intervals of nodes that have `ROWS_OF_A_NODE` each, and restart every `ROWS_OF_A_BOOT`.
 
     In the interval up to row k of a boot 100 + 10 ((k - 1) mod 1000) messages a second are published. On node i each
-    takes 40 + i mod 10 microseconds of the processor, and whatever happens takes 2 % of it; a fifth of the time is
-    the system's. Where more than `LATE_RATE` are published the event loop is late.
+    takes 40 + i mod 10 microseconds of the processor, and other work takes 2 % of it; a fifth of the time is system
+    time. Above a rate of `LATE_RATE` the event loop is late.
     """
     nodes = _nodes(rows)
     node, interval = F.col("id") % nodes, F.floor(F.col("id") / nodes)
@@ -208,7 +208,7 @@ def node_interval(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def event(spark: SparkSession, rows: int) -> DataFrame:
-    """Make events of nodes that have `ROWS_OF_A_NODE` each: `EVENTS` again and again.
+    """Make events of nodes that have `ROWS_OF_A_NODE` each, repeating `EVENTS`.
 
     Of row `id` = 7 (n m + i) + k: event k of cycle m of node i. The connection that is closed was opened i mod 7
     cycles before, and closed up to a second later than usual. Clients of 100 addresses and 10 users open connections,
@@ -244,7 +244,7 @@ def event(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def bench_run(spark: SparkSession, rows: int) -> DataFrame:
-    """Make the runs of which `bench_sample` has so many rows: at most `RUNS`, of `LEAST_SECONDS` at least.
+    """Make the runs of `bench_sample` with that many rows: at most `RUNS`, of at least `LEAST_SECONDS`.
 
     Of run r: the line r mod 4, the block floor(r / 4) mod 10, then queues, then the window.
     """
@@ -266,7 +266,7 @@ def bench_run(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def bench_cost(spark: SparkSession, rows: int) -> DataFrame:
-    """Make what the runs of `bench_run` cost: 50 microseconds of processor time a message."""
+    """Make the costs of the runs of `bench_run`: 50 microseconds of CPU time per message."""
     runs, run = _runs(rows), F.col("id")
     values: dict[str, Column] = {
         "v": F.lit(VERSION),
@@ -335,7 +335,7 @@ def _cell(run: Column) -> tuple[Column, Column, Column]:
 
 
 def _numbers(spark: SparkSession, rows: int) -> DataFrame:
-    """Return the rows' numbers. They rise with time, so each task, however many there are, writes few hours."""
+    """Return the rows' numbers, ascending with time, so that each of any number of tasks writes few hours."""
     return spark.range(0, rows, 1, max(2, rows // ROWS_OF_A_TASK))
 
 
@@ -350,7 +350,7 @@ def _common(number: Column, node: Column | None = None) -> dict[str, Column]:
 
 
 def _table(name: str, numbers: DataFrame, values: Mapping[str, Column]) -> DataFrame:
-    """Fill in 0 for the numbers that are not said, and give each column its declared type."""
+    """Set missing numbers to 0, and convert each column to its declared type."""
     return numbers.select(
         *[
             values.get(field.name, F.lit(0)).cast(field.dataType).alias(field.name)
@@ -360,17 +360,16 @@ def _table(name: str, numbers: DataFrame, values: Mapping[str, Column]) -> DataF
 
 
 def write(rows: DataFrame, name: str, directory: Path, *, parquet: bool) -> None:
-    """Write a table as the export or `compact` lays it out, in place of what is there.
+    """Write a table in the layout of the export or of `compact`, replacing an existing one.
 
     Args:
-        rows: of the table.
-        name: of the table.
-        directory: of all tables.
+        rows: the rows of the table.
+        name: the name of the table.
+        directory: the directory of all tables.
         parquet: Parquet instead of JSON Lines.
-
     """
     folder = (directory / name).resolve()
-    # Seconds of a run have no time of their own; no job asks in which hour they were.
+    # Seconds of a run have no time of their own; no job uses their hour.
     time = F.timestamp_millis("ts" if "ts" in rows.columns else F.lit(START_MS))
     placed = rows.withColumn("dt", F.date_format(time, "yyyy-MM-dd")).withColumn(
         "hour", F.date_format(time, "HH")

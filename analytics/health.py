@@ -1,13 +1,13 @@
-"""Job `health`: hot queues, and consumers that are slow, stuck or gone, judged without thresholds of numbers.
+"""Job `health`: hot queues, and slow, stalled or missing consumers, detected without fixed thresholds.
 
-The verdicts are those of LinkedIn's Burrow about consumers of a log, carried over to queues. They look at the last
-intervals only, and ask whether a queue's backlog moves, and whether messages are settled. What consumers settled is
-what they were given, less what came back and what they have now: that counts consumers that need not ack as well.
+The verdicts are those of LinkedIn's Burrow about consumers of a log, adapted to queues. They are based on the last
+intervals only, on changes of a queue's backlog and on settled messages. Messages settled by consumers are those
+delivered, minus those requeued and those unacked now: that includes consumers without acks.
 
-- a queue that was empty at some time in the window is `ok`: its consumers keep up. Not so if they settled nothing and
-  had more messages in every step: they swallow them, and are `stalled`;
-- nothing settled, the backlog does not shrink, and consumers have messages or were given some: `stalled`;
-- nothing settled and nothing given out: `stopped`;
+- a queue that was empty at some time in the window is `ok`: its consumers keep up. If they settled nothing and
+  had more messages in every step, they hold messages without acking them, and are `stalled`;
+- nothing settled, the backlog does not shrink, and consumers have messages or received some: `stalled`;
+- nothing settled and nothing delivered: `stopped`;
 - messages settled, but the backlog grew in every step: `falling behind`;
 - anything else is `ok`.
 """
@@ -26,9 +26,9 @@ STOPPED: Final = "stopped"
 STALLED: Final = "stalled"
 BEHIND: Final = "falling behind"
 INTERVALS: Final = 10
-"""How many of them are looked at."""
+"""Number of intervals in the window."""
 HOT: Final = 3.0
-"""Times the median publish rate of a node's queues that make one hot, if it is one of the `SHOWN` busiest."""
+"""Multiple of a node's median publish rate from which a queue is hot, if it is one of the `SHOWN` busiest."""
 IDLE_CAPACITY: Final = 0.5
 SHOWN: Final = 20
 _QUEUE: Final = ("node", "vhost", "queue")
@@ -47,7 +47,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return a row for each queue that is there at the end of its node's last boot, with its `verdict`."""
+    """Return a row with a `verdict` for each queue that exists at the end of its node's last boot."""
     placed = rows.join(F.broadcast(clocks.filter("is_last").drop("is_last")), ["node", "boot_id"])
     order = Window.partitionBy(*_OBJECT).orderBy("mono_us")
     stepped = placed.withColumn("window_start", F.col("until_us") - INTERVALS * F.col("interval_us")).select(
@@ -56,7 +56,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         (F.col("unacked") - F.lag("unacked").over(order)).alias("d_unacked"),
         F.lead("mono_us").over(order).alias("next_us"),
     )
-    # The row before the window counts for its beginning: where no row is written nothing has changed.
+    # The row before the window is its initial state: a missing row means that nothing has changed.
     seen = stepped.filter(F.col("next_us").isNull() | (F.col("next_us") > F.col("window_start")))
     inside = F.col("mono_us") > F.col("window_start")
 
@@ -64,7 +64,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
         return F.max_by(name, "mono_us") - F.min_by(name, "mono_us")
 
     def rising(name: str) -> Column:
-        """In every step; one without a row is one without a change. The ends of the window are not sharp."""
+        """Return whether a column rose in every step (no row: no change), inexact at the window's ends."""
         return (F.count_if(inside & (F.col(name) > 0)) == F.count_if(inside)) & (
             F.count_if(inside) >= INTERVALS - 1
         )
@@ -114,7 +114,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
 
 
 def hot(queues: DataFrame) -> DataFrame:
-    """Add each queue's publish `rate` (messages a second) and its `share` of the node's, and whether it is `hot`."""
+    """Add each queue's publish `rate` (messages a second), its `share` of the node's, and whether it is `hot`."""
     node = Window.partitionBy("node")
     rated = queues.withColumn("rate", F.coalesce(F.try_divide("pub", "span_s"), F.lit(0.0)))
     usual = rated.filter(F.col("rate") > 0).groupBy("node").agg(F.median("rate").alias("usual"))

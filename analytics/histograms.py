@@ -1,10 +1,10 @@
-"""Histograms of the scheme ll5, merged and asked for their quantiles.
+"""Merges histograms of the scheme ll5 and computes their quantiles.
 
-The numbers of buckets are those of `broker/counters/histogram.py`: a value below 32 is its own bucket, any other is
-put by its highest bit and the five below, so buckets 32 to 63 have no values and those from 64 on are one of 32 equal
-parts of a power of two: the greatest value of a bucket is at most 1/32 above any other in it. Adding up the counts of
-each bucket gives the histogram of all the samples together, in any order and of any number of nodes. Quantiles cannot
-be added up; those of the sum are exact to the bucket.
+Buckets are numbered as in `broker/counters/histogram.py`: a value below 32 is its own bucket, any other is placed by
+its highest bit and the five below, so buckets 32 to 63 have no values and those from 64 on are one of 32 equal parts of
+a power of two: the greatest value of a bucket is at most 1/32 above any other in it. Adding up the counts of each
+bucket gives the histogram of all samples together, in any order and for any number of nodes. Quantiles cannot be added
+up; those of the sum are exact to the bucket.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 SCHEME: Final = "ll5"
 QUANTILES: Final[Mapping[str, int]] = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
-"""Names of quantiles, and what they are in thousandths."""
+"""Quantiles in thousandths, by name."""
 _PARTS: Final = 32
 
 
@@ -38,18 +38,17 @@ def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     """Add up the histograms of each group.
 
     Args:
-        rows: of the table `latency_hist`.
-        by: the columns that make a group.
+        rows: rows of the table `latency_hist`.
+        by: the columns that define a group.
 
     Returns:
-        A row for each group and bucket `i`: how many samples `c`; and `sum_us`, `min_us`, `max_us`, which are to be
-        added up, or compared, over all buckets of the group.
-
+        A row for each group and bucket `i`: the number of samples `c`; and `sum_us`, `min_us`, `max_us`, which are to
+        be added up, or compared, over all buckets of the group.
     """
     buckets = rows.select(*by, "sum_us", "min_us", "max_us", F.posexplode("b").alias("at", "bucket"))
     return buckets.groupBy(*by, F.col("bucket.i").alias("i")).agg(
         F.sum("bucket.c").alias("c"),
-        # A row's sum counts once, with its first bucket. Sums of many long waits have no room in 64 bits.
+        # A row's sum counts once, with its first bucket. Sums of many long waits exceed 64 bits.
         F.sum(F.when(F.col("at") == 0, F.col("sum_us").cast("double")).otherwise(0)).alias("sum_us"),
         F.min("min_us").alias("min_us"),
         F.max("max_us").alias("max_us"),
@@ -57,7 +56,7 @@ def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def summed(merged: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Add up groups of what `merged` returns to larger ones."""
+    """Add up groups of the result of `merged` to larger ones."""
     return merged.groupBy(*by, "i").agg(
         F.sum("c").alias("c"),
         F.sum("sum_us").alias("sum_us"),
@@ -67,7 +66,7 @@ def summed(merged: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def cumulated(merged: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Add to each bucket how many samples its group has up to it (`up_to`) and in all (`total`)."""
+    """Add to each bucket its group's number of samples up to it (`up_to`) and in total (`total`)."""
     group = Window.partitionBy(*by)
     return merged.withColumn("up_to", F.sum("c").over(group.orderBy("i"))).withColumn(
         "total", F.sum("c").over(group)

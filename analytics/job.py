@@ -1,4 +1,4 @@
-"""What a job is, and what becomes of its result: tables in Parquet, and a page made of what was written."""
+"""Jobs and their results: tables in Parquet, and a page made from them."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,21 +11,20 @@ from pyspark.sql.types import TimestampType
 from leveret.analytics.reading import Input, source, url
 
 MOST_ROWS: Final = 10_000
-"""How many rows of a table are fetched for a page; a figure with more points shows nothing more."""
+"""Maximum rows of a table fetched for a page; a figure with more points shows no more detail."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page: a paragraph, then a figure, then a table, what there is of them.
+    """A part of a page: an optional paragraph, figure and table, in this order.
 
     Args:
         title: its heading.
         text: the paragraph; plain text.
         figure: SVG.
-        name: of the figure's own file, without suffix; empty for a figure that is only in the page.
+        name: name of the figure's own file, without suffix; empty for a figure that is only in the page.
         columns: names of the columns to show, in order.
-        rows: rows that have them.
-
+        rows: rows with these columns.
     """
 
     title: str
@@ -38,7 +37,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
-    """A report: what it is about, one paragraph of what was looked at, the findings, and the evidence."""
+    """A report: its subject, a paragraph about the input, the findings, and the evidence."""
 
     title: str
     lead: str
@@ -47,13 +46,12 @@ class Page:
 
 
 class Written:
-    """The tables that a job has written, to be drawn from.
+    """The tables written by a job, as input of its page.
 
     Args:
         spark: the session.
         directory: holds a directory for each table.
-        names: of the tables; a directory may have others, of earlier runs.
-
+        names: names of the tables; the directory may have others from earlier runs.
     """
 
     def __init__(self, spark: SparkSession, directory: Path, names: Collection[str]) -> None:
@@ -62,7 +60,7 @@ class Written:
         self._names = names
 
     def has(self, name: str) -> bool:
-        """Say whether there is such a table."""
+        """Return whether the table exists."""
         return name in self._names
 
     def table(self, name: str) -> DataFrame:
@@ -70,17 +68,16 @@ class Written:
         return self._spark.read.parquet(source((self._directory / name).resolve()))
 
     def count(self, name: str, where: Column) -> int:
-        """Return how many rows of a table there are of which something holds."""
+        """Return the number of rows of a table that meet a condition."""
         return self.table(name).filter(where).count()
 
     def rows(self, name: str, *order: str | Column, where: Column | None = None) -> list[Row]:
         """Return the first `MOST_ROWS` rows of a table; times as text, in UTC.
 
         Args:
-            name: of the table.
+            name: name of the table.
             order: columns to order by.
-            where: only rows of which this holds.
-
+            where: condition on the rows.
         """
         table = self.table(name)
         if where is not None:
@@ -101,12 +98,12 @@ class Job:
     """One kind of analysis.
 
     Args:
-        name: on the command line, and of its directory in the output.
-        summary: half a sentence for the help.
-        needs: tables without which there is nothing to do.
-        compute: makes the result's tables, by name.
-        describe: makes the page of the tables that were written.
-        uses: tables that it takes into account where they are.
+        name: its name on the command line and in the output.
+        summary: a phrase for the help.
+        needs: required tables.
+        compute: returns the result's tables, by name.
+        describe: returns the page from the tables that were written.
+        uses: optional tables.
 
     """
 
@@ -119,29 +116,27 @@ class Job:
 
 
 def number_of(count: int, one: str, more: str = "") -> str:
-    """Return how many of something there are, in words that go with the number: `1 queue`, `1,200 queues`.
+    """Return a number of things in words of the right grammatical number: `1 queue`, `1,200 queues`.
 
     Args:
-        count: how many.
-        one: what follows 1, with a verb where that changes too (`queue is hot`).
-        more: what follows any other number; if empty, `one` with an `s`.
-
+        count: the number.
+        one: the words after 1, with a verb if that changes too (`queue is hot`).
+        more: the words after any other number; if empty, `one` with an `s`.
     """
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def run(job: Job, data: Input, output: Path, told: Callable[[str], None]) -> Page:
-    """Compute a job's tables, write them in place of those of an earlier run, and describe them.
+    """Compute a job's tables, write them in place of those of an earlier run, and return its page.
 
     Args:
-        job: what to do.
-        data: where from.
+        job: the job.
+        data: the input.
         output: the job's own directory.
-        told: is called with what is being done.
+        told: called with progress messages.
 
     Raises:
-        InputError: the input has not what the job needs.
-
+        InputError: the input lacks tables that the job needs.
     """
     for name in job.needs:
         told(f"reading {name}")
@@ -150,7 +145,7 @@ def run(job: Job, data: Input, output: Path, told: Callable[[str], None]) -> Pag
         made = job.compute(data)
         for name, table in made.items():
             told(f"computing {name}")
-            # Results are small and ordered; one file keeps them so.
+            # Results are small and ordered; a single file preserves the order.
             table.coalesce(1).write.mode("overwrite").parquet(url((output / name).resolve()))
     finally:
         data.release()

@@ -33,4 +33,4 @@ JOBS: Final[Mapping[str, Job]] = {
 }
 ALL: Final = "all"
 NOT_IN_ALL: Final = frozenset({compact.COMPACT.name})
-"""These make a copy of the input, not a report about it."""
+"""Jobs that copy the input instead of reporting on it."""

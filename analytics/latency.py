@@ -1,4 +1,4 @@
-"""Job `latency`: how long confirms and deliveries took, from merged histograms."""
+"""Job `latency`: latency of confirms and deliveries, from merged histograms."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ from leveret.analytics.series import bin_seconds, start_of_bin
 
 OBJECTIVE_US: Final = 100_000
 TARGET: Final = 0.999
-"""The objective that is reckoned with: so much of all within `OBJECTIVE_US`."""
+"""The service level objective: the fraction of messages to be within `OBJECTIVE_US`."""
 SLOWEST: Final = 100
 _WHAT: Final = ("metric", "mode")
 _COLUMNS: Final = ("count", "mean_us", "min_us", *(f"{name}_us" for name in QUANTILES), "max_us")
@@ -31,7 +31,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     """Return `by_mode`, `by_time`, `by_queue`, `curves`, `heat` and `objective`.
 
     Raises:
-        InputError: the histograms are of another scheme, whose buckets we do not know.
+        InputError: the histograms are of another, unknown bucket scheme.
 
     """
     rows = data.table("latency_hist")
@@ -62,7 +62,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def bands(timed: DataFrame) -> DataFrame:
-    """Return how many samples each time has in each quarter of a power of two: from `low_us` to below `end_us`."""
+    """Return each time's number of samples per quarter of a power of two: from `low_us` to below `end_us`."""
     first = F.col("i") - F.pmod(F.col("i"), F.lit(8))
     return (
         timed.groupBy("metric", "time", first.alias("first"))
@@ -78,10 +78,10 @@ def bands(timed: DataFrame) -> DataFrame:
 
 
 def objective(timed: DataFrame) -> DataFrame:
-    """Return, for each time, the share of samples above `OBJECTIVE_US` and how fast that burns what may be above.
+    """Return the share of samples above `OBJECTIVE_US` for each time, and the burn rate of the error budget.
 
-    A burn of 1 uses up just what `TARGET` allows; of 10, ten times as fast. A bucket counts as above when its least
-    value is.
+    A burn rate of 1 uses up exactly what `TARGET` permits; 10 is ten times as fast. A bucket counts as above if its
+    least value is.
     """
     above = F.sum(F.when(lowest(F.col("i")) > OBJECTIVE_US, F.col("c")).otherwise(0))
     return (

@@ -1,11 +1,11 @@
-"""Job `paging`: where messages wait, how often they move between memory and disk, and whether the times agree.
+"""Job `paging`: messages by state, moves between memory and disk, and a consistency check of waiting times.
 
 By Little's law the mean number of waiting messages is their rate times their mean wait. The number comes from areas,
-which the broker keeps exactly; the wait from samples. The law is exact for a time that begins and ends with an empty
-queue; what waits at the ends is told beside it (`boundary`).
+which the broker keeps exactly; the wait from samples. The law is exact for a period that begins and ends with an empty
+queue; the messages that wait at its ends are reported as well (`boundary`).
 
 A message is an alpha (in memory), a beta (transient, its body paged out), a gamma (persistent, its body only on disk)
-or in the delta (on disk altogether). `BROKEN` are the conditions under which rows contradict that.
+or in the delta (entirely on disk). `BROKEN` lists the conditions under which rows contradict that.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ _QUEUE: Final = ("node", "vhost", "queue")
 _OBJECT: Final = (*_QUEUE, "boot_id", "since_ms")
 SHOWN: Final = 20
 SETTLED: Final = 0.05
-"""Messages at the ends, of those that left: of a queue with more, Little's law is not compared."""
+"""Maximum share of messages at the ends, relative to those that left, for comparing a queue with Little's law."""
 NEAR: Final = 0.1
 _PAGED: Final = "t_unacked_out = 0"
 BROKEN: Final = {
@@ -37,21 +37,21 @@ BROKEN: Final = {
         f"gamma > 0 and t_ag = 0 and t_from_delta = 0 and {_PAGED}"
     ),
 }
-"""What no row may be: a name for it, and the condition."""
+"""Conditions that no row may meet, by name."""
 BROKEN_STEPS: Final = {
     "the areas of the states are not that of ready": (
         f"abs({' + '.join(f'd_area_{state}' for state in STATES)} - d_area_ready) > 8"
     ),
     "the delta has grown by more than went there": "d_delta > d_t_to_delta - d_t_from_delta",
 }
-"""The same of what was added since the row before. Areas are cut to microseconds one by one."""
+"""Conditions on the increase since the previous row. Areas are truncated to microseconds one by one."""
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves`, `totals` and `broken`."""
     rows = data.table("queue_interval")
     seconds = bin_seconds(rows)
-    # The rows are sorted, so they are made narrow before.
+    # The rows are sorted, so unused columns are dropped first.
     narrow = rows.select(*_OBJECT, "ts", "mono_us", "mode", "ready", "delta", *COUNTERS, *MOVES, *AREAS)
     taken = steps(narrow, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"))
     found = data.keep(parts(taken, seconds))
@@ -68,20 +68,19 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def parts(taken: DataFrame, seconds: int) -> DataFrame:
-    """Add up the steps of each making of a queue that are in the same bin: there are much fewer bins than steps.
+    """Add up the steps of each incarnation of a queue in the same bin: there are far fewer bins than steps.
 
     Returns:
         Sums; `bin`; `ts`, `mono_us` and `ready` at the end, `begun_us` and `begun_with` (messages) at the beginning.
         A step that is in several bins is not added to others: it has the one it ends in, and `over_from` and
         `over_until` (ms), which are null for all others.
-
     """
-    # How many a queue had when it was made, or found again at a start, is what its counters do not explain.
+    # The initial length of a queue that was declared or recovered is the difference from its counters.
     gone = F.col("d_delivered") + F.col("d_expired") + F.col("d_dropped") + F.col("d_purged")
     grown = F.coalesce("d_ready", F.col("d_pub") + F.col("d_requeued") - gone)
     first, end = start_of_bin(F.col("from_ts"), seconds), start_of_bin(F.col("ts") - 1, seconds)
     is_over = first < end
-    # By numbers only, and with `mode` among what makes a group, Spark need not sort for it.
+    # With numbers only, and with `mode` in the group key, Spark need not sort.
     return (
         taken.withColumn("d_ready", grown)
         .groupBy(
@@ -106,9 +105,9 @@ def parts(taken: DataFrame, seconds: int) -> DataFrame:
 
 
 def lives(parts: DataFrame) -> DataFrame:
-    """Return a row for each making of a queue: what was added in it, and how it ended.
+    """Return a row for each incarnation of a queue: its increases, and its final state.
 
-    `at_ends` is what was there at its beginning and at its end.
+    `at_ends` is the number of messages at its beginning and at its end.
     """
     return parts.groupBy(*_OBJECT).agg(
         F.max_by("mode", "mono_us").alias("mode"),
@@ -119,10 +118,10 @@ def lives(parts: DataFrame) -> DataFrame:
 
 
 def by_queue(lives: DataFrame) -> DataFrame:
-    """Return a row for each queue, however often it was made anew: means over time, shares, rates, Little's wait."""
+    """Return a row for each queue over all incarnations: means over time, shares, rates, Little's wait."""
     seconds = F.sum("step_us") / 1e6
-    # What left the ready messages for good: what came in less by how much they grew. The broker's samples are of the
-    # same, by number: a message that is given back is counted with all of its waits.
+    # Messages that left the ready ones for good: those that came in minus the growth. The broker's samples count the
+    # same messages: one that is requeued is counted with all of its waits.
     left = F.sum("d_pub") - F.sum("d_ready")
 
     def share(state: str) -> Column:
@@ -143,13 +142,13 @@ def by_queue(lives: DataFrame) -> DataFrame:
 
 
 def broken(rows: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return how many rows are what no row may be, for each of `BROKEN` and `BROKEN_STEPS`; zeros included."""
+    """Return the number of rows that meet each of `BROKEN` and `BROKEN_STEPS`; zeros included."""
     of_rows = counted(rows, {what: F.count_if(F.expr(condition)) for what, condition in BROKEN.items()})
     return of_rows.unionByName(counted(parts, {what: F.sum(F.col(f"`{what}`")) for what in BROKEN_STEPS}))
 
 
 def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
-    """Add the mean wait of the samples, and by how much Little's differs from it, if not too many wait at the ends."""
+    """Add the mean wait of the samples, and Little's difference from it, unless too many messages wait at the ends."""
     sampled = (
         histograms.filter((F.col("scope") == "queue") & (F.col("metric") == "deliver"))
         .groupBy("node", "vhost", F.col("name").alias("queue"))
@@ -168,9 +167,9 @@ def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
 
 
 def residence(parts: DataFrame, seconds: int) -> DataFrame:
-    """Return how many messages were in each state on average, by node and time.
+    """Return the mean number of messages in each state, by node and time.
 
-    A step that is in several bins is spread over them: as long as nothing was written, nothing changed.
+    A step over several bins is spread over them: while no row was written, nothing changed.
     """
     length = seconds * 1000
     first = start_of_bin(F.coalesce("over_from", "bin"), seconds)
@@ -194,7 +193,7 @@ def residence(parts: DataFrame, seconds: int) -> DataFrame:
 
 
 def moves(parts: DataFrame, seconds: int) -> DataFrame:
-    """Return how many messages a second changed their state, by node and time."""
+    """Return the rate of state transitions, by node and time."""
     return (
         parts.groupBy("node", "bin")
         .agg(*[(F.sum(f"d_{name}") / seconds).alias(name) for name in MOVES])

@@ -1,4 +1,4 @@
-"""Paired ratios, their intervals and a bootstrap over blocks, as expressions."""
+"""Spark expressions for paired ratios, their confidence intervals, and a bootstrap over blocks."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,9 +16,9 @@ SEED: Final = 20
 
 
 def half_width(values: str) -> Column:
-    """Return, for an aggregation, half the 95 % interval of the mean of a column; null of fewer than two values.
+    """Return half the 95 % interval of a column's mean, as an aggregate; null for fewer than two values.
 
-    Beyond 31 values the last entry of the table counts, which is a little wide.
+    For more than 31 values the last entry of the table is used, which is slightly wide.
     """
     number = F.count(values)
     freedom = F.least(number - 1, F.lit(len(T_95))).cast("int")
@@ -27,16 +27,15 @@ def half_width(values: str) -> Column:
 
 
 def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> DataFrame:
-    """Put each line beside each baseline of the same block.
+    """Pair each line with each baseline of the same block.
 
     Args:
         rates: `line`, `block`, `rate` and the columns of a cell; one row each, all rates above 0.
         baselines: names of lines.
-        cell: the columns that have to be equal, the block aside.
+        cell: the columns that have to be equal, except the block.
 
     Returns:
         The columns of a cell, `block`, `line`, `baseline`, `log_ratio`.
-
     """
     old = rates.filter(F.col("line").isin(*baselines)).select(
         *cell, "block", F.col("line").alias("baseline"), F.col("rate").alias("old_rate")
@@ -51,12 +50,11 @@ def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> D
 
 
 def ratios(pairs: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return how many times as fast, with its 95 % interval, of what `paired` made.
+    """Return the speed-up of each pairing from `paired`, with its 95 % interval.
 
     Returns:
         `by`, `n` pairs, `ratio` (geometric mean), `low`, `high` (null of one pair), `least` and `greatest` of a
         single block, `improvement` ((new - old) / old), `faster` (whether the interval lies above 1).
-
     """
     found = pairs.groupBy(*by).agg(
         F.count("log_ratio").alias("n"),
@@ -82,17 +80,16 @@ def ratios(pairs: DataFrame, by: Sequence[str]) -> DataFrame:
 def mean_of_ratios(pairs: DataFrame, over: str, by: Sequence[str]) -> DataFrame:
     """Return the arithmetic mean of the ratios over the values of a column, with a bootstrapped 95 % interval.
 
-    Blocks are drawn, each with all that was measured in it, because what disturbs a block disturbs all of it. The
-    draws are a hash of their number, so the result does not depend on how rows are spread over partitions.
+    Blocks are sampled, each with all its measurements, because a disturbance of a block affects all of them. The
+    samples are a hash of their number, so the result does not depend on how rows are spread over partitions.
 
     Args:
-        pairs: what `paired` made.
+        pairs: the result of `paired`.
         over: the column, `queues`.
-        by: what makes a group.
+        by: the columns that define a group.
 
     Returns:
         `by`, `cells` (how many values of `over`), `blocks`, `ratio`, `low`, `high` (null of one block).
-
     """
     group = Window.partitionBy(*by).orderBy("block")
     numbered = pairs.withColumn("number", F.dense_rank().over(group))

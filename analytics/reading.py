@@ -1,7 +1,7 @@
-"""The input of a command: tables as the export wrote them (JSON Lines) or as `compact` did (Parquet).
+"""Input tables of a command, as written by the export (JSON Lines) or by `compact` (Parquet).
 
-A line of JSON counts only if it is a whole row of its table. Any other is *set aside*: counted by reason, and kept
-with the name of its file under the output. Nothing is left out in silence: lines = rows + set aside.
+A line of JSON counts only if it is a complete row of its table. Any other is *set aside*: counted by reason, and kept
+with the name of its file under the output. No line is dropped silently: lines = rows + set aside.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ UNREADABLE: Final = "not a row of this table"
 OTHER_VERSION: Final = "another version of the table"
 INCOMPLETE: Final = "a value is missing"
 PLACE: Final = ("dt", "hour")
-"""The directories that say when a row was written, below that of the table."""
+"""Partition directories below a table's: the date and hour at which a row was written."""
 QUARANTINE: Final = "quarantine"
 ASIDE: Final = "reason string, file string, line string"
-"""The columns of lines that were set aside, as Spark writes them."""
+"""Columns of lines that were set aside, as written by Spark."""
 REASON: Final = "_reason"
 FILE: Final = "_file"
 LINE: Final = "_line"
 TWO: Final = r'\}\s*\{"v":'
 """Two rows on a line: the parser would stop after the first. Within a string a quote has a backslash before it."""
 _WILD: Final = re.compile(r"[*?{}\[\]\\]")
-"""What patterns of paths are made of; a backslash before it takes it for itself."""
+"""Glob characters of paths, which a backslash escapes."""
 JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -39,14 +39,14 @@ JSON_OPTIONS: Final = {
 
 
 class InputError(Exception):
-    """Raised when the input has not what a job needs; the text says what."""
+    """Raised when the input lacks something that a job needs; the text says what."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counted:
-    """What was found of one table: rows, and how many lines were set aside for which reason.
+    """Counts of one table: rows, and lines that were set aside, by reason.
 
-    `hours` are the rows of each (dt, hour) as the directories say; empty where no such directories are.
+    `hours` are the rows of each (dt, hour) by directory; empty if there are no such directories.
     """
 
     rows: int
@@ -55,19 +55,18 @@ class Counted:
 
     @property
     def lines(self) -> int:
-        """How many lines there are."""
+        """Return the number of lines."""
         return self.rows + sum(self.aside.values())
 
 
 class Input:
-    """The tables under one directory. Each is checked once, when it is first asked for.
+    """The tables under one directory. Each is checked once, on first use.
 
     Args:
         spark: the session.
         directory: holds a directory for each table; every worker of a cluster must see it under this name.
-        output: where results go; lines that were set aside are kept in its `quarantine`, by table.
-        aside: how many were set aside when the Parquet in `directory` was made, by table and reason.
-
+        output: the output directory; lines that were set aside are kept in its `quarantine`, by table.
+        aside: number of lines set aside when the Parquet in `directory` was made, by table and reason.
     """
 
     def __init__(
@@ -86,11 +85,11 @@ class Input:
         self._kept: list[DataFrame] = []
 
     def has(self, name: str) -> bool:
-        """Say whether there is anything of a table."""
+        """Return whether a table has any files."""
         return self.suffix(name) is not None
 
     def suffix(self, name: str) -> str | None:
-        """Return `jsonl` or `parquet`, what a table's files are; None if there are none."""
+        """Return the format of a table's files, `jsonl` or `parquet`; None if there are none."""
         for suffix in ("jsonl", "parquet"):
             for path in (self.directory / name).rglob(f"*.{suffix}"):
                 if not path.name.startswith((".", "_")):
@@ -98,20 +97,18 @@ class Input:
         return None
 
     def table(self, name: str) -> DataFrame:
-        """Return the rows of a table: the columns of its declaration, and no others.
+        """Return the rows of a table: the columns of its declaration only.
 
         Raises:
             InputError: there is nothing of it.
-
         """
         return self.placed(name).select(*tables()[name].schema.names)
 
     def placed(self, name: str) -> DataFrame:
-        """Return the rows of a table with `dt` and `hour`, if their directories say so.
+        """Return the rows of a table with `dt` and `hour`, if it has such directories.
 
         Raises:
             InputError: there is nothing of it.
-
         """
         if name not in self._rows:
             suffix = self.suffix(name)
@@ -122,14 +119,14 @@ class Input:
         return self._rows[name]
 
     def keep(self, rows: DataFrame) -> DataFrame:
-        """Have rows that several results are made of computed once, and kept on disk until `release`; return them."""
-        # Spark finds what it keeps by what it was made of, and of directories it knows only the names.
+        """Cache rows used by several results on disk until `release`; return them."""
+        # Spark identifies cached data by its plan, in which directories appear only by name.
         rows.unpersist()
         self._kept.append(rows.persist(StorageLevel.DISK_ONLY))
         return rows
 
     def release(self) -> None:
-        """Drop what has been kept."""
+        """Drop all cached rows."""
         while self._kept:
             self._kept.pop().unpersist()
 
@@ -140,7 +137,7 @@ class Input:
 
     def _exported(self, table: Table) -> DataFrame:
         read = lines(self.spark.read, self.directory / table.name, table)
-        # Lines are parsed once, whatever is asked of their rows afterwards; as for `keep`.
+        # Lines are parsed only once for all later queries; cached as by `keep`.
         read.unpersist()
         read.persist(StorageLevel.DISK_ONLY)
         place = [name for name in PLACE if name in read.columns]
@@ -162,27 +159,26 @@ class Input:
 
 
 def url(path: Path) -> str:
-    """Return an absolute path as Spark writes to it: not as `Path.as_uri` says it, for Spark does not decode `%3D`."""
+    """Return the URL of a path for Spark to write to; not `Path.as_uri`, as Spark does not decode `%3D`."""
     return f"file://{path}"
 
 
 def source(path: Path) -> str:
-    """Return an absolute path as Spark reads from it: that takes it for a pattern, unlike where it writes."""
+    """Return the escaped form of an absolute path for Spark to read from, which takes it for a glob pattern."""
     return _WILD.sub(r"\\\g<0>", url(path))
 
 
 def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table) -> DataFrame:
-    """Return every line of a table's files, parsed and judged.
+    """Return every line of a table's files, parsed and checked.
 
-    Lines are read as text and parsed by an expression, not by Spark's reader of JSON: that one reads the columns
-    somebody asks for, and calls a line good or bad by those.
+    Lines are read as text and parsed by an expression, not by Spark's JSON reader: that one reads only the columns that
+    a query uses, and accepts or rejects a line by those.
 
     Returns:
         The table's columns, `dt` and `hour` if there are directories that say so, and `REASON`: why the line is no
         row, null if it is one. A line that is none has `LINE` and `FILE`, the name of its file.
-
     """
-    # A stream does not see by itself where the directories begin if the path has the signs of a pattern.
+    # A stream does not detect partition directories by itself if the path has glob characters.
     placed = reader.option("basePath", url(folder))
     text = placed.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
     place = [name for name in PLACE if name in text.columns]
@@ -191,7 +187,7 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table
         F.col("_metadata.file_path").alias("file"),
         F.col("value").alias("line"),
         *place,
-        # explode: what is asked of `row` below is not pushed down to the line, where each mention would parse again.
+        # explode: stops uses of `row` below from being pushed down to the line, where each would parse it again.
         F.explode(F.array(parsed)).alias("row"),
     ).withColumn("reason", _reason(table))
     bad = F.col("reason").isNotNull()
@@ -205,12 +201,12 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table
 
 
 def whole(read: DataFrame) -> DataFrame:
-    """Return the rows among what `lines` read, with `dt` and `hour` if they are there."""
+    """Return the valid rows of the result of `lines`, with `dt` and `hour` if present."""
     return read.filter(F.col(REASON).isNull()).drop(REASON, FILE, LINE)
 
 
 def set_aside(read: DataFrame) -> DataFrame:
-    """Return the lines among what `lines` read that are no rows, and why."""
+    """Return the invalid lines of the result of `lines`, with the reasons."""
     aside = read.filter(F.col(REASON).isNotNull())
     return aside.select(*[F.col(name).alias(name.removeprefix("_")) for name in (REASON, FILE, LINE)])
 

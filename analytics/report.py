@@ -1,4 +1,4 @@
-"""Pages of HTML that need nothing but themselves: figures are inside, no script, nothing is loaded."""
+"""Self-contained HTML pages: figures are inline, without scripts or external resources."""
 
 import base64
 import html
@@ -12,7 +12,7 @@ from leveret.analytics.job import Page, Section, number_of
 from leveret.analytics.reading import Counted
 
 SHOWN_ROWS: Final = 200
-"""Rows of a table on a page; all of them are in the Parquet beside it."""
+"""Maximum rows of a table on a page; all of them are in the Parquet next to it."""
 STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
@@ -31,10 +31,10 @@ def page(shown: Page, *, source: str, made: datetime, counted: Mapping[str, Coun
     """Return a page as HTML.
 
     Args:
-        shown: what is on it.
+        shown: its contents.
         source: the command that made it.
-        made: when.
-        counted: what was read, by table.
+        made: the time at which it was made.
+        counted: counts of the input, by table.
 
     """
     parts = [f"<h1>{html.escape(shown.title)}</h1>", f'<p class="lead">{html.escape(shown.lead)}</p>']
@@ -50,12 +50,11 @@ def page(shown: Page, *, source: str, made: datetime, counted: Mapping[str, Coun
 
 
 def index(pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str]) -> str:
-    """Return a page that leads to the others.
+    """Return the index page of the others.
 
     Args:
         pages: (directory, page), in the order to be listed.
-        skipped: jobs that were not run, and why.
-
+        skipped: jobs that were not run, with the reasons.
     """
     parts = ["<h1>What the broker's tables say</h1>"]
     for directory, shown in pages:
@@ -70,7 +69,7 @@ def index(pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str]) -> str:
 
 
 def write(target: Path, text: str) -> None:
-    """Write a file in one step: whoever reads it sees the old one or the new one."""
+    """Write a file atomically: readers see the old one or the new one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8", errors="replace")
@@ -78,7 +77,7 @@ def write(target: Path, text: str) -> None:
 
 
 def value(found: Any) -> str:
-    """Return a value as a person reads it: thousands apart, four digits that count, nothing for null."""
+    """Format a value for people: thousands separators, four significant digits, empty for null."""
     if found is None:
         return ""
     if isinstance(found, bool):
@@ -102,7 +101,7 @@ def _section(section: Section) -> list[str]:
     if section.text:
         parts.append(f"<p>{html.escape(section.text)}</p>")
     if section.figure is not None:
-        # As an image of its own: names of parts in one figure do not meet those in another.
+        # As an image of its own, so that ids of parts in one figure do not clash with those in another.
         octets = base64.b64encode(section.figure.encode("utf-8", "replace")).decode("ascii")
         parts.append(f'<img alt="{html.escape(section.title)}" src="data:image/svg+xml;base64,{octets}">')
     if section.columns:

@@ -1,4 +1,4 @@
-"""Job `routing`: what exchanges do with messages: how many copies, how many in vain, how often a route is known."""
+"""Job `routing`: fan-out of exchanges, unroutable messages, and the hit rate of the route cache."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _EXCHANGE: Final = ("node", "vhost", "exchange")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
-    """Return `exchanges`, and `patterns` where there are topic exchanges."""
+    """Return `exchanges`, and `patterns` if there are topic exchanges."""
     found = data.keep(exchanges(data.table("exchange_interval")))
     made = {"exchanges": found.orderBy(*_EXCHANGE)}
     if data.has("topic_pattern"):
@@ -26,13 +26,13 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def exchanges(rows: DataFrame) -> DataFrame:
-    """Return a row for each exchange, however often it was made anew: its counters, and what follows from them.
+    """Return a row for each exchange over all incarnations: its counters, and derived figures.
 
     `fanout` is copies per routed message, `unroutable` the share that reached no queue, `remembered` the share whose
-    route did not have to be worked out.
+    route was in the cache.
     """
-    # An exchange has one type until it is made anew. As text that is looked for, not grouped by, it would have Spark
-    # sort all rows.
+    # An exchange has one type until it is declared again. If this text were aggregated instead of grouped by, Spark
+    # would sort all rows.
     making = rows.groupBy(*_EXCHANGE, "boot_id", "since_ms", "type").agg(
         F.max("ts").alias("ts"),
         F.max("mono_us").alias("mono_us"),
@@ -60,9 +60,9 @@ def exchanges(rows: DataFrame) -> DataFrame:
 
 
 def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
-    """Return a row for each pattern: its matches, by how many they may be too low, its share of what came in.
+    """Return a row for each pattern: its matches, their possible undercount, its share of incoming messages.
 
-    `hours` is for how long it was looked at; `dead` is one that is bound still, and has matched nothing in that time.
+    `hours` is its observation time; `dead` is true if it is still bound, and has matched nothing in that time.
     """
     key = (*_EXCHANGE, "pattern")
     found = F.col("matches") + F.col("error")
@@ -73,8 +73,8 @@ def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
         F.min("ts").alias("first"),
         F.max("ts").alias("until"),
     )
-    # Counters began at 0 where the exchange was first seen just before. All patterns of an exchange are written
-    # together, so one that is not among the last is gone.
+    # Counters began at 0 if the exchange was first seen just before. All patterns of an exchange are written
+    # together, so one that is not among the last was removed.
     is_begun = F.col("first") - F.col("since_ms") <= FULL_US / 1000
     latest = F.max("until").over(Window.partitionBy(*_EXCHANGE))
     grown = found - F.when(is_begun, 0).otherwise(F.col("before"))

@@ -1,6 +1,6 @@
-"""The tables of the export as Spark reads them. They are declared once, by the broker, which writes `tables.json`.
+"""Spark schemas of the export's tables, from `tables.json`, which the broker writes from its declarations.
 
-So nothing of the broker need be there where Spark is. `make docs` brings the file up to date.
+So Spark needs nothing of the broker. `make docs` updates the file.
 """
 
 import dataclasses
@@ -13,13 +13,13 @@ from typing import Any, Final
 from pyspark.sql.types import StringType, StructField, StructType
 
 VERSION: Final = 1
-"""What `v` of a row says while its columns are these."""
+"""Value of a row's `v` as long as its columns are these."""
 CORRUPT: Final = "_corrupt_record"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kind` is what its numbers mean; `optional` whether null is a value of it.
+    """One column. `kind` is the meaning of its numbers; `optional` is true if it may be null.
 
     Kinds: `key` identifies the object a row is about, together with `node` and `boot_id`; `gauge` is the state at
     the end of the interval; `counter` and `area` count up from the object's beginning; `sum` is of this row alone.
@@ -40,7 +40,7 @@ class Table:
 
     @property
     def schema(self) -> StructType:
-        """Its columns, in the order of the declaration."""
+        """Return its columns, in the order of the declaration."""
         fields = [
             {"name": column.name, "type": column.type, "nullable": True, "metadata": {}}
             for column in self.columns
@@ -49,12 +49,12 @@ class Table:
 
     @property
     def read_schema(self) -> StructType:
-        """The same, and what could not be read."""
+        """Return its columns with one more, for input that could not be parsed."""
         return StructType([*self.schema.fields, StructField(CORRUPT, StringType())])
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Columns in which a row without a value is not whole."""
+        """Return the columns that must have a value in a complete row."""
         return tuple(column.name for column in self.columns if not column.optional)
 
     def of_kind(self, *kinds: str) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ class Table:
 
     @property
     def has_clock(self) -> bool:
-        """Whether its rows are intervals of a broker, which have `ts`, `mono_us`, `node` and `boot_id`."""
+        """True if its rows are intervals of a broker, with `ts`, `mono_us`, `node` and `boot_id`."""
         return "boot_id" in {column.name for column in self.columns}
 
 

@@ -1,7 +1,7 @@
-"""What happened between two rows of the same object: differences of counters and areas.
+"""Differences of counters and areas between successive rows of the same object.
 
-A counter counts from the beginning of its object, so a row that is missing costs resolution and no truth: the next
-difference has it. Where the broker wrote no row nothing had changed.
+A counter counts from the beginning of its object, so a missing row loses resolution but no counts: the next difference
+includes them. Where the broker wrote no row nothing had changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,37 +13,36 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from leveret.analytics.schemas import tables
 
 AREA_MODULUS: Final = 2**62
-"""Areas are counted modulo this."""
+"""Modulus of areas."""
 BINS_S: Final = (5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
-"""How long a point in a figure may stand for."""
+"""Permitted lengths of a bin in figures, in seconds."""
 MOST_BINS: Final = 240
 FULL_US: Final = 60_000_000
-"""An object in which nothing changes has a row so often."""
+"""Maximum time in microseconds between two rows of an unchanged object."""
 USUAL_MS: Final = 5000
-"""How often a broker looks at everything, where there is too little to see it from."""
+"""Sampling interval of a broker in milliseconds that is assumed if there are too few rows to derive it."""
 
 
 def bin_seconds(rows: DataFrame) -> int:
-    """Return the shortest of `BINS_S` with which all rows, which have `ts`, are in `MOST_BINS` bins."""
+    """Return the shortest of `BINS_S` with which all rows, which have `ts`, fit in `MOST_BINS` bins."""
     span = rows.agg(((F.max("ts") - F.min("ts")) / 1000).alias("span")).collect()[0]["span"] or 0
     return next((length for length in BINS_S if span / length <= MOST_BINS), BINS_S[-1])
 
 
 def start_of_bin(ts: Column, seconds: int) -> Column:
-    """Return the bin a time (ms) is in, as its first millisecond."""
+    """Return the first millisecond of the bin of a time (ms)."""
     return ts - F.pmod(ts, F.lit(seconds * 1000))
 
 
 def clocks(*tables: DataFrame) -> DataFrame:
-    """Return for each node and boot how often its tables have rows, and until when.
+    """Return the interval and the end of the rows of each node and boot.
 
     Args:
-        tables: with `node`, `boot_id`, `ts`, `mono_us`; `node_interval` has a row each time, others where something
-            changed.
+        tables: tables with `node`, `boot_id`, `ts`, `mono_us`; `node_interval` has a row for each interval, others only
+            after changes.
 
     Returns:
         `node`, `boot_id`, `interval_us`, `until_us` (`mono_us` of the last row), `is_last` (the node's last boot).
-
     """
     boot, node = Window.partitionBy("node", "boot_id"), Window.partitionBy("node")
     each = [table.select("node", "boot_id", "ts", "mono_us") for table in tables]
@@ -64,19 +63,18 @@ def clocks(*tables: DataFrame) -> DataFrame:
 
 
 def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
-    """Return a row for each two that follow each other: what the later says, and how much has been added since.
+    """Return a row for each two successive rows: the values of the later one, and the increases since the earlier.
 
     Args:
-        rows: of the table `name`, one that has counters.
-        name: of the table.
-        columns: to take the difference of.
+        rows: rows of the table `name`, which has counters.
+        name: name of the table.
+        columns: the columns to take the difference of.
 
     Returns:
         The columns of the table, `step_us`, `from_ts` (ms: that long before `ts`, also where the clock on the wall was
         set in between) and a `d_...` for each of `columns`. An object's first row has one only if it tells since when
         it is there and that was just before: counters and areas began at 0, a `d_...` of a gauge is null. What was
         before any other first row is not in the input.
-
     """
     table = tables()[name]
     order = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
@@ -104,19 +102,18 @@ def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
 
 
 def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) -> DataFrame:
-    """Return the last values of each object's counters, added up: all that happened since the objects began.
+    """Return the sums of the final counters of all objects: the totals since they began.
 
     Args:
-        rows: of the table `name`.
-        name: of the table.
-        by: columns that make a group; objects of a group are added up. One that is no key of the table counts as it
-            was at last.
-        columns: counters.
-
+        rows: rows of the table `name`.
+        name: name of the table.
+        by: columns that define a group; objects of a group are added up. For one that is no key of the table the last
+            value is used.
+        columns: the counters.
     """
     keys = tables()[name].of_kind("key")
     changing = [column for column in by if column not in keys]
-    # Numbers only are looked for in all rows, as Spark would sort them to look for a text.
+    # Only numbers are aggregated over all rows, as Spark would sort them to aggregate text.
     ends = rows.groupBy(*keys, *changing).agg(
         F.max("mono_us").alias("mono_us"), *[F.max_by(column, "mono_us").alias(column) for column in columns]
     )
@@ -128,7 +125,7 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
 
 
 def counted(rows: DataFrame, counts: Mapping[str, Column]) -> DataFrame:
-    """Return a row for each of these counts of all rows, `what` it is of and how many `rows`; zeros included."""
+    """Return a row for each of these counts over all rows: its name `what` and the number of `rows`; zeros included."""
     each = [
         F.struct(F.lit(what).alias("what"), F.coalesce(count, F.lit(0)).cast("bigint").alias("rows"))
         for what, count in counts.items()

@@ -1,4 +1,4 @@
-"""The one Spark session of a command (driver: starts a Java, and ends it)."""
+"""The Spark session of a command (driver: starts and stops a Java process)."""
 
 import contextlib
 import os
@@ -13,9 +13,9 @@ from leveret.analytics import java
 EMBEDDED: Final = "local[*]"
 APPLICATION: Final = "leveret analyze"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""In the environment where `spark-submit` started us: its Java runs already, and its master counts."""
+"""Environment variable set by `spark-submit`, whose Java process and master are used."""
 CONFIGURED: Final = "SPARK_CONF_DIR"
-"""In the environment of a user who has a folder of settings for Spark, what it logs among them."""
+"""Environment variable for a user's folder of Spark settings, including those for logging."""
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
     "spark.driver.memory": "2g",
@@ -28,21 +28,20 @@ DEFAULTS: Final = {
     "spark.ui.enabled": "false",
 }
 LOOPBACK: Final = {
-    # Otherwise Spark picks the first interface that is up, and listens there.
+    # Otherwise Spark listens on the first interface that is up.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
 
 
 def settings(master: str | None, chosen: Mapping[str, str], *, cores: int, progress: bool) -> dict[str, str]:
-    """Return what the session is made with; what the user chose goes before everything.
+    """Return the session's settings; the user's take precedence.
 
     Args:
-        master: where it runs; None where `spark-submit` has said it.
+        master: the Spark master; None if set by `spark-submit`.
         chosen: the user's `--conf`.
-        cores: of this machine.
+        cores: number of cores of this machine.
         progress: show Spark's own bar on the terminal.
-
     """
     made = dict(DEFAULTS)
     made["spark.ui.showConsoleProgress"] = str(progress).lower()
@@ -50,7 +49,7 @@ def settings(master: str | None, chosen: Mapping[str, str], *, cores: int, progr
         made["spark.master"] = master
         if master.startswith("local"):
             made |= LOOPBACK
-            # Adaptive execution joins those that turn out small.
+            # Adaptive execution coalesces small partitions.
             made["spark.sql.shuffle.partitions"] = str(4 * cores)
     return made | dict(chosen)
 
@@ -59,13 +58,12 @@ def settings(master: str | None, chosen: Mapping[str, str], *, cores: int, progr
 def session(
     master: str | None = None, chosen: Mapping[str, str] | None = None, *, progress: bool = False
 ) -> Iterator[SparkSession]:
-    """Start Spark for the length of a `with` block.
+    """Start Spark for the duration of a `with` block.
 
-    The process has one at a time. JAVA_HOME of this process is set to the Java that was found.
+    A process has one session at a time. JAVA_HOME of this process is set to the Java that was found.
 
     Raises:
-        JavaError: there is no Java for it.
-
+        JavaError: no suitable Java was found.
     """
     submitted = SUBMITTED in os.environ
     if not submitted:
@@ -74,7 +72,7 @@ def session(
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if CONFIGURED not in os.environ:
-            # Options that the user sets in one of Spark's other ways come after these.
+            # Options that the user sets in another of Spark's ways are applied after these.
             os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     builder = SparkSession.builder.appName(APPLICATION)
     for name, value in settings(master, chosen or {}, cores=os.cpu_count() or 1, progress=progress).items():
