@@ -1,1 +1,1 @@
-"""What monitoring reads over HTTP: numbers that are there anyway, in the words of RabbitMQ's Prometheus plugin."""
+"""Prometheus metrics and health over HTTP, named as in RabbitMQ's Prometheus plugin, from existing counters."""

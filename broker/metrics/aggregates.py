@@ -1,6 +1,6 @@
-"""The metrics of the broker as a whole: RabbitMQ's names, types and labels, and our own under `leveret_`.
+"""Metrics of the whole broker: RabbitMQ's with its names, types and labels, and Leveret's own under `leveret_`.
 
-Every series is there from the start, with 0 where nothing has happened: who subtracts two of them needs both.
+Every series exists from the start, with 0 if nothing has happened, so that differences can always be computed.
 
 Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md; the size histogram is that of RabbitMQ 4.1.
 """
@@ -26,9 +26,9 @@ MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
 REASONS = (EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT)
 TRANSITIONS = ("alpha_to_beta", "alpha_to_gamma", "to_delta", "from_delta", "limit_ram_acks")
 SIZE_LABELS = tuple(str(float(bound)) if bound < 10**6 else f"{bound:.0e}" for bound in SIZE_BOUNDS)
-"""As RabbitMQ writes them, which is what dashboards compare: 100.0 and 1e+06."""
+"""Bounds as RabbitMQ writes them, because dashboards compare the text: 100.0 and 1e+06."""
 LATENCY_BITS = range(6, 27)
-"""Latencies have buckets from 2**6 microseconds (64) to 2**26 (67 s), each twice the one before."""
+"""Latency buckets range from 2**6 microseconds (64) to 2**26 (67 s), each twice the one before."""
 LATENCY_LABELS = tuple(str((1 << bits) / 1e6) for bits in LATENCY_BITS)
 
 
@@ -38,9 +38,9 @@ class Family(NamedTuple):
     Attributes:
         name: its name.
         kind: its type.
-        text: what it means, one line.
+        text: its help text, one line.
         labels: the names of its labels.
-        samples: its samples, given the broker.
+        samples: returns its samples, given the broker's values.
 
     """
 
@@ -52,23 +52,23 @@ class Family(NamedTuple):
 
 
 def _one(name: str, kind: str, text: str, value: Callable[[Node], float | None]) -> Family:
-    """A family with one sample and no label."""
+    """Return a family with one sample and no label."""
     return Family(name, kind, text, (), lambda node: [("", "", value(node))])
 
 
 def _protocol(name: str, kind: str, text: str, value: Callable[[Node], int]) -> Family:
-    """A family of RabbitMQ's counters by protocol, of which there is one here."""
+    """Return a family of RabbitMQ's counters by protocol, of which there is one here."""
     labels = labels_text(("protocol",), (PROTOCOL,))
     return Family(name, kind, text, ("protocol",), lambda node: [("", labels, value(node))])
 
 
 def _global(name: str, kind: str, text: str, value: Callable[[Node], int]) -> Family:
-    """The same of those that tell of messages."""
+    """Return a family of RabbitMQ's message counters by protocol."""
     return _protocol(f"rabbitmq_global_{name}", kind, text, value)
 
 
 def _by_type(name: str, text: str, value: Callable[[QueueCounts], int]) -> Family:
-    """A family of RabbitMQ's counters by protocol and type of queue."""
+    """Return a family of RabbitMQ's counters by protocol and queue type."""
     names = ("protocol", "queue_type")
 
     def samples(node: Node) -> Iterator[Sample]:
@@ -82,7 +82,7 @@ def _by_type(name: str, text: str, value: Callable[[QueueCounts], int]) -> Famil
 def _by_label(
     name: str, kind: str, text: str, label: str, values: Callable[[Node], Mapping[str, float]]
 ) -> Family:
-    """A family with one label."""
+    """Return a family with one label."""
     return Family(
         name,
         kind,
@@ -93,7 +93,7 @@ def _by_label(
 
 
 def queue_type_label(kind: str) -> str:
-    """How RabbitMQ calls a type of queue here."""
+    """Return RabbitMQ's label value for a queue type."""
     return f"rabbit_{kind}_queue"
 
 
@@ -127,19 +127,19 @@ def _dead_letters(reason: str) -> Callable[[Node], list[Sample]]:
 
 
 def _sizes(counts: Sequence[int], octets: int, labels: str = "") -> list[Sample]:
-    """A histogram of octets, as `totals.Sizes` has it."""
+    """Return the histogram of a `totals.Sizes`, in bytes."""
     below = list(accumulate(counts))
     return buckets(SIZE_LABELS, below[:-1], labels, below[-1], octets)
 
 
 def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
-    """A histogram of microseconds, in seconds."""
+    """Return a histogram of seconds from one of microseconds."""
     below = [histogram.at_most((1 << bits) - 1) for bits in LATENCY_BITS]
     return buckets(LATENCY_LABELS, below, labels, histogram.count, histogram.total / 1e6)
 
 
 def _read(at: int) -> Callable[[Node], Mapping[str, float]]:
-    """One of the numbers of what was read, by state."""
+    """Return a function for one of the read counters, by message state."""
     return lambda node: {state: counts[at] for state, counts in node.storage.reads.items()}
 
 
@@ -160,7 +160,7 @@ IDENTITY: tuple[Family, ...] = (
     Family("rabbitmq_identity_info", UNTYPED, "Which broker this is",
            ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id", "rabbitmq_endpoint"), _identity),
 )  # fmt: skip
-"""What every answer has: dashboards join on it."""
+"""Families in every response: dashboards join on them."""
 
 GLOBAL: tuple[Family, ...] = (
     _global("messages_received_total", COUNTER, "Messages received from publishers",
@@ -253,7 +253,7 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
         _protocol("rabbitmq_auth_attempts_failed_total", COUNTER, "Logins refused", lambda n: n.churn.auth_failed),
     ),
 }  # fmt: skip
-"""By the name that `/metrics/detailed?family=` has for them."""
+"""Groups by their name in `/metrics/detailed?family=`."""
 
 TOTALS: tuple[Family, ...] = (
     _one("process_start_time_seconds", GAUGE, "When the broker was started, Unix time", lambda n: n.process.began),
@@ -279,7 +279,7 @@ EXCHANGES: tuple[Family, ...] = (
     _one("rabbitmq_exchange_messages_unroutable_dropped_total", COUNTER,
          "Messages that no queue was found for, and that were dropped", lambda n: n.channel.counts.dropped),
 )  # fmt: skip
-"""All exchanges as one, those that are deleted as well; where exchanges are not told apart."""
+"""Sums over all exchanges, including deleted ones, for responses without a series per exchange."""
 
 READS = {
     "messages": "Messages whose bodies were read from disk, by the state they were in",

@@ -1,11 +1,11 @@
-"""The HTTP listener for whoever watches the broker: metrics and health (driver).
+"""The HTTP listener for monitoring: metrics and health (driver).
 
-`GET /metrics`, `/metrics/per-object` and `/metrics/detailed?family=&vhost=&queue=` are RabbitMQ's; `/healthz` says
-whether the process lives, `/readyz` whether clients may connect. Answers are written piece by piece, and the loop has
-a round between two pieces, so that a scrape of ten thousand queues is not felt by clients.
+`GET /metrics`, `/metrics/per-object` and `/metrics/detailed?family=&vhost=&queue=` are RabbitMQ's; `/healthz` reports
+whether the process is alive, `/readyz` whether clients may connect. Responses are written in pieces, with an iteration
+of the loop between two pieces, so that a scrape of ten thousand queues does not delay clients.
 
-There is no login, so whoever reaches the address may try to do harm: connections and scrapes are few, lines of requests
-and patterns short, and none of it may take the file descriptors or the time that clients need.
+There is no login, so requests may be malicious: the numbers of connections and scrapes and the lengths of request lines
+and patterns are limited, and none of it may use up the file descriptors or the time that clients need.
 """
 
 import asyncio
@@ -32,48 +32,48 @@ log = logging.getLogger("leveret")
 requests_log = logging.getLogger("leveret.http")
 
 SCRAPES = 4
-"""Scrapes that are answered at once; each keeps what it has seen in memory."""
+"""Maximum number of concurrent scrapes; each keeps its rows in memory."""
 SCRAPE_SECONDS = 30.0
-"""How long one may take, with a client that reads slowly; Prometheus gives up after 10 by default."""
+"""Maximum duration of a scrape by a slow reader; Prometheus gives up after 10 s by default."""
 CONNECTIONS = 32
-"""Connections at once; the oldest one goes for the next, which is no loss to who asks now and then.
+"""Maximum number of connections; a further one replaces the oldest, which matters little to periodic scrapes.
 
 They and the backlog are fewer than the descriptors that `broker.server.server.RESERVED_FILES` leaves.
 """
 BACKLOG = 16
 IDLE_SECONDS = 180.0
-"""How long a connection may wait for its next request."""
+"""Maximum time between two requests of a connection."""
 STOP_SECONDS = 1.0
-"""How long the end of the broker waits for answers that are being written."""
+"""Time that the shutdown waits for responses in progress."""
 STALL_SECONDS = 5.0
-"""How late the event loop may be before the broker counts as dead."""
+"""Delay of the event loop from which the broker counts as dead."""
 
 
 class Watched(Measured, Protocol):
-    """The broker (`broker.server.server.Server`)."""
+    """The monitored broker (`broker.server.server.Server`)."""
 
     @property
     def lag(self) -> float:
-        """How many seconds the loop is late to look at its clock."""
+        """Delay of the event loop's last tick in seconds."""
 
     @property
     def obstacle(self) -> str:
-        """Why clients may not connect; '' if they may."""
+        """Reason why clients may not connect; '' if they may."""
 
 
 def cluster_id(seed: str) -> str:
-    """A name for a broker that is the same at each start, as RabbitMQ writes its own."""
+    """Return an id of the broker that is the same at each start, in the form of RabbitMQ's."""
     digest = hashlib.sha256(seed.encode("utf-8", "surrogateescape")).digest()[:16]
     return "rabbitmq-cluster-id-" + base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
 
 
 class Monitor:
-    """Answers HTTP requests about one broker.
+    """Serves HTTP requests about one broker.
 
     Args:
         broker: the broker. It need not have been started.
-        identity: who it is.
-        per_object: whether `/metrics` tells objects apart.
+        identity: the broker's identity.
+        per_object: True if `/metrics` has a series per object.
 
     """
 
@@ -88,10 +88,10 @@ class Monitor:
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
         self.address = ("", 0)
-        """Where it listens."""
+        """The bound address."""
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 picks a free one. Raises OSError for an address that cannot be had."""
+        """Start listening; port 0 picks a free one. Raises OSError for an address that is not available."""
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/per-object", self._per_object)
@@ -119,7 +119,7 @@ class Monitor:
         self.address = self._listener.sockets[0].getsockname()[:2]
 
     async def stop(self) -> None:
-        """Listen no more; what is being answered is cut."""
+        """Stop listening; responses in progress are cut off after a moment."""
         if self._listener is not None and self._runner is not None:
             self._listener.close()
             await self._runner.cleanup()
@@ -151,7 +151,7 @@ class Monitor:
     async def _send(
         self, request: web.Request, pieces: Iterator[str], last: bytes = b""
     ) -> web.StreamResponse:
-        """Write the pieces of an answer, and let others run between two of them."""
+        """Write the pieces of a response, yielding to the loop between two of them."""
         if self._broker.obstacle:
             return web.Response(status=503, text=self._broker.obstacle)
         if self._scrapes >= SCRAPES:
@@ -176,13 +176,13 @@ class Monitor:
             if request.transport is not None:
                 request.transport.abort()
         except ConnectionError:
-            pass  # who asked is gone
+            pass  # the client has disconnected
         finally:
             self._scrapes -= 1
         return response
 
     def _next(self, pieces: Iterator[str], path: str) -> str | None:
-        """Make the next piece of an answer, in a step of its own; None if there is no more."""
+        """Return the next piece of a response, computed in a step of its own; None at the end."""
         slices = self._broker.turn.slices
         slices.begin()
         piece = next(pieces, None)
@@ -190,7 +190,7 @@ class Monitor:
         return piece
 
     async def _process(self) -> Process:
-        """What the system says of this process; a long list of files is read in a thread."""
+        """Return the system's figures of this process; a long list of files is read in a thread."""
         files = await asyncio.to_thread(open_files)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -209,19 +209,19 @@ class Monitor:
 
 
 def _verdict(obstacle: str) -> web.Response:
-    """200, or 503 with the reason; bodies as those of RabbitMQ's health checks."""
+    """Return 200, or 503 with the reason; bodies as those of RabbitMQ's health checks."""
     if not obstacle:
         return web.json_response({"status": "ok"})
     return web.json_response({"status": "failed", "reason": obstacle}, status=503)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether somebody should read it: not if a request was none, which whoever sent it is told."""
+    """Return whether a record should be logged: not for malformed requests, which are reported to their sender."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _accept(server: web.Server) -> asyncio.Protocol:
-    """What speaks with a connection that has come; the oldest ones go where there are too many."""
+    """Return the protocol of a new connection; the oldest connections are closed if there are too many."""
     transports = [each.transport for each in server.connections]
     living = [each for each in transports if each is not None and not each.is_closing()]
     for transport in living[: max(0, len(living) + 1 - CONNECTIONS)]:

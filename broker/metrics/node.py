@@ -1,4 +1,4 @@
-"""What is known of the broker as a whole at the time of a scrape."""
+"""Values of the broker as a whole at the time of a scrape."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from leveret.storage.damage import KINDS
 
 
 class Identity(NamedTuple):
-    """Who the broker is; labels of RabbitMQ's, and the endpoint that is asked."""
+    """Identity of the broker: RabbitMQ's labels, and the requested endpoint."""
 
     node: str
     cluster: str
@@ -19,18 +19,18 @@ class Identity(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What the system says of the process."""
+    """Process figures from the operating system."""
 
     open_files: int
     max_files: int
     user_seconds: float
     system_seconds: float
     began: float
-    """When it was started; Unix time in seconds."""
+    """Start time; Unix time in seconds."""
 
 
 class Churn(NamedTuple):
-    """What has come and gone since the start."""
+    """Counters of opened and closed objects since the start."""
 
     connections_opened: int
     connections_closed: int
@@ -44,7 +44,7 @@ class Churn(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """What the broker uses, and what it may; octets."""
+    """Resources in use and their limits; bytes."""
 
     memory_used: int
     memory_limit: int
@@ -56,35 +56,35 @@ class Resources(NamedTuple):
 
 
 READ = ("delta", "beta_gamma")
-"""The states from which messages are read."""
+"""The states of messages that are read from disk."""
 
 
 class Storage(NamedTuple):
-    """What has been written; zeros for a broker without a disk."""
+    """Storage counters; zeros for a broker without a disk."""
 
     commits: int = 0
     octets: int = 0
     flushes: int = 0
     written: int = 0
-    """Copies of persistent messages."""
+    """Written copies of persistent messages."""
     paged: int = 0
-    """Of transient ones."""
+    """Written copies of transient messages."""
     early: int = 0
-    """Of persistent ones that were settled before they had to be written."""
+    """Persistent copies that were settled before they had to be written."""
     waiting: int = 0
-    """Octets that wait to be written."""
+    """Bytes waiting to be written."""
     reads: Mapping[str, tuple[int, int, int]] = MappingProxyType(dict.fromkeys(READ, (0, 0, 0)))
     """Messages, blocks and bodies read, by the state that the messages were in."""
     sizes: Sequence[int] = (0,) * (len(SIZE_BOUNDS) + 1)
-    """Commits by octets, as in `totals.Sizes`."""
+    """Commits by size in bytes, as in `totals.Sizes`."""
     reader_lag: int = 0
-    """How many commits the oldest reader of the data file is behind."""
+    """Number of commits by which the oldest reader of the data file is behind."""
     damage: Mapping[str, int] = MappingProxyType(dict.fromkeys(KINDS, 0))
-    """What could not be read, by kind."""
+    """Unreadable data, by kind."""
 
 
 class Held(NamedTuple):
-    """Publishers that are not read just now, and how often they were not."""
+    """Publishers that are currently not read, and numbers of such pauses."""
 
     alarm: int
     disk: int
@@ -94,7 +94,7 @@ class Held(NamedTuple):
 
 
 class Node(NamedTuple):
-    """All of it, at the time of one scrape."""
+    """All values of the broker at the time of one scrape."""
 
     identity: Identity
     endpoint: str
@@ -106,16 +106,16 @@ class Node(NamedTuple):
     held: Held
     connections: int
     most_sockets: int
-    """How many connections descriptors suffice for."""
+    """Maximum number of connections that the file descriptors allow."""
     queues: int
     delayed: int
     channel: ChannelRow
-    """All channels as one, those that are closed as well."""
+    """Sums over all channels, including closed ones."""
     channels: int
     connection: ConnectionRow
     queue: QueueRow
     by_type: Mapping[str, QueueCounts]
-    """Counts of all queues by type, those that are gone as well."""
+    """Counters of all queues by type, including deleted ones."""
     dead_letters: Mapping[tuple[str, str], int]
     sizes: Sequence[int]
     octets: int
@@ -123,4 +123,4 @@ class Node(NamedTuple):
     commit: Histogram
     loop_lag: Histogram
     longest_step: float
-    """Seconds of processor time that the loop took for one thing, at most."""
+    """Maximum processor time in seconds of a single step of the loop."""

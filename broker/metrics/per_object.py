@@ -1,8 +1,8 @@
-"""The metrics of single queues, channels, connections and exchanges: RabbitMQ's names, types and groups.
+"""Metrics per queue, channel, connection and exchange: RabbitMQ's names, types and groups.
 
-A group is what `/metrics/detailed?family=` names. Where a label says `channel` for a connection, that is how RabbitMQ
-has it. Channels count by themselves, not by exchange and queue, and queues not by channel and exchange, so their series
-have fewer labels than RabbitMQ's, and none that RabbitMQ's have not (`broker.metrics.rabbitmq_differences`).
+A group is a name accepted by `/metrics/detailed?family=`. A label `channel` for a connection is RabbitMQ's choice.
+Channels count without regard to exchange and queue, and queues without regard to channel and exchange, so their series
+have fewer labels than RabbitMQ's, and no additional ones (`broker.metrics.rabbitmq_differences`).
 
 Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md and metrics-detailed.md.
 """
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class Group(NamedTuple, Generic[T]):
-    """Columns that are asked for together."""
+    """Columns that are requested together."""
 
     name: str
     labels: tuple[str, ...]
     columns: Sequence[Column[T]]
     prefix: str = "rabbitmq_"
     always: bool = True
-    """Whether it is shown where nobody has asked for it."""
+    """True if it is included when no group is requested."""
 
 
 def _delivered_ack(queue: QueueRow) -> int:
-    """Messages that went to consumers that have to ack."""
+    """Return the number of messages delivered to consumers that must ack."""
     counts = queue.counts
     return counts.delivered - counts.delivered_auto - counts.got_ack - counts.got_auto
 
 
 QUEUE_LABELS = ("vhost", "queue")
 TARGET_LABELS = ("queue_vhost", "queue")
-"""How RabbitMQ calls them where exchanges have a vhost as well."""
+"""RabbitMQ's label names where exchanges have a vhost as well."""
 QUEUES: tuple[Group[QueueRow], ...] = (
     Group("queue_coarse_metrics", QUEUE_LABELS, (
         Column("queue_messages_ready", GAUGE, "Messages that wait for a consumer", lambda q: q.levels.ready),

@@ -1,21 +1,21 @@
-"""Where metrics that are called as RabbitMQ's differ from these, or are not there, as data: what, and why.
+"""Differences from RabbitMQ's metrics of the same name, and missing ones, as data: each with its reason.
 
-Compared with a running RabbitMQ 3.10.8 by tests/broker/metrics/test_beside_rabbitmq.py, which knows of nothing else.
+Compared with a running RabbitMQ 3.10.8 by tests/broker/metrics/test_beside_rabbitmq.py, which accepts nothing else.
 """
 
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 COMPARED = "3.10.8"
-"""The RabbitMQ that the lists were compared with."""
+"""The RabbitMQ version of the comparison."""
 
 
 class Difference(NamedTuple):
-    """What is different in some metrics.
+    """One difference in some metrics.
 
     Attributes:
-        names: their names without what `/metrics/detailed` adds; `*` stands for any text.
-        reason: what is different and why, one line.
+        names: their names without the prefix of `/metrics/detailed`; `*` matches any text.
+        reason: the difference and its reason, one line.
 
     """
 
@@ -23,7 +23,7 @@ class Difference(NamedTuple):
     reason: str
 
     def covers(self, name: str) -> bool:
-        """Whether a metric is meant."""
+        """Return whether the difference applies to a metric."""
         return any(fnmatchcase(name, each) for each in self.names)
 
 
@@ -67,7 +67,7 @@ ABSENT: tuple[Difference, ...] = (
         "There is no dead lettering at least once, which alone counts here",
     ),
 )  # fmt: skip
-"""What RabbitMQ has and we have not."""
+"""Metrics of RabbitMQ that do not exist here."""
 
 LABELS: tuple[Difference, ...] = (
     Difference(
@@ -83,7 +83,7 @@ LABELS: tuple[Difference, ...] = (
         "Those of later releases: `rabbitmq_endpoint`, `product_name` and `product_version` besides",
     ),
 )
-"""What has fewer labels here, or those of later releases besides, where objects are told apart."""
+"""Metrics with fewer labels here, or with additional labels of later releases, where there is a series per object."""
 
 VALUES: tuple[Difference, ...] = (
     Difference(
@@ -126,7 +126,7 @@ VALUES: tuple[Difference, ...] = (
         "Of this process and its limits; memory is what the memory alarm judges",
     ),
 )  # fmt: skip
-"""What is called alike, and counts something else."""
+"""Metrics of the same name with another meaning."""
 
 LATER = (
     "rabbitmq_exchange_messages_*",
@@ -137,4 +137,4 @@ LATER = (
     "rabbitmq_queue_messages_delivered_*",
     "rabbitmq_queue_messages_redelivered_total",
 )
-"""What we have, the RabbitMQ compared with has not, and later releases have; `*` stands for any text."""
+"""Metrics that only later releases than the compared one have; `*` matches any text."""

@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the declarations of the metrics: `python -m leveret.broker.metrics.reference`."""
+"""Generates docs/metrics.md from the declarations of the metrics: `python -m leveret.broker.metrics.reference`."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,7 +67,7 @@ and value. `*` stands for any text; a row applies to the detailed form (`rabbitm
 
 
 def render() -> str:
-    """The whole page, Markdown."""
+    """Return the whole page, Markdown."""
     return "\n".join(_lines()) + "\n"
 
 

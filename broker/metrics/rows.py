@@ -1,6 +1,6 @@
-"""What a scrape looks at: queues, channels and connections as rows of plain numbers.
+"""Rows of plain numbers for queues, channels and connections, read during a scrape.
 
-Counts are those of `broker.counters.totals`; beside them stands how things are at this moment.
+Counters are those of `broker.counters.totals`; the levels beside them are current values.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ STATES = ("alpha", "beta", "gamma", "delta")
 
 
 class QueueLevels(NamedTuple):
-    """How a queue is now, in messages."""
+    """Current levels of a queue, in messages."""
 
     ready: int = 0
     unacked: int = 0
@@ -26,17 +26,17 @@ class QueueLevels(NamedTuple):
     ready_ram: int = 0
     unacked_ram: int = 0
     octets_ram: int = 0
-    """Of ready and unacked messages; 0 where nobody counts them, in a broker without a disk."""
+    """Bytes of ready and unacked messages; 0 in a broker without a disk, where they are not counted."""
     alpha: int = 0
     beta: int = 0
     gamma: int = 0
     delta: int = 0
     promises: int = 0
-    """Publishers' numbers that wait for consumers of this queue, those of light deliveries as well."""
+    """Publish sequence numbers that wait for consumers of this queue, including those of light deliveries."""
 
 
 class QueueRow(NamedTuple):
-    """One queue, or all together."""
+    """One queue, or the sum of several."""
 
     counts: QueueCounts
     levels: QueueLevels
@@ -46,7 +46,7 @@ class QueueRow(NamedTuple):
 
 
 class ChannelLevels(NamedTuple):
-    """How a channel is now."""
+    """Current levels of a channel."""
 
     consumers: int = 0
     unacked: int = 0
@@ -60,22 +60,22 @@ class ChannelLevels(NamedTuple):
 
 
 class ChannelRow(NamedTuple):
-    """One channel, or all together."""
+    """One channel, or the sum of several."""
 
     counts: ChannelCounts
     levels: ChannelLevels
 
 
 class ConnectionLevels(NamedTuple):
-    """How a connection is now."""
+    """Current levels of a connection."""
 
     channels: int = 0
     pending: int = 0
-    """Frames that have not been handed to the socket."""
+    """Frames that have not been passed to the socket."""
 
 
 class ConnectionRow(NamedTuple):
-    """One connection, or all together."""
+    """One connection, or the sum of several."""
 
     counts: ConnectionCounts
     levels: ConnectionLevels
@@ -87,7 +87,7 @@ Numbers = TypeVar(
 
 
 def queue_levels(queue: Queue) -> QueueLevels:
-    """How a queue is now; nothing is left of one that is deleted."""
+    """Return the current levels of a queue; zeros for a deleted one."""
     if queue.deleted:
         return QueueLevels()
     backing = queue.backing
@@ -124,12 +124,12 @@ def queue_levels(queue: Queue) -> QueueLevels:
 
 
 def queue_row(queue: Queue) -> QueueRow:
-    """A queue."""
+    """Return the row of a queue."""
     return QueueRow(queue.counts(), queue_levels(queue), transitions_of(queue.store), queue.consumer_capacity)
 
 
 def channel_row(channel: Channel) -> ChannelRow:
-    """A channel; nothing is left of one that is closed but what it has counted."""
+    """Return the row of a channel; a closed one has only its counters."""
     confirms, tx = channel.confirms, channel.tx
     levels = ChannelLevels(
         consumers=len(channel.consumers),
@@ -145,13 +145,13 @@ def channel_row(channel: Channel) -> ChannelRow:
 
 
 def connection_row(connection: Connection) -> ConnectionRow:
-    """A connection."""
+    """Return the row of a connection."""
     levels = ConnectionLevels(len(connection.channels), len(connection.outbox.frames))
     return ConnectionRow(connection.counts(), levels)
 
 
 def all_queues(rows: Sequence[QueueRow]) -> QueueRow:
-    """Rows (at least one) as one."""
+    """Return the sum of rows (at least one)."""
     transitions: Counter[str] = Counter()
     for row in rows:
         if row.transitions:
@@ -160,12 +160,12 @@ def all_queues(rows: Sequence[QueueRow]) -> QueueRow:
 
 
 def all_channels(rows: Sequence[ChannelRow]) -> ChannelRow:
-    """Rows (at least one) as one."""
+    """Return the sum of rows (at least one)."""
     return ChannelRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]))
 
 
 def all_connections(rows: Sequence[ConnectionRow]) -> ConnectionRow:
-    """Rows (at least one) as one."""
+    """Return the sum of rows (at least one)."""
     return ConnectionRow(_summed([row.counts for row in rows]), _summed([row.levels for row in rows]))
 
 

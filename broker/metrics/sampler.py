@@ -1,8 +1,8 @@
-"""One look at everything that metrics tell of, in steps.
+"""The sampler: visits all objects once, in steps, and collects their metrics.
 
-Theory. A look begins with the sums of what is gone and the lists of what lives, taken in one step; then the living are
-visited, and those that end meanwhile are still counted by what they leave behind (`broker.counters.totals`). So
-counters never fall from one look to the next.
+Theory. A sample begins with the totals of deleted objects and the lists of living ones, taken in one step; then the
+living are visited, and those that are deleted meanwhile are counted by the totals they leave
+(`broker.counters.totals`). So counters never decrease from one sample to the next.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,51 +47,51 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.queues.pager import Pager
 
 STEP = 100
-"""Queues, channels or connections that are looked at in one step."""
+"""Queues, channels or connections that are visited in one step."""
 NAMES = 10
-"""Names that are compared with a pattern in one step: the worst pattern takes a millisecond for each."""
+"""Names matched against a pattern in one step: the worst pattern takes a millisecond for each."""
 T = TypeVar("T")
 Rows = list[tuple[str, T]]
-"""Labels as they are written, and what they belong to."""
+"""Formatted labels, each with its object."""
 
 
 class Commits(Protocol):
-    """Who commits (`broker.persistence.committer`)."""
+    """The committer (`broker.persistence.committer`)."""
 
     duration: Latency
     sizes: Sizes
 
 
 class MeasuredDisk(Protocol):
-    """What the broker has on disk (`broker.persistence.data_store`)."""
+    """The data store (`broker.persistence.data_store`)."""
 
     @property
     def journal(self) -> Journal:
-        """What is to be written."""
+        """Data waiting to be written."""
 
     @property
     def commits(self) -> Commits:
-        """Who writes it."""
+        """The committer."""
 
     @property
     def pager(self) -> Pager:
-        """What has been read."""
+        """Counters of reads."""
 
     @property
     def flushes(self) -> int:
-        """How often something was flushed."""
+        """Number of flushes to disk."""
 
     @property
     def damages(self) -> Damages:
-        """What could not be read."""
+        """Unreadable data."""
 
     @property
     def reader_lag(self) -> int:
-        """How many commits the oldest reader is behind."""
+        """Number of commits by which the oldest reader is behind."""
 
 
 class Measured(Protocol):
-    """The broker (`broker.server.server.Server`)."""
+    """The measured broker (`broker.server.server.Server`)."""
 
     turn: Turn
     vhosts: dict[str, VHost]
@@ -101,23 +101,23 @@ class Measured(Protocol):
 
     @property
     def disk(self) -> MeasuredDisk | None:
-        """What it has on disk; None for a broker that lives in memory."""
+        """The data store; None for a broker without persistence."""
 
     @property
     def watch(self) -> Alarms:
-        """Who looks at memory and disk."""
+        """The memory and disk alarms."""
 
     @property
     def waiting_for_disk(self) -> int:
-        """Publishers that are not read because of what waits for the disk."""
+        """Number of publishers that are not read because of the backlog of the disk."""
 
     @property
     def most_sockets(self) -> int:
-        """How many clients file descriptors suffice for."""
+        """Maximum number of clients that the file descriptors allow."""
 
     @property
     def out_of_files(self) -> bool:
-        """Whether connections are refused for want of file descriptors."""
+        """True while connections are refused for lack of file descriptors."""
 
     @property
     def uptime(self) -> float:
@@ -128,12 +128,12 @@ class Measured(Protocol):
 
 
 class Asked(NamedTuple):
-    """What `/metrics/detailed` is asked for.
+    """The parameters of a `/metrics/detailed` request.
 
     Attributes:
-        families: the names of groups; what is no such name is ignored, as RabbitMQ does.
-        vhosts: whose queues and exchanges; None for all.
-        queue: says of the octets of a name whether the queue is meant; None for all.
+        families: the names of groups; unknown names are ignored, as in RabbitMQ.
+        vhosts: only their queues and exchanges; None for all.
+        queue: matches the bytes of a queue name; None for all.
 
     """
 
@@ -142,17 +142,17 @@ class Asked(NamedTuple):
     queue: Callable[[bytes], object] | None = None
 
     def vhosts_of(self, broker: Measured) -> list[VHost]:
-        """The vhosts that are asked for."""
+        """Return the requested vhosts."""
         return [each for name, each in broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
 
 
 class Sampler:
-    """One look at everything: sums, and rows where they are wanted.
+    """One sample: sums, and rows if requested.
 
     Args:
         broker: the broker.
-        asked: which queues; None for all.
-        keeps_rows: whether objects are to be told apart.
+        asked: selects the queues; None for all.
+        keeps_rows: True to keep a row per object.
 
     """
 
@@ -178,7 +178,7 @@ class Sampler:
         self._paced = 0
         self.shown_queues: Rows[Queue] = []
         self.queue_rows: dict[tuple[str, ...], Rows[QueueRow]] = {QUEUE_LABELS: [], TARGET_LABELS: []}
-        """By the labels that they have in a group of columns; those below as well."""
+        """Rows by the label names of a group of columns; likewise below."""
         self.channel_rows: dict[tuple[str, ...], Rows[ChannelRow]] = {
             CHANNEL_LABELS: [],
             VHOST_CHANNEL_LABELS: [],
@@ -186,14 +186,14 @@ class Sampler:
         self.connection_rows: dict[tuple[str, ...], Rows[ConnectionRow]] = {CONNECTION_LABELS: []}
 
     def everything(self) -> Iterator[str]:
-        """Look at all, in steps."""
+        """Visit all objects, in steps."""
         yield ""
         yield from self.queues()
         yield from self.channels()
         yield from self.connections()
 
     def queues(self) -> Iterator[str]:
-        """Look at the queues that are asked for; those of direct reply-to are counted, and not shown."""
+        """Visit the requested queues; those of direct reply-to are counted, but have no rows."""
         matches = self._asked.queue
         if matches is not None:
             found = []
@@ -211,7 +211,7 @@ class Sampler:
             yield ""
 
     def _keep(self, queues: Sequence[Queue], rows: Sequence[QueueRow]) -> None:
-        """Have rows shown, but for queues that were deleted meanwhile."""
+        """Keep the rows of queues, except for those deleted meanwhile."""
         for queue, row in zip(queues, rows, strict=True):
             if not queue.deleted:
                 names = queue.vhost, queue.name
@@ -232,7 +232,7 @@ class Sampler:
         return rows
 
     def channels(self) -> Iterator[str]:
-        """Look at the channels."""
+        """Visit the channels."""
         for channels in _steps(self._channels):
             rows = [channel_row(channel) for channel in channels]
             self.channel = all_channels([self.channel, *rows])
@@ -248,7 +248,7 @@ class Sampler:
             yield ""
 
     def connections(self) -> Iterator[str]:
-        """Look at the connections."""
+        """Visit the connections."""
         alarm, now = self._broker.alarm, self._broker.now()
         for connections in _steps(self._connections):
             rows = [connection_row(each) for each in connections]
@@ -263,7 +263,7 @@ class Sampler:
             yield ""
 
     def node(self, identity: Identity, endpoint: str, process: Process) -> Node:
-        """What was found, and what concerns the broker as a whole."""
+        """Return the sampled values, and those of the broker as a whole."""
         broker = self._broker
         turn, disk = broker.turn, broker.disk
         totals = turn.totals

@@ -1,6 +1,6 @@
-"""Answers to scrapes, as pieces of text: which families they have, and for which objects.
+"""Responses to scrapes, as pieces of text: selects families and objects.
 
-An answer is made in steps of about a millisecond; whoever drives the iterator lets others run between two of them.
+A response is generated in steps of about a millisecond; the caller of the iterator yields to others between them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,19 +33,19 @@ from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
 PATTERN_OCTETS = 512
-"""The longest pattern of names of queues that may be asked for."""
+"""Maximum length of a pattern for queue names."""
 PATTERN_MEMORY = 16_384
-"""Octets that a compiled pattern may take: how long it looks at a name is bounded by that."""
+"""Maximum memory in bytes of a compiled pattern, which bounds the time of a match."""
 RABBITMQ, DETAILED = "rabbitmq_", "rabbitmq_detailed_"
 T = TypeVar("T")
 
 
 class UnusablePatternError(ValueError):
-    """A pattern of names of queues that cannot be used; the text is for whoever asked."""
+    """An invalid pattern for queue names; the text is for the client."""
 
 
 def pattern(text: str) -> Callable[[bytes], object]:
-    """What says whether a pattern (RE2) is found in a name. Raises UnusablePatternError."""
+    """Return a function that searches a pattern (RE2) in a name. Raises UnusablePatternError."""
     import re2  # noqa: PLC0415 - only for whoever asks like that
 
     octets = text.encode("utf-8", "surrogateescape")
@@ -63,12 +63,12 @@ def pattern(text: str) -> Callable[[bytes], object]:
 
 
 class Scraper:
-    """Makes the answers for one broker.
+    """Generates the responses of one broker.
 
     Args:
         broker: the broker, started.
-        identity: who it is.
-        per_object: whether `metrics` tells objects apart (`prometheus.return_per_object_metrics`).
+        identity: the broker's identity.
+        per_object: True if `metrics` has a series per object (`prometheus.return_per_object_metrics`).
 
     """
 
@@ -78,11 +78,11 @@ class Scraper:
         self._per_object = per_object
 
     def metrics(self, process: Process) -> Iterator[str]:
-        """The answer to `/metrics`."""
+        """Generate the response to `/metrics`."""
         return self.per_object(process) if self._per_object else self.aggregated(process)
 
     def aggregated(self, process: Process) -> Iterator[str]:
-        """Everything, summed up over all objects."""
+        """Generate all families, summed up over all objects."""
         walk = Sampler(self._broker)
         yield from walk.everything()
         node = walk.node(self._identity, "aggregated", process)
@@ -97,7 +97,7 @@ class Scraper:
             yield sums(connections.prefix, connections.columns, walk.connection)
 
     def per_object(self, process: Process) -> Iterator[str]:
-        """Everything, with a series for each object where there are objects."""
+        """Generate all families, with a series per object where there are objects."""
         walk = Sampler(self._broker, keeps_rows=True)
         yield from walk.everything()
         node = walk.node(self._identity, "per-object", process)
@@ -116,7 +116,7 @@ class Scraper:
                 yield from _of_exchanges(exchanges, exchanges.prefix, self._broker.vhosts.values())
 
     def detailed(self, asked: Asked, process: Process) -> Iterator[str]:  # noqa: C901 - one kind after the other
-        """What was asked for, with a series for each object; names begin with `rabbitmq_detailed_`."""
+        """Generate the requested groups, with a series per object; names begin with `rabbitmq_detailed_`."""
         names = asked.families
         if "queue_metrics" in names:
             names |= {"queue_consumer_count"}
@@ -155,7 +155,7 @@ class Scraper:
 
 
 def _of_node(node: Node, families: Iterable[Family], prefix: str = RABBITMQ) -> Iterator[str]:
-    """Families of the broker, RABBITMQ's with another prefix perhaps; one in each piece, as some have to count."""
+    """Generate families of the broker, RabbitMQ's with the given prefix; one per piece, as some have to count."""
     for each in families:
         name = each.name.replace(RABBITMQ, prefix, 1) if each.name.startswith(RABBITMQ) else each.name
         yield family(name, each.kind, each.text, each.samples(node))
@@ -170,13 +170,13 @@ def _detailed(prefix: str) -> str:
 
 
 def _queue_info(prefix: str, queues: Sequence[tuple[str, Queue]]) -> Iterator[str]:
-    """What kind of queue each is, in labels."""
+    """Generate the info metric with the type of each queue in its labels."""
     text = "1 for each queue, with its type; there is one node, which leads"
     return columns(prefix, (Column("queue_info", GAUGE, text, lambda _: 1),), queues)
 
 
 def _of_exchanges(group: Group[Exchange], prefix: str, vhosts: Iterable[VHost]) -> Iterator[str]:
-    """A group for all exchanges, or for those only that clients may name, as RabbitMQ has it for what has a type."""
+    """Generate a group for all exchanges or, if it has a type label, only for named ones, as RabbitMQ does."""
     names_type = group.labels == TYPED_EXCHANGE_LABELS
     shown = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.router.exchanges.values()]
     rows: Rows[Exchange] = []

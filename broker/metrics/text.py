@@ -1,4 +1,4 @@
-"""Prometheus' text format, made piece by piece so that a large answer stalls nobody.
+"""Prometheus' text format, generated in pieces so that a large response does not block the loop.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text, version 0.0.4).
 """
@@ -9,22 +9,22 @@ from typing import Generic, NamedTuple, TypeVar
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTER, GAUGE, UNTYPED, HISTOGRAM = "counter", "gauge", "untyped", "histogram"
 LINES = 1000
-"""Samples that are written in one piece: about a millisecond."""
+"""Samples per piece: about a millisecond."""
 
 Sample = tuple[str, str, float | None]
-"""What follows the family's name (`_bucket`), the labels as they are written, the value; None for none."""
+"""Suffix of the family's name (`_bucket`), formatted labels, and value; None if there is none."""
 T = TypeVar("T")
 
 
 class Column(NamedTuple, Generic[T]):
-    """A family with one sample for each object of a kind.
+    """A family with one sample per object of a kind.
 
     Attributes:
-        name: its name, without the prefix that endpoints differ in.
+        name: its name, without the prefix of the endpoint.
         kind: its type.
-        text: what it means, one line.
-        value: the value for an object.
-        adds_up: whether the sum over all objects says something.
+        text: its help text, one line.
+        value: returns the value of an object.
+        adds_up: True if the sum over all objects is meaningful.
 
     """
 
@@ -36,25 +36,25 @@ class Column(NamedTuple, Generic[T]):
 
 
 def escape(text: str) -> str:
-    """The value of a label as it is written between the quotes; octets that are no UTF-8 are shown by their numbers."""
+    """Escape the value of a label; bytes that are not valid UTF-8 are shown by their numbers."""
     if not text.isascii():
         text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def labels_text(names: Sequence[str], values: Sequence[str]) -> str:
-    """Labels as they are written, without the braces."""
+    """Format labels, without the braces."""
     return ",".join([f'{name}="{escape(value)}"' for name, value in zip(names, values, strict=True)])
 
 
 def head(name: str, kind: str, text: str) -> str:
-    """The lines that begin a family."""
+    """Return the header lines of a family."""
     shown = text.replace("\\", r"\\").replace("\n", r"\n")
     return f"# TYPE {name} {kind}\n# HELP {name} {shown}\n"
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
-    """A whole family of a few samples; nothing if none has a value."""
+    """Return a whole family of a few samples; empty if none has a value."""
     lines = [
         f"{name}{suffix}{{{labels}}} {value}\n" if labels else f"{name}{suffix} {value}\n"
         for suffix, labels, value in samples
@@ -64,7 +64,7 @@ def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
 
 
 def columns(prefix: str, shown: Iterable[Column[T]], rows: Sequence[tuple[str, T]]) -> Iterator[str]:
-    """Families with a sample for each row, in pieces of `LINES`; rows are labels and objects."""
+    """Yield families with a sample for each row, in pieces of `LINES`; rows are labels and objects."""
     for column in shown:
         value = column.value
         yield from _pieces(
@@ -92,7 +92,7 @@ def _pieces(
 
 
 def sums(prefix: str, shown: Iterable[Column[T]], total: T) -> str:
-    """Families with one sample each, for all objects together."""
+    """Return families with one sample each, for all objects together."""
     return "".join(
         [
             family(prefix + column.name, column.kind, column.text, [("", "", column.value(total))])
@@ -105,13 +105,13 @@ def sums(prefix: str, shown: Iterable[Column[T]], total: T) -> str:
 def buckets(
     bounds: Iterable[str], below: Iterable[int], labels: str, count: int, total: float
 ) -> list[Sample]:
-    """The samples of one histogram.
+    """Return the samples of one histogram.
 
     Args:
-        bounds: its upper bounds as they are written, ascending, without +Inf.
-        below: how many were at most each of them.
-        labels: as they are written, '' for none.
-        count: how many there were.
+        bounds: its formatted upper bounds, ascending, without +Inf.
+        below: for each bound the number of values at most as large.
+        labels: formatted, '' for none.
+        count: the number of values.
         total: their sum.
 
     """
