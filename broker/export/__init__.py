@@ -1,1 +1,1 @@
-"""What the broker writes down for later: rows of what it has done, in tables that are declared here."""
+"""Telemetry export: rows about the broker's activity as JSON Lines, in the tables declared here."""

@@ -1,15 +1,15 @@
-"""Which objects have a row in a table of the export, and when they need another one."""
+"""Change tracker: decides which objects need a new row in a table of the export."""
 
 from typing import Generic, TypeVar
 
 FULL_MS = 60_000
-"""After so long an object has a row though nothing has changed."""
+"""Interval after which an object gets a row even if unchanged."""
 
 T = TypeVar("T")
 
 
 class Last:
-    """An object's latest row."""
+    """The latest row of an object."""
 
     __slots__ = ("facts", "round", "since", "written")
 
@@ -21,7 +21,7 @@ class Last:
 
 
 class Seen(Generic[T]):
-    """What was written of the objects of a kind."""
+    """Tracks the rows written for the objects of one kind."""
 
     __slots__ = ("_last", "_round")
 
@@ -30,11 +30,11 @@ class Seen(Generic[T]):
         self._round = 0
 
     def begin(self) -> None:
-        """Another round begins."""
+        """Begin another round."""
         self._round += 1
 
     def visit(self, thing: T, ts: int) -> Last:
-        """It is still there."""
+        """Record that an object still exists; returns its latest row."""
         last = self._last.get(thing)
         if last is None:
             last = self._last[thing] = Last(ts)
@@ -43,20 +43,20 @@ class Seen(Generic[T]):
 
     @staticmethod
     def is_due(last: Last, facts: object, ts: int) -> bool:
-        """Whether it is to have a row: its facts are other ones, or long ago. The caller owes the row."""
+        """Return whether the object needs a row, because its facts changed or are old. The caller then writes it."""
         if facts == last.facts and ts - last.written < FULL_MS:
             return False
         last.facts, last.written = facts, ts
         return True
 
     def gone(self) -> list[tuple[T, Last]]:
-        """Those that were not visited in this round; they are forgotten."""
+        """Return the objects that were not visited in this round, and stop tracking them."""
         gone = [(thing, last) for thing, last in self._last.items() if last.round != self._round]
         for thing, _ in gone:
             del self._last[thing]
         return gone
 
     def forget(self) -> None:
-        """What was written is lost: everything has a row in the next round."""
+        """Note that written rows were lost: every object gets a row in the next round."""
         for last in self._last.values():
             last.facts = None

@@ -1,4 +1,4 @@
-"""Where the files of the export lie: a folder for each table, day, hour and node, as readers of partitions want it."""
+"""Directory layout of the export: a folder for each table, day, hour and node, as readers of partitions expect."""
 
 import time
 from pathlib import Path
@@ -7,22 +7,22 @@ from urllib.parse import quote
 
 HOUR = "dt=%Y-%m-%d/hour=%H"
 UNFINISHED = ".tmp"
-"""How the names of files end that are being written; they begin with a dot, so that readers overlook them."""
+"""Suffix of unfinished files; their names begin with a dot, so that readers ignore them."""
 FINISHED = ".jsonl"
 
 
 class Names(NamedTuple):
-    """A file: where it is while it is written, and afterwards."""
+    """The paths of a file: while it is written, and afterwards."""
 
     unfinished: Path
     finished: Path
 
 
 class Layout:
-    """The places of one broker's files.
+    """The paths of one broker's files.
 
     Args:
-        directory: where all of them are, those of other nodes perhaps as well.
+        directory: the root directory, which may contain files of other nodes as well.
         node: the broker's name.
 
     """
@@ -33,21 +33,21 @@ class Layout:
 
     @staticmethod
     def hour(ts: int) -> str:
-        """The folders of a time (epoch ms), UTC."""
+        """Return the folders of a time (epoch ms), UTC."""
         return time.strftime(HOUR, time.gmtime(ts / 1000))
 
     @staticmethod
     def day(ts: float) -> str:
-        """The folder of the day; the names of days are in the order of days."""
+        """Return the folder of the day; names sort in the order of days."""
         return time.strftime("dt=%Y-%m-%d", time.gmtime(ts / 1000))
 
     def names(self, table: str, hour: str, ts: int, number: int) -> Names:
-        """The names of a file that begins at `ts`, in the folders of an hour; no two have the same `ts` and number."""
+        """Return the paths of a file that begins at `ts`, in an hour's folders; `ts` and number are unique."""
         name = f"{table}-{ts}-{number}{FINISHED}"
         finished = self.directory / table / hour / self.node_folder / name
         return Names(finished.with_name(f".{name}{UNFINISHED}"), finished)
 
 
 def finished_name(unfinished: Path) -> Path:
-    """What a file will be called that has the name of one that is being written."""
+    """Return the final name for the path of an unfinished file."""
     return unfinished.with_name(unfinished.name.removeprefix(".").removesuffix(UNFINISHED))

@@ -1,4 +1,4 @@
-"""The row of a queue in the export's tables. Pure. There may be ten thousand of them, so a row takes few steps."""
+"""Rows of queues in the export's tables. Pure. Optimized, because there may be ten thousand queues."""
 
 from collections.abc import Sequence
 from math import inf, isinf
@@ -16,7 +16,7 @@ _UNMOVED: dict[str, int] = {}
 
 
 def facts(queue: Queue, counts: QueueCounts, ready: int, unacked: int) -> tuple[object, ...]:
-    """What a queue's row is about: as long as this stays, so does the row, but for the time."""
+    """Return the values that decide whether a queue needs a new row: unless they change, only its time would."""
     awaiting = queue.awaiting
     return (
         counts,
@@ -42,7 +42,7 @@ def _levels(store: BackingQueue) -> Sequence[SubQueues]:
 
 
 def _in_levels(store: BackingQueue) -> tuple[float, ...]:
-    """What levels in memory and on disk add up to: unacked in memory, octets, target, rates, transitions."""
+    """Return the sums of levels in memory and on disk: unacked in memory, bytes, target, rates, transitions."""
     levels = [_in_level(level) for level in _levels(store)]
     if len(levels) == 1:
         return levels[0]
@@ -69,9 +69,9 @@ def _in_level(store: SubQueues) -> tuple[float, ...]:
 def queue_row(
     queue: Queue, counts: QueueCounts, *, ts: int, now: int, node: str, boot_id: str, first_seen: int
 ) -> QueueInterval:
-    """The row of a queue; `ts` and `first_seen` are epoch ms, `now` is of the clock that is never set, in ns."""
+    """Return the row of a queue; `ts` and `first_seen` are epoch ms, `now` is ns of the monotonic clock."""
     backing, store, awaiting, meter = queue.backing, queue.store, queue.awaiting, queue.meter
-    if queue.deleted:  # what it held when it was is in its areas
+    if queue.deleted:  # its messages at the deletion are included in its areas
         ready, unacked = 0, 0
     else:
         ready, unacked = backing.ready_count, backing.unacked_count

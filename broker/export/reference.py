@@ -1,4 +1,4 @@
-"""Writes docs/export.md from the declaration of the export's tables: `python -m leveret.broker.export.reference`."""
+"""Generates docs/export.md from the declaration of the tables: `python -m leveret.broker.export.reference`."""
 # ruff: noqa: E501 - a page of prose and tables, in lines as docs have them
 
 import inspect
@@ -85,7 +85,7 @@ that moment, **counter** and **area** are described above, a **sum** is of this 
 
 
 def render() -> str:
-    """The whole page, Markdown."""
+    """Return the whole page, Markdown."""
     return "\n".join(_lines()) + "\n"
 
 

@@ -1,9 +1,9 @@
-"""Rows of the export, made of what a broker is and has counted. Pure.
+"""Rows of the export, generated from a broker's state and counters. Pure.
 
-Theory. `Rows.take` visits everything once and gives a row for what has changed since its last one, or was not written
-for a minute. Each row is made in one go and has its own reading of the clock, so counters and areas belong together;
-between two rows the broker may go on, so that ten thousand queues stall nobody: None is a good moment for that, too.
-What is gone gets a last row, as it was at its end.
+Theory. `Rows.take` visits all objects once and yields a row for each that has changed since its last row, or has had
+none for a minute. Each row is generated in one step with its own reading of the clock, so its counters and areas are
+consistent; between two rows the broker may run, so that ten thousand queues block nobody: a yielded None marks a
+possible pause, too. Deleted objects get a last row with their final state.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -39,7 +39,7 @@ from leveret.storage.queues.pager import Pager
 
 
 class Process(NamedTuple):
-    """What the system says of the process: octets, descriptors, microseconds."""
+    """Process figures from the operating system: bytes, descriptors, microseconds."""
 
     rss: int
     fds: int
@@ -48,7 +48,7 @@ class Process(NamedTuple):
 
 
 class Stored(Protocol):
-    """What the broker has on disk."""
+    """The part of the data store that rows use."""
 
     journal: Journal
     pager: Pager
@@ -56,7 +56,7 @@ class Stored(Protocol):
 
 
 class Site(Protocol):
-    """The broker, as far as rows need it."""
+    """The part of the broker that rows use."""
 
     turn: Turn
     vhosts: dict[str, VHost]
@@ -66,20 +66,20 @@ class Site(Protocol):
 
     @property
     def disk(self) -> Stored | None:
-        """What it has on disk, if anything."""
+        """The data store, if there is one."""
 
     def now(self) -> float:
-        """Seconds of the clock that `Connection.paced_at` is of."""
+        """Return seconds of the clock of `Connection.paced_at`."""
 
 
 class Rows:
-    """Makes the rows of one broker.
+    """Generates the rows of one broker.
 
     Args:
         site: the broker.
         node: its name.
-        boot_id: what this run of it is called.
-        clock: nanoseconds of the clock that `Turn.now` is of.
+        boot_id: the id of this run.
+        clock: returns nanoseconds of the clock of `Turn.now`.
 
     """
 
@@ -94,27 +94,27 @@ class Rows:
         self._patterns: dict[tuple[str, Exchange], Patterns] = {}
 
     def begin(self) -> None:
-        """Note how long the queues are now: what they have from an earlier run counts from here."""
+        """Record the current lengths of queues: messages of an earlier run count from here."""
         for vhost in self._site.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.meter is not None:
                     queue.meter.look(queue, self._clock())
 
     def forget(self) -> None:
-        """What was written lately is lost."""
+        """Note that rows written lately were lost."""
         for seen in (self._queues, self._exchanges, self._connections):
             seen.forget()
 
     def take(self, ts: int, process: Process, lost: int) -> Iterator[Row | None]:
-        """All rows that are due.
+        """Yield all rows that are due.
 
         Args:
             ts: the time, epoch ms.
-            process: what the system says.
-            lost: rows so far that could not be written.
+            process: figures from the operating system.
+            lost: number of rows so far that could not be written.
 
         Yields:
-            Rows, and None where the caller had better see whether it is time to pause.
+            Rows, and None where the caller should check whether to pause.
 
         """
         site = self._site
@@ -173,7 +173,7 @@ class Rows:
         )
 
     def _common(self, ts: int, now: int | None = None) -> dict[str, Any]:
-        """What all rows begin with; they are of this moment, unless another is given (ns)."""
+        """Return the common columns of all rows; their time is now, unless another is given (ns)."""
         return {
             "ts": ts,
             "mono_us": (self._clock() if now is None else now) // 1000,
@@ -207,7 +207,7 @@ class Rows:
     # -- queues -----------------------------------------------------------------------------------------------------
 
     def _queue_rows(self, ts: int) -> Generator[Row | None, None, tuple[int, int]]:
-        """The rows of queues; returns how many messages are ready and unacked in all of them."""
+        """Yield the rows of queues; returns the numbers of ready and unacked messages in all of them."""
         seen = self._queues
         seen.begin()
         all_ready = all_unacked = 0
@@ -265,7 +265,7 @@ class Rows:
                     patterns = self._patterns[key] = Patterns()
                 yield from patterns.count(exchange, vhost.router.generation)
                 if patterns.make_room(exchange):
-                    vhost.router.generation += 1  # routes remember what they count with
+                    vhost.router.generation += 1  # cached routes refer to the tallies
                 yield from self._pattern_rows(vhost.name, exchange, patterns, last.since, ts)
         for key, last in seen.gone():
             self._patterns.pop(key, None)
@@ -305,7 +305,7 @@ class Rows:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def _connection_rows(self, ts: int) -> Generator[Row | None, None, tuple[ChannelCounts, int, int]]:
-        """The rows of connections; returns all channels' counts, and how many connections are paused and consumers."""
+        """Yield connection rows; returns channels' counters, and the numbers of paused connections and consumers."""
         site, seen = self._site, self._connections
         seen.begin()
         totals: Totals = site.turn.totals

@@ -1,4 +1,4 @@
-"""What follows from the declaration of the export's tables: schemas for readers, columns for docs/export.md."""
+"""Schemas for readers and columns for docs/export.md, derived from the declaration of the tables."""
 
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
@@ -24,7 +24,7 @@ from leveret.broker.export.tables import (
 
 
 class ColumnInfo(NamedTuple):
-    """A column of a table; `type` is in Spark's words."""
+    """A column of a table; `type` is a Spark type."""
 
     name: str
     type: str
@@ -62,13 +62,13 @@ EVENTS: Final[Mapping[str, str]] = {
     "trap": "publishers and consumers of the queue `name` wait for each other (docs/confirms.md)",
     "export_gap": "`detail` has how many rows were `lost` before",
 }
-"""What `event` tells of."""
+"""Descriptions of the kinds of events."""
 
 _SCALARS: Final[Mapping[Any, str]] = {int: "long", float: "double", str: "string", bool: "boolean"}
 
 
 def _spark_type(hint: Any) -> Any:
-    """A type in the words of Spark's own JSON form of schemas."""
+    """Convert a type to Spark's JSON form of schemas."""
     if (scalar := _SCALARS.get(hint)) is not None:
         return scalar
     origin, arguments = get_origin(hint), get_args(hint)
@@ -93,7 +93,7 @@ def _spark_struct(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _columns(table: str) -> Iterator[tuple[str, Any, Column]]:
-    """Name, Spark's type and description of each column, in the order they are written."""
+    """Yield name, Spark type and description of each column, in the order they are written."""
     struct = TABLES[table]
     hints = get_type_hints(struct, include_extras=True)
     for name in struct.__struct_fields__:
@@ -102,12 +102,12 @@ def _columns(table: str) -> Iterator[tuple[str, Any, Column]]:
 
 
 def spark_schema(table: str) -> dict[str, Any]:
-    """The schema of a table in Spark's own JSON form, for `StructType.fromJson`."""
+    """Return the schema of a table in Spark's JSON form, for `StructType.fromJson`."""
     return _spark_struct([(name, kind) for name, kind, _ in _columns(table)])
 
 
 def _simple(kind: Any) -> str:
-    """Spark's `simpleString` of a type."""
+    """Return Spark's `simpleString` of a type."""
     if isinstance(kind, str):
         return {"long": "bigint", "integer": "int"}.get(kind, kind)
     if kind["type"] == "array":
@@ -119,7 +119,7 @@ def _simple(kind: Any) -> str:
 
 
 def columns(table: str) -> tuple[ColumnInfo, ...]:
-    """The columns of a table, in the order they are written."""
+    """Return the columns of a table, in the order they are written."""
     return tuple(
         ColumnInfo(name, _simple(kind), column.kind, column.unit, column.doc)
         for name, kind, column in _columns(table)

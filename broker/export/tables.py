@@ -1,9 +1,9 @@
-"""The tables of the export, declared once: what the broker writes, docs/export.md and the schemas of readers follow.
+"""Declaration of the export's tables, the source of the written rows, docs/export.md and the readers' schemas.
 
-A struct is a table and an annotation a column. `kind` says what may be done with a column: a *key* tells objects
-apart; a *gauge* is how something was at that moment; a *counter* counts from the object's beginning, so what happened
-in between is the difference of two rows, and a row that is lost costs resolution only; an *area* is a counter of
-message-microseconds, by which averages over time are exact (docs/export.md); a *sum* is of this row's interval alone.
+A struct is a table and an annotation a column. `kind` says how to use a column: a *key* identifies an object; a *gauge*
+is a current value; a *counter* counts from the object's creation, so the difference of two rows is what happened in
+between, and a lost row costs resolution only; an *area* is a counter of message-microseconds, which gives exact
+averages over time (docs/export.md); a *sum* covers only this row's interval.
 """
 
 from typing import Annotated, Final, Literal, NamedTuple
@@ -12,11 +12,11 @@ import msgspec
 
 Kind = Literal["key", "info", "gauge", "counter", "area", "sum"]
 AREA_MODULUS: Final = 2**62
-"""Areas are counted modulo this, so that they fit wherever they go: a difference has to be taken so, too."""
+"""Areas are counted modulo this, so that they fit into 64 bits everywhere: differences must be taken modulo it, too."""
 
 
 class Column(NamedTuple):
-    """What is said of a column beside its name and type."""
+    """The description of a column, beside its name and type."""
 
     kind: Kind
     doc: str
@@ -51,7 +51,7 @@ Version = Annotated[int, Column("info", "version of the table, 1")]
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """What every row of the broker's own tables begins with."""
+    """The common columns of the broker's own tables."""
 
     v: Version = 1
     ts: Annotated[int, _info("when it was so, by the clock on the wall", "ms since 1970, UTC")]
@@ -131,7 +131,7 @@ class ExchangeInterval(Row, kw_only=True):
 
 
 class TopicPattern(Row, kw_only=True):
-    """A binding key of a topic exchange, of the 64 that met most messages since the exchange was first seen."""
+    """A binding key of a topic exchange, one of the 64 that matched most messages since the exchange was first seen."""
 
     vhost: Annotated[str, _key("the exchange's virtual host")]
     exchange: Annotated[str, _key("the exchange")]
@@ -217,14 +217,14 @@ class NodeInterval(Row, kw_only=True):
 
 
 class Bucket(msgspec.Struct):
-    """One bucket of a histogram: its number, and how many."""
+    """One bucket of a histogram: its number and count."""
 
     i: int
     c: int
 
 
 class LatencyHist(Row, kw_only=True):
-    """Durations that were measured in this interval, as a histogram that can be merged with others (scheme `ll5`)."""
+    """Durations measured in this interval, as a mergeable histogram (scheme `ll5`)."""
 
     scope: Annotated[str, _key("`node` or `queue`")]
     vhost: Annotated[str, _key("the queue's virtual host; empty for the node")]
@@ -245,7 +245,7 @@ class LatencyHist(Row, kw_only=True):
 
 
 class Event(Row, kw_only=True):
-    """Something that happened."""
+    """An event of the broker."""
 
     kind: Annotated[str, _key("what: see below")]
     vhost: Annotated[str, _key("where; empty for the node")]
@@ -302,7 +302,7 @@ class BenchSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run cost, warm-up and end included, and what `bench_run` has no column for."""
+    """Costs of a run, including warm-up and end, and values that `bench_run` has no column for."""
 
     v: Version = 1
     run_id: Annotated[str, _key("the run")]

@@ -1,6 +1,6 @@
 """`python -m leveret.broker.export.tables_json > analytics/tables.json`: the export's tables, for readers elsewhere.
 
-Analysis runs where the broker need not be installed, so it has the declaration as a file. `make docs` writes it.
+Analysis runs where the broker need not be installed, so it reads the declaration from a file. `make docs` writes it.
 """
 
 import json
@@ -31,7 +31,7 @@ def declared(table: str) -> list[dict[str, Any]]:
 
 
 def render() -> str:
-    """Return the file: a line for each column, so that a change shows as a line."""
+    """Return the file's text: one line per column, so that a change shows as a line."""
     tables = (
         f'"{table}": [\n' + ",\n".join(f" {json.dumps(column)}" for column in declared(table)) + "\n]"
         for table in TABLES

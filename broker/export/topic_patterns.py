@@ -1,11 +1,11 @@
-"""How many messages the binding keys of a topic exchange match, found out afterwards.
+"""Counts of messages matched by each binding key of a topic exchange, computed afterwards.
 
-Theory. A topic exchange counts messages by routing key, as far as it tells keys apart (`Exchange.tally`). Which binding
-keys they match is looked up when somebody asks, once for each routing key, in a trie of the keys alone.
+Theory. A topic exchange counts messages by routing key, for a limited number of keys (`Exchange.tally`). The binding
+keys that they match are looked up on request, once for each routing key, in a trie of the binding keys alone.
 
-An exchange tells a bounded number of keys apart. When it met others since the last time, those that were used least in
-between make room: what they have counted is kept, and the next keys that come are told apart instead, the more often
-one comes the sooner. So counts by binding key are never too high, and what they may be short of is known: `missed`.
+When other keys were used since the last time, those least used in between make room: their counts are kept, and the
+next new keys are tracked instead, more frequent ones sooner. So counts by binding key are never too high, and their
+maximum error is known: `missed`.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ from leveret.exchanges.tally import Tally
 from leveret.exchanges.trie import TopicTrie
 
 MOST = 64
-"""Binding keys of an exchange that have rows, at most."""
-_MANY = 4096  # counts between two good moments
-_STEP = 32  # routing keys, destinations or binding keys between two good moments
+"""Maximum number of binding keys with rows per exchange."""
+_MANY = 4096  # counts between two yields
+_STEP = 32  # routing keys, destinations or binding keys between two yields
 
 
 class Patterns:
-    """How many messages the binding keys of one topic exchange have matched.
+    """Counts of messages that the binding keys of one topic exchange have matched.
 
     Attributes:
-        counts: how many, by binding key, as far as is known.
-        most_matched: the binding keys that matched most messages, and how many, when `count` ended.
-        missed: messages whose keys were not told apart: what every count may be short of.
+        counts: number by binding key, as far as known.
+        most_matched: the binding keys that matched most messages, with their counts, at the end of `count`.
+        missed: messages whose keys were not tracked: the maximum error of every count.
 
     """
 
@@ -51,18 +51,18 @@ class Patterns:
         self._trie = TopicTrie()
         self._counted: dict[Tally, int] = {}
         self._recent: list[tuple[int, Tally]] = []
-        """What was counted the last time, with the tallies of single keys."""
+        """The increments of the last count, with the tallies of single keys."""
         self._is_short = False
         self.counts: dict[str, int] = {}
         self.missed = 0
         self.most_matched: list[tuple[str, int]] = []
 
     def count(self, exchange: Exchange, generation: int) -> Iterator[None]:
-        """Count what was published since the last time; yields at good moments.
+        """Count the messages published since the last time; yields where a pause is possible.
 
         Args:
             exchange: the same each time.
-            generation: another number when bindings may have changed.
+            generation: a number that changes when bindings may have changed.
 
         """
         if generation != self._generation:
@@ -88,7 +88,7 @@ class Patterns:
             yield
 
     def _learn(self, exchange: Exchange) -> Iterator[None]:
-        """Note the binding keys, if they are other ones."""
+        """Update the binding keys if they have changed."""
         found: dict[str, None] = {}
         for at, destination in enumerate(list(exchange.destinations())):
             found.update(dict.fromkeys(exchange.binding_keys_to(destination)))
@@ -100,13 +100,13 @@ class Patterns:
         trie, counts = TopicTrie(), {}
         for at, key in enumerate(keys):
             trie.add(key, key)
-            counts[key] = self.counts.get(key, 0)  # what has matched nothing may be what somebody looks for
+            counts[key] = self.counts.get(key, 0)  # keys without matches are reported, too
             if at % _STEP == _STEP - 1:
                 yield
         self._keys, self._trie, self.counts = keys, trie, counts
 
     def _count(self, tally: Tally) -> None:
-        """Count what was published with one key since the last time."""
+        """Count the messages published with one key since the last time."""
         more = tally.published - self._counted.get(tally, 0)
         if more:
             self._counted[tally] = tally.published
@@ -115,9 +115,9 @@ class Patterns:
                 counts[matched] = counts.get(matched, 0) + more  # type: ignore[call-overload, index]
 
     def make_room(self, exchange: Exchange) -> bool:
-        """Have the exchange tell other keys apart if some were not, after `count`; true if the caller owes something.
+        """Make the exchange track other keys if some were not tracked, after `count`; True if routes become invalid.
 
-        Then all routes from the exchange are to be worked out anew before the next message is published.
+        In that case the caller must recompute all routes from the exchange before the next message is published.
         """
         recent, self._recent = self._recent, []
         if not self._is_short:

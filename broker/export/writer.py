@@ -1,11 +1,11 @@
-"""Writes down what the broker does, as files for analysis (driver). What is in them: docs/export.md.
+"""The export writer: writes telemetry to JSON Lines files for analysis (driver). Contents: docs/export.md.
 
-Every few seconds `export.rows.Rows` looks at everything, a few milliseconds at a time so that nobody waits. Rows
-are appended to a file for each table, by threads. A file has a name that readers overlook until it is finished; then
-it is renamed, so nobody ever sees half of one.
+Every few seconds `export.rows.Rows` visits all objects, a few milliseconds at a time so that nobody is delayed. Rows
+are appended to a file for each table, by threads. Readers ignore the name of an unfinished file; a finished file is
+renamed, so that partial files are never read.
 
-Where writing fails, as on a full disk, the broker says so once and goes on without. What is counted goes on, so later
-rows make good what was not written, but for the events and times of that look. It is tried again every `RETRY_SECONDS`.
+If writing fails, as on a full disk, the broker logs it once and continues. Counters continue, so later rows cover what
+was not written, except for events and latencies of that round. It retries every `RETRY_SECONDS`.
 """
 
 import asyncio
@@ -35,27 +35,27 @@ from leveret.broker.process.resource_alarms import open_files
 log = logging.getLogger("leveret.export")
 
 STEP_SECONDS = 0.002
-"""How long the loop is kept busy at a time."""
+"""Maximum time for which a step keeps the loop busy."""
 RETRY_SECONDS = 60.0
-"""How long to wait after writing has failed."""
+"""Delay after writing has failed."""
 TIDY_SECONDS = 3600.0
-"""Time between two looks for files that are old enough to be removed."""
+"""Interval of checks for files that are old enough to be removed."""
 _DAY_MS = 86_400_000
 _TABLE_OF = {struct: name for name, struct in TABLES.items()}
 
 
 class ExportedSite(Site, Protocol):
-    """The broker."""
+    """The exported broker."""
 
     def wall_clock(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
 
     def monotonic(self) -> int:
-        """Nanoseconds of a clock that is never set."""
+        """Return nanoseconds of a clock that is never set."""
 
 
 class _File:
-    """A file that is being written, in the folders of an hour, since a time in epoch ms."""
+    """An unfinished file in the folders of an hour, begun at a time in epoch ms."""
 
     __slots__ = ("file", "hour", "names", "rows", "since", "size")
 
@@ -66,31 +66,31 @@ class _File:
         self.since = since
         self.rows = 0
         self.size = 0
-        """Octets of whole rows."""
+        """Bytes of whole rows."""
 
 
 class _Batch:
-    """Rows of one look, for one file."""
+    """The rows of one round for one file."""
 
     __slots__ = ("octets", "rows")
 
     def __init__(self) -> None:
         self.octets = bytearray()
         self.rows = 0
-        """How many they are: to count lines afterwards would keep the loop busy."""
+        """Number of rows; counting lines afterwards would keep the loop busy."""
 
 
 class Export:
-    """The export of one broker. Made before there are queues: they measure times from then on.
+    """The export of one broker. Create it before there are queues, because they measure times from then on.
 
     Args:
         site: the broker.
         layout: where files go.
         node: the broker's name.
-        interval: seconds between two looks at everything.
+        interval: seconds between two rounds.
         rotate_interval: seconds after which a file is finished.
-        rotate_size: octets after which it is.
-        retention: seconds that files are kept; 0 for ever.
+        rotate_size: size in bytes after which it is.
+        retention: seconds that files are kept; 0 for no limit.
 
     """
 
@@ -117,28 +117,28 @@ class Export:
         self._number = 0
         self._again = self._tidy_at = float("-inf")
         self._claim: int | None = None
-        """Descriptor of the file by whose lock the folders of this node are ours; None as long as they are not."""
+        """Descriptor of the lock file that reserves the folders of this node; None while they are not reserved."""
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None]
         self.failed = False
-        """The last try to write has failed."""
+        """True if the last attempt to write has failed."""
         self._lost = 0
-        """Rows that could not be written."""
+        """Number of rows that could not be written."""
         site.turn.events = self._events = Events()
 
     @property
     def lost(self) -> int:
-        """Rows that could not be written, and events for which there was no room."""
+        """Number of rows that could not be written, and of events dropped for lack of space."""
         return self._lost + self._events.lost
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; clients may connect from now on."""
+        """Start the export; clients may connect from now on."""
         self._rows.begin()
         self._site.turn.note("start", "", __version__)
         self._task = loop.create_task(self._run())
 
     async def stop(self, reason: str) -> None:
-        """Write down how everything is at the end, and finish all files."""
+        """Write the final state, and finish all files."""
         self._site.turn.note("stop", "", reason)
         self._stopping.set()
         await self._task
@@ -159,7 +159,7 @@ class Export:
             self._site.turn.events = None
 
     async def _try(self, work: Awaitable[object]) -> None:
-        """Do something with files; if that fails say so, once."""
+        """Run a file operation; log a failure, once."""
         try:
             await work
         except OSError as error:
@@ -171,13 +171,13 @@ class Export:
             await self._give_up()
 
     async def _prepare(self) -> None:
-        """Have the folders of this node for us alone, and finish what an earlier run has left there."""
+        """Reserve the folders of this node, and finish the files of an earlier run."""
         if self._claim is None:
             self._claim = await asyncio.to_thread(claim, self._layout)
             await asyncio.to_thread(recover, self._layout)
 
     def _let_go(self) -> None:
-        """Leave the folders to others."""
+        """Release the folders."""
         if self._claim is not None:
             os.close(self._claim)
             self._claim = None
@@ -185,7 +185,7 @@ class Export:
     # -- rows -------------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Look at everything once, and write what is due."""
+        """Run one round, writing the rows that are due."""
         await self._prepare()
         process = await asyncio.to_thread(look_at_process)
         ts = self._site.wall_clock()
@@ -252,7 +252,7 @@ class Export:
         file.rows += batch.rows
 
     def _is_full(self, file: _File, ts: int) -> bool:
-        """Whether a file is old or large enough to be finished; at once where the clock was set back."""
+        """Return whether a file is old or large enough to be finished; always if the clock was set back."""
         return not 0 <= ts - file.since < self._rotate_ms or file.size >= self._rotate_size
 
     async def _finish(self, tables: Iterable[str]) -> None:
@@ -267,7 +267,7 @@ class Export:
                 raise
 
     async def _give_up(self) -> None:
-        """Finish what can be finished, without the row that may have been written in part."""
+        """Finish files as far as possible, without a row that may have been written partially."""
         files, self._files = self._files, {}
         for file in files.values():
             try:
@@ -283,7 +283,7 @@ class Export:
 
 
 def _readable(value: Any) -> Any:
-    """What a client said of itself may be no text: without octets that are none."""
+    """Remove bytes that are not valid UTF-8 from properties sent by a client."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -295,7 +295,7 @@ def _readable(value: Any) -> Any:
 
 
 def look_at_process() -> Process:
-    """What the system says of this process."""
+    """Return the operating system's figures of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Process(
@@ -307,10 +307,10 @@ def look_at_process() -> Process:
 
 
 def claim(layout: Layout) -> int:
-    """Make sure that nobody else writes as this node, as long as the descriptor that is returned is open.
+    """Lock the folders of this node as long as the returned descriptor is open.
 
     Raises:
-        OSError: somebody does, or nothing can be written there.
+        OSError: another process holds the lock, or nothing can be written there.
 
     """
     layout.directory.mkdir(parents=True, exist_ok=True)
@@ -331,7 +331,7 @@ def claim(layout: Layout) -> int:
 
 
 def recover(layout: Layout) -> None:
-    """Finish the files that an earlier run has left behind, as far as their rows are whole."""
+    """Finish the files that an earlier run has left, as far as their rows are complete."""
     for table in _TABLE_OF.values():
         for path in list(layout.directory.glob(f"{table}/dt=*/hour=*/{layout.node_folder}/.*{UNFINISHED}")):
             octets = path.read_bytes()
@@ -344,13 +344,13 @@ def recover(layout: Layout) -> None:
 
 
 def remove_old(layout: Layout, day: str) -> None:
-    """Remove the files of this node that are of that day or of an earlier one, and folders that are empty then."""
+    """Remove the files of this node of that day or of earlier ones, and folders that become empty."""
     for table in _TABLE_OF.values():
         for old in list(layout.directory.glob(f"{table}/dt=*")):
             if old.name > day:
                 continue
             for folder in list(old.glob(f"hour=*/{layout.node_folder}")):
-                for path in list(folder.glob("*.jsonl")):  # what somebody else has put there is theirs
+                for path in list(folder.glob("*.jsonl")):  # leave other files alone
                     path.unlink(missing_ok=True)
                 for empty in (folder, folder.parent):
                     with contextlib.suppress(OSError):
