@@ -193,7 +193,7 @@ def test_arguments_of_other_queue_types_are_refused(key):
     ],
 )
 def test_of_several_bad_arguments_rabbitmqs_first_is_reported(arguments, reported):
-    """The type first, then values in RabbitMQ's order, then foreign arguments by name, or as sent with a type."""
+    """The type is checked first, then values in RabbitMQ's order, then foreign arguments by name (as sent if typed)."""
     assert refusal(check_queue_arguments, "q", "/", arguments).startswith(f"invalid arg '{reported}' for")
 
 

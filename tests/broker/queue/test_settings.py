@@ -44,7 +44,7 @@ def test_quorum_queues_count_deliveries_without_a_limit(arguments, policy, limit
     ],
 )
 def test_who_says_the_confirm_mode(arguments, policy, operator, default, mode):
-    """The argument, else the operator policy, else the policy, else the broker; nobody of quorum queues."""
+    """The confirm mode is set by argument, operator policy, policy or broker in this order; never of quorum queues."""
     assert mode == queue_settings(arguments, merged_definition(policy, operator), default).confirm_mode
 
 

@@ -1,4 +1,4 @@
-"""Who waits for dead letters, what becomes of those that nobody takes, and queues that get their own back."""
+"""Dead lettering: originals that wait for their dead letters, refused ones, and queues that get their own back."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +12,11 @@ from leveret.broker.config.config import StorageConfig
 from leveret.storage.errors import DiskFullError
 
 LARGE = b"x" * 6000
-"""More than what `disk` keeps outside of files."""
+"""A body above the size from which `disk` writes files."""
 
 
 def dying(key: str, **more: int | str) -> Table:
-    """The arguments of a queue whose dead letters go to another, and whatever else it does."""
+    """Return the arguments of a queue with dead letters to another queue, and any other ones."""
     arguments: Table = {
         "x-dead-letter-exchange": ("longstr", ""),
         "x-dead-letter-routing-key": ("longstr", key),
@@ -28,12 +28,12 @@ def dying(key: str, **more: int | str) -> Table:
 
 
 def full(length: int) -> Table:
-    """The arguments of a queue that refuses what is too much."""
+    """Return the arguments of a queue that refuses messages above its limit."""
     return {"x-max-length": ("signedint", length), "x-overflow": ("longstr", "reject-publish")}
 
 
 def counts(node: Node, name: str) -> tuple[int, int]:
-    """Ready and unacked messages of a queue."""
+    """Return the ready and unacked counts of a queue."""
     queue = node.vhosts["/"].queues[name]
     return queue.ready_count, queue.unacked_count
 
@@ -47,7 +47,7 @@ def declare(node: DiskNode, client: Client, name: str, arguments: Table) -> None
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[DiskNode]:
-    """A broker that writes bodies of more than 5000 octets to files of their own."""
+    """A broker that writes bodies of more than 5000 bytes to files."""
     storage = StorageConfig(sync=False, check_invariants=True, file_from=5000)
     node = DiskNode(tmp_path / "data", storage=storage)
     yield node
@@ -55,7 +55,7 @@ def disk(tmp_path: Path) -> Iterator[DiskNode]:
 
 
 def test_the_original_of_a_large_dead_letter_goes_when_that_is_refused(disk: DiskNode) -> None:
-    """An original that waits for the file of its dead letter does not wait for ever where no queue takes that."""
+    """An original that waits for the body file of its dead letter is released if no queue accepts that."""
     client = Client(disk)
     declare(disk, client, "dead", full(0))
     declare(disk, client, "q", dying("dead", message_ttl=100))
@@ -69,7 +69,7 @@ def test_the_original_of_a_large_dead_letter_goes_when_that_is_refused(disk: Dis
 
 
 def test_the_original_of_a_large_dead_letter_waits_for_room(disk: DiskNode) -> None:
-    """A file for which the disk has no room is tried again; the original goes when it is there."""
+    """A body file without space on disk is retried; the original is removed when the file is written."""
     client = Client(disk)
     declare(disk, client, "dead", {})
     declare(disk, client, "q", dying("dead", message_ttl=100))
@@ -89,7 +89,7 @@ def test_the_original_of_a_large_dead_letter_waits_for_room(disk: DiskNode) -> N
 
 
 def test_a_dead_letter_that_is_refused_is_confirmed(disk: DiskNode) -> None:
-    """A message that dies before its commit, and that no queue takes then, is dropped, and its publisher told yes."""
+    """A message dead-lettered before its commit that no queue accepts is dropped, and its publish confirmed."""
     client = Client(disk)
     client.send(make(Confirm.Select, False))
     declare(disk, client, "dead", full(0))
@@ -101,7 +101,7 @@ def test_a_dead_letter_that_is_refused_is_confirmed(disk: DiskNode) -> None:
 
 
 def test_messages_of_a_deleted_queue_leave_no_dead_letters() -> None:
-    """What is rejected after its queue was deleted goes nowhere."""
+    """A message rejected after the deletion of its queue is not dead-lettered."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=dying("dead"))
@@ -114,7 +114,7 @@ def test_messages_of_a_deleted_queue_leave_no_dead_letters() -> None:
 
 
 def test_many_rejected_messages_do_not_die_in_one_turn() -> None:
-    """Others have their turn while a queue works off what was rejected."""
+    """Other queues have their turns while one dead-letters what was rejected."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=dying("dead"))
@@ -131,7 +131,7 @@ def test_many_rejected_messages_do_not_die_in_one_turn() -> None:
 
 
 def test_a_dead_letter_that_comes_back_waits_for_the_end_of_the_run() -> None:
-    """A queue that gets dead letters in the middle of its own run does not begin another: its consumers' room is kept."""
+    """A queue that gets dead letters during its own run does not begin another: its consumers' room is kept."""
     client = Client()
     client.send(make(Tx.Select))
     client.declare("q", arguments=dying("other") | full(5))
@@ -158,7 +158,7 @@ def test_a_dead_letter_that_comes_back_waits_for_the_end_of_the_run() -> None:
 
 
 def test_bodies_of_dead_letters_go_with_their_last_record(disk: DiskNode) -> None:
-    """A body that a queue has on disk and another handed on before its commit is deleted when both copies are acked."""
+    """A body stored by one queue and passed on by another before its commit is deleted when both copies are acked."""
     client = Client(disk)
     client.send(make(Confirm.Select, False))
     declare(disk, client, "dead", {})
@@ -179,7 +179,7 @@ def test_bodies_of_dead_letters_go_with_their_last_record(disk: DiskNode) -> Non
 
 
 def test_a_publisher_is_told_once_where_its_message_and_dead_letters_find_no_room(disk: DiskNode) -> None:
-    """What is refused with one commit is not refused again with another, nor confirmed."""
+    """A publish refused with one commit is neither refused again nor confirmed with a later one."""
     client = Client(disk)
     client.send(make(Confirm.Select, False))
     declare(disk, client, "dead", {})
@@ -197,7 +197,7 @@ def test_a_publisher_is_told_once_where_its_message_and_dead_letters_find_no_roo
 
 
 def test_a_large_original_goes_though_its_letter_is_acked_in_the_same_queue(disk: DiskNode) -> None:
-    """A dead letter may come to the queue of its original and be acked there before its body is in a file."""
+    """A dead letter may return to the queue of its original and be acked there before its body is in a file."""
     client = Client(disk)
     declare(disk, client, "q", dying("q"))
     client.publish("q", LARGE, delivery_mode=2)
@@ -212,7 +212,7 @@ def test_a_large_original_goes_though_its_letter_is_acked_in_the_same_queue(disk
 
 
 def test_a_letter_of_a_letter_does_not_confirm_what_was_refused(disk: DiskNode) -> None:
-    """A publish that is refused and dead-lettered is nacked once, whatever becomes of the letter."""
+    """A publish that is refused and dead-lettered is nacked once, whatever happens to the dead letter."""
     client = Client(disk)
     client.send(make(Confirm.Select, False))
     declare(disk, client, "dead", {})

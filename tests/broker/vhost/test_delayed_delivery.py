@@ -1,4 +1,4 @@
-"""Delayed messages: exchanges that delay, their lines, and what becomes of them when the broker ends."""
+"""Delayed messages: exchanges that delay, their lines, and restarts of the broker."""
 
 import gc
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def declare_exchange(
 
 
 def settle(client: Client) -> None:
-    """Commit until the replies are sent that wait for it, and what was asked for meanwhile is done."""
+    """Commit until all replies that wait for it are sent and all requested work is done."""
     while client.connection.held is not None:
         client.node.commit()
 
@@ -56,7 +56,7 @@ def delayed(
 
 
 def setup(node: Node, inner: str = "direct", **options: Any) -> Client:
-    """A client with an exchange, a durable queue bound to it, and a consumer of that."""
+    """Return a client with an exchange, a durable queue bound to it, and a consumer of that."""
     client = Client(node)
     declare_exchange(client, inner=inner, **options)
     client.declare("q", durable=True)
@@ -68,12 +68,12 @@ def setup(node: Node, inner: str = "direct", **options: Any) -> Client:
 
 
 def bodies(client: Client) -> list[bytes]:
-    """The bodies of what was delivered since the last look."""
+    """Return the bodies delivered since the last call."""
     return [item.body for item in client.take() if isinstance(item.method, Basic.Deliver)]
 
 
 def line_of(node: Node, name: str = "d") -> Any:
-    """The line of an exchange."""
+    """Return the delay line of an exchange."""
     return node.vhosts["/"].router.exchanges[name].line
 
 
@@ -92,7 +92,7 @@ def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
 
 class TestDelay:
     def test_a_message_is_delivered_when_its_delay_is_over_and_not_before(self, node):
-        """For as many milliseconds as the header says it is nowhere to be seen but in the count."""
+        """A delayed message is visible only in the count until the header's number of milliseconds has passed."""
         client = setup(node)
         delayed(client, 500)
         assert [] == bodies(client)
@@ -104,7 +104,7 @@ class TestDelay:
         assert 0 == line_of(node).count
 
     def test_the_delay_is_negated(self, node):
-        """Consumers see from the header how long the message was held back; all else is as it was published."""
+        """The header of a delivered message has the negated delay; everything else is as published."""
         client = setup(node)
         delayed(client, 500, headers={"a": ("longstr", "b")}, content_type="text/plain", message_id="7")
         node.pass_time(500)
@@ -115,7 +115,7 @@ class TestDelay:
         )
 
     def test_messages_come_out_by_time_and_then_in_the_order_they_came(self, node):
-        """The shortest delay is over first; equal ones keep their order."""
+        """Messages are released by the end of their delays; equal ones keep their order."""
         client = setup(node)
         for delay, body in ((300, b"c"), (100, b"a1"), (200, b"b"), (100, b"a2")):
             delayed(client, delay, body)
@@ -130,7 +130,7 @@ class TestDelay:
         ],
     )  # fmt: skip
     def test_what_is_no_delay_delays_nothing(self, node, field):
-        """Zero, negative, too large, or no number at all: the message goes at once, its header as it was."""
+        """A delay that is zero, negative, too large or not a number delays nothing, and the header stays."""
         client = setup(node)
         delayed(client, field)
         (sent,) = client.take()
@@ -145,7 +145,7 @@ class TestDelay:
         ],
     )  # fmt: skip
     def test_a_delay_may_be_any_number(self, node, field):
-        """Integers of any width, and what the plugin makes one of: digits, and a float cut off at its point."""
+        """A delay is an integer of any width, or what the plugin converts to one: digits, and a float, truncated."""
         client = setup(node)
         delayed(client, field)
         node.pass_time(99)
@@ -155,7 +155,7 @@ class TestDelay:
         assert "headers={'x-delay': ('signedint', -100)}" in sent
 
     def test_the_longest_delay_is_nearly_fifty_days(self, node):
-        """2^32-1 ms is a delay; its negation takes a wider type."""
+        """The longest delay is 2^32-1 ms; its negation takes a wider type."""
         client = setup(node)
         delayed(client, ("long", 4294967295))
         node.pass_time(4294967294)
@@ -164,14 +164,14 @@ class TestDelay:
         assert "headers={'x-delay': ('long', -4294967295)}" in client.sent()[0]
 
     def test_a_message_without_the_header_goes_at_once(self, node):
-        """The exchange is one like any other then."""
+        """A message without the header is routed at once, as by any other exchange."""
         client = setup(node)
         client.publish("k", b"m", exchange="d")
         client.publish("other", b"n", exchange="d")
         assert [b"m"] == bodies(client)
 
     def test_the_bindings_count_when_the_delay_is_over(self, node):
-        """A queue that is bound meanwhile gets the message, one that is unbound does not."""
+        """A queue that is bound during the delay gets the message, one that is unbound does not."""
         client = setup(node)
         client.declare("late")
         delayed(client, 100)
@@ -184,7 +184,7 @@ class TestDelay:
     def test_a_delayed_message_without_a_queue_is_neither_returned_nor_given_to_the_alternate_exchange(
         self, node
     ):
-        """Where it goes is not known before its time; then the alternate exchange counts."""
+        """A delayed message is routed when it is due, and only then to the alternate exchange."""
         client = Client(node)
         client.declare("lost")
         client.send(make(Queue.Bind, 0, "lost", "amq.fanout", "", False, {}))
@@ -198,7 +198,7 @@ class TestDelay:
         assert 1 == node.vhosts["/"].queues["lost"].ready_count
 
     def test_a_message_that_nobody_wants_in_the_end_is_gone(self, node):
-        """It is not kept for somebody who might bind later."""
+        """A message without a route when it is due is dropped, not kept for later bindings."""
         client = setup(node)
         delayed(client, 100, key="other")
         node.pass_time(100)
@@ -206,7 +206,7 @@ class TestDelay:
         assert [] == bodies(client)
 
     def test_many_that_are_due_at_once_are_given_back_in_several_turns(self, node):
-        """One turn releases a few hundred, and asks for another one."""
+        """One turn releases a few hundred messages, and requests another turn."""
         client = setup(node)
         for number in range(1000):
             delayed(client, 100, str(number).encode())
@@ -217,7 +217,7 @@ class TestDelay:
         assert [str(number).encode() for number in range(1000)] == bodies(client)
 
     def test_copies_are_routed_when_the_delay_is_over(self, node):
-        """CC and BCC count then, and BCC is not shown."""
+        """CC and BCC keys are routed when the message is due, and BCC is removed."""
         client = setup(node)
         for name in ("cc", "bcc"):
             client.declare(name)
@@ -235,7 +235,7 @@ class TestDelay:
         assert "headers={'x-delay': ('signedint', -100), 'CC': ('array', [('longstr', 'cc')])}" in sent
 
     def test_a_transaction_delays_from_its_commit_on(self, node):
-        """What is not committed is not delayed either."""
+        """A message in a transaction is delayed from its commit on."""
         client = setup(node)
         client.ask(make(Channel.Open, ""), 2)
         client.send(Tx.Select(), 2)
@@ -255,7 +255,7 @@ class TestDelay:
 
 class TestQueues:
     def test_a_message_begins_to_expire_when_it_is_released(self, node):
-        """Its expiration counts from when it comes into a queue."""
+        """A message's expiration counts from its arrival in a queue."""
         client = setup(node)
         client.declare("slow")
         bind(client, queue="slow", key="slow")
@@ -283,7 +283,7 @@ class TestQueues:
         assert [b"m"] == bodies(client)
 
     def test_a_queue_that_refuses_a_released_message_has_nobody_to_tell(self, node):
-        """The message is gone then, as it is with the plugin."""
+        """A released message that a queue refuses is dropped, as with the plugin."""
         client = setup(node)
         arguments = {"x-max-length": ("signedint", 1), "x-overflow": ("longstr", "reject-publish")}
         client.declare("short", arguments=arguments)
@@ -296,7 +296,7 @@ class TestQueues:
         assert [] == client.sent()
 
     def test_the_service_layer_shows_how_many_wait(self, node):
-        """As with the plugin an exchange that delays has `messages_delayed`, and no other has."""
+        """An exchange that delays has `messages_delayed` in listings, as with the plugin, and no other has."""
         client = setup(node)
         delayed(client, 100)
         vhost = node.vhosts["/"]
@@ -306,7 +306,7 @@ class TestQueues:
 
 class TestTypes:
     def test_a_topic_exchange_may_delay(self, node):
-        """Patterns count when the delay is over."""
+        """Patterns of a delaying topic exchange are matched when the message is due."""
         client = setup(node, "topic")
         bind(client, "a.*.#")
         delayed(client, 100, key="a.b.c")
@@ -325,7 +325,7 @@ class TestTypes:
         assert [b"m"] == bodies(client)
 
     def test_a_headers_exchange_may_delay(self, node):
-        """The other headers count when the delay is over."""
+        """Other headers are matched when the message is due."""
         client = setup(node, "headers")
         client.send(make(Queue.Unbind, 0, "q", "d", "k", {}))
         bind(client, "", arguments={"colour": ("longstr", "red")})
@@ -339,7 +339,7 @@ class TestTypes:
     def test_an_exchange_bound_to_one_that_delays_hands_over_and_the_delay_counts_there_once(
         self, node, first
     ):
-        """By bindings between exchanges: the message waits once, in the first exchange that delays."""
+        """A message routed by bindings between exchanges is delayed once, by the first exchange that delays."""
         client = setup(node)
         declare_exchange(client, "d2", "fanout")
         client.send(make(Exchange.Bind, 0, "d", first, "", False, {}))
@@ -361,7 +361,7 @@ class TestTypes:
         ],
     )  # fmt: skip
     def test_the_type_behind_has_to_be_one(self, node, arguments, told):
-        """406 with the plugin's text for a missing or wrong `x-delayed-type`."""
+        """A missing or wrong `x-delayed-type` is 406 with the plugin's text."""
         client = Client(node)
         declare = make(
             Exchange.Declare, 0, "d", "x-delayed-message", False, True, False, False, False, arguments
@@ -374,7 +374,7 @@ class TestTypes:
         assert "d" not in node.vhosts["/"].router.exchanges
 
     def test_a_redeclaration_compares_what_that_of_any_exchange_compares(self, node):
-        """As in RabbitMQ the arguments do not count but for the alternate exchange."""
+        """A redeclaration compares no argument but the alternate exchange, as in RabbitMQ."""
         client = Client(node)
         assert ["1 exchange.declare-ok"] == declare_exchange(client)
         assert ["1 exchange.declare-ok"] == declare_exchange(client, inner="topic")
@@ -387,7 +387,7 @@ class TestTypes:
 
 class TestOnDisk:
     def test_a_confirm_waits_for_the_commit(self, disk_node):
-        """A persistent message is confirmed when its row is on disk, and not when it is due."""
+        """A persistent message is confirmed when its row is on disk, not when it is due."""
         client = setup(disk_node)
         client.send(Confirm.Select())
         client.take()
@@ -397,7 +397,7 @@ class TestOnDisk:
         assert ["1 basic.ack delivery_tag=1"] == client.sent()
 
     def test_a_transient_message_is_confirmed_at_once_and_kept_all_the_same(self, disk_node):
-        """As with the plugin everything that is delayed is on disk; a transient one waits for nothing."""
+        """A transient delayed message is confirmed at once, and stored on disk as with the plugin."""
         client = setup(disk_node)
         client.send(Confirm.Select())
         client.take()
@@ -409,7 +409,7 @@ class TestOnDisk:
         following.disk.close()
 
     def test_a_full_disk_refuses_and_keeps_the_message(self, disk_node):
-        """The publisher is told no; the message is delivered when it is due, and stored when there is room."""
+        """A publish on a full disk is nacked; the message is delivered when due, and stored once there is space."""
         client = setup(disk_node)
         client.send(Confirm.Select())
         client.take()
@@ -423,7 +423,7 @@ class TestOnDisk:
 
     @pytest.mark.parametrize("end", ["killed", "restarted"])
     def test_what_is_pending_survives(self, disk_node, end):
-        """After a stop or a kill the count is right, nothing comes too early, and what is overdue comes at once in order."""
+        """After a stop or a kill the count is right, no message is early, and overdue ones are released in order."""
         client = setup(disk_node)
         for delay in (5000, 1000, 3000, 2000, 9000):
             delayed(client, delay, str(delay).encode())
@@ -451,7 +451,7 @@ class TestOnDisk:
         last.disk.close()
 
     def test_what_was_not_committed_is_lost_and_was_not_confirmed(self, disk_node):
-        """A kill before the commit: the message was never promised."""
+        """A message lost by a kill before its commit was not confirmed."""
         client = setup(disk_node)
         client.send(Confirm.Select())
         client.take()
@@ -462,7 +462,7 @@ class TestOnDisk:
         following.disk.close()
 
     def test_a_message_is_in_its_row_or_in_its_queue(self, disk_node):
-        """A kill between the release and its commit: it is released again; after the commit: it is in the queue."""
+        """A kill between release and commit repeats the release; after the commit the message is in its queue."""
         client = setup(disk_node)
         delayed(client, 1000)
         disk_node.commit()
@@ -481,7 +481,7 @@ class TestOnDisk:
         third.disk.close()
 
     def test_the_row_of_a_large_message_stays_until_its_body_is_in_a_file(self, tmp_path):
-        """No commit waits for such files, so the row must: it is deleted when the queue has the message safe."""
+        """The row of a large message is deleted when its queue has its body in a file: no commit waits for that."""
         node = DiskNode(tmp_path, storage=StorageConfig(sync=False, check_invariants=True, file_from=10_000))
         client = setup(node)
         client.ask(make(Basic.Cancel, "c-q", False))
@@ -500,7 +500,7 @@ class TestOnDisk:
         node.disk.close()
 
     def test_deleting_the_exchange_deletes_its_messages(self, disk_node):
-        """Rows go a part at a time; none comes back, and those of other exchanges stay."""
+        """Rows of a deleted exchange are removed in slices; none returns, and those of other exchanges stay."""
         client = setup(disk_node)
         declare_exchange(client, "other")
         for number in range(2500):
@@ -521,7 +521,7 @@ class TestOnDisk:
         assert [] == bodies(client)
 
     def test_what_a_kill_leaves_of_a_deleted_exchange_goes_after_the_next_start(self, disk_node):
-        """So does what an exchange that is not durable has left."""
+        """Rows left by a deleted or a transient exchange are removed after the next start."""
         client = setup(disk_node)
         declare_exchange(client, "brief", durable=False)
         for number in range(2500):
@@ -537,7 +537,7 @@ class TestOnDisk:
         following.disk.close()
 
     def test_more_than_a_window_comes_back_in_order(self, disk_node):
-        """What memory does not hold is read as its time comes, over a kill as well; nothing is lost or twice."""
+        """Messages outside of memory are read as they become due, also after a kill; none is lost or duplicated."""
         client = setup(disk_node)
         delays = [1 + number * 7919 % 9000 for number in range(9000)]
         for delay in delays[:8000]:
@@ -572,7 +572,7 @@ class TestOnDisk:
         following.disk.close()
 
     def test_nothing_of_a_message_that_is_on_disk_alone_stays_in_memory(self, disk_node):
-        """No cycle keeps it until somebody collects them: what is committed and not due soon is gone from memory."""
+        """A message that is committed and not due soon leaves memory at once, without reference cycles."""
         client = setup(disk_node)
         gc.collect()
         gc.disable()
@@ -587,7 +587,7 @@ class TestOnDisk:
             gc.enable()
 
     def test_a_broker_that_stops_gives_nothing_back(self, disk_node):
-        """What becomes due while queues are saved would be in none of them: it waits for the next start."""
+        """A message due while queues are saved waits for the next start, as it would be in none of them."""
         client = setup(disk_node)
         delayed(client, 100)
         disk_node.commit()
@@ -603,7 +603,7 @@ class TestOnDisk:
         following.disk.close()
 
     def test_compacting_keeps_delayed_messages(self, disk_node, tmp_path):
-        """They are copied as they are."""
+        """Compaction copies delayed messages unchanged."""
         client = setup(disk_node)
         for number in range(100):
             delayed(client, 1000 + number, bytes(1000))
@@ -617,7 +617,7 @@ class TestOnDisk:
         following.disk.close()
 
     def test_data_of_an_earlier_version_have_no_delayed_messages(self, disk_node, tmp_path):
-        """A directory without the table is whole, can be compacted, and is opened."""
+        """A directory without the table is valid, can be compacted, and is opened."""
         disk_node.commit()
         environment = disk_node.disk.environment
         with environment.store.env.begin(write=True) as txn:
@@ -632,7 +632,7 @@ class TestOnDisk:
         following.disk.close()
 
     def test_the_check_reads_delayed_messages(self, disk_node, tmp_path):
-        """A healthy table has no finding; a damaged row, a wrong count and an exchange that is gone are told."""
+        """The check reports a damaged row, a wrong count and a missing exchange, and nothing in a healthy table."""
         client = setup(disk_node)
         for delay in (1000, 2000):
             delayed(client, delay)
@@ -658,7 +658,7 @@ class TestOnDisk:
         assert ("1 delayed messages are left of an exchange that is not there", False) in told
 
     def test_a_damaged_row_is_lost_and_told_and_the_others_are_delivered(self, disk_node, caplog):
-        """The one message is skipped, and so is a count that cannot be read."""
+        """A damaged row, or a count that cannot be read, is skipped and logged, and the others are delivered."""
         client = setup(disk_node)
         for delay in (1000, 2000, 3000):
             delayed(client, delay, str(delay).encode())

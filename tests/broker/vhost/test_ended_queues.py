@@ -1,4 +1,4 @@
-"""What a queue had to discard when it was deleted becomes dead letters, in order, whatever has ended it."""
+"""Messages that a deleted queue still had to discard are dead-lettered, in order, however it was deleted."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,13 +15,13 @@ COUNT = 300
 
 
 def counts(node: Node, name: str) -> tuple[int, int]:
-    """Ready and unacked messages of a queue."""
+    """Return the ready and unacked counts of a queue."""
     queue = node.vhosts["/"].queues[name]
     return queue.ready_count, queue.unacked_count
 
 
 def letters(client: Client) -> list[bytes]:
-    """Bodies of all dead letters."""
+    """Return the bodies of all dead letters."""
     client.take()
     client.send(make(Basic.Consume, 0, "dead", "letters", False, True, False, False, {}))
     client.node.clock.run()
@@ -31,13 +31,13 @@ def letters(client: Client) -> list[bytes]:
 
 
 def jam(node: Node, chunks: int) -> None:
-    """Let the disk take so many more chunks of dead letters, and then no more."""
+    """Let the disk accept so many more chunks of dead letters, and then no more."""
     looks = iter([False] * chunks)
     node.turn.is_backlogged = lambda: next(looks, True)
 
 
 def clear(node: Node) -> None:
-    """The disk has caught up."""
+    """Let the disk catch up."""
     node.turn.is_backlogged = lambda: False
     node.backlog_cleared()
     node.run_turn()
@@ -92,7 +92,7 @@ EXPIRES: Table = {"x-expires": ("signedint", 1000)}
 def test_what_was_rejected_survives_its_queue(
     options: dict[str, bool], arguments: Table, end: Callable[[Client], None]
 ) -> None:
-    """All that a consumer has rejected is dead-lettered in order though its queue ends before there was time for it."""
+    """All messages that a consumer has rejected are dead-lettered in order though their queue ends before that."""
     worker = Client()
     other = Client(worker.node, port=50001)
     other.declare("dead")
@@ -111,7 +111,7 @@ def test_what_was_rejected_survives_its_queue(
 
 @pytest.mark.parametrize("end", [delete, vanish])
 def test_what_is_read_from_disk_survives_its_queue(tmp_path: Path, end: Callable[[Client], None]) -> None:
-    """The same where bodies were paged out while they were unacked: they are read, and leave in order."""
+    """Rejected messages whose bodies were paged out are read and dead-lettered in order after their queue has ended."""
     node = DiskNode(tmp_path)
     worker, other = Client(node), Client(node, port=50001)
     for name, options in (("dead", False), ("q", True)):
@@ -140,7 +140,7 @@ def test_what_is_read_from_disk_survives_its_queue(tmp_path: Path, end: Callable
 
 
 def test_dead_letters_of_one_nack_keep_their_order(tmp_path: Path) -> None:
-    """Messages whose bodies are in memory do not overtake those whose bodies have to be read."""
+    """Messages with bodies in memory do not overtake those whose bodies have to be read."""
     node = DiskNode(tmp_path)
     client = Client(node)
     for name, arguments in (("dead", {}), ("q", DLX)):
@@ -165,7 +165,7 @@ def test_dead_letters_of_one_nack_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_delete_ok_waits_for_the_dead_letters() -> None:
-    """A queue is not found any more while it discards, and delete-ok follows the last of it."""
+    """A queue cannot be found while it discards, and delete-ok follows its last dead letter."""
     client = Client()
     other = Client(client.node, port=50001)
     client.declare("dead")
@@ -185,7 +185,7 @@ def test_delete_ok_waits_for_the_dead_letters() -> None:
 
 
 def test_what_is_rejected_after_the_deletion_is_dropped() -> None:
-    """While a deleted queue discards what it had to, deliveries that are rejected then leave no dead letters."""
+    """Deliveries rejected while a deleted queue discards leave no dead letters."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=DLX)
@@ -202,7 +202,7 @@ def test_what_is_rejected_after_the_deletion_is_dropped() -> None:
 
 
 def test_dead_letters_after_the_deletion_are_counted() -> None:
-    """The totals have what a deleted queue has discarded last."""
+    """Dead letters of a deleted queue count in the totals."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=DLX, auto_delete=True)
@@ -218,7 +218,7 @@ def test_dead_letters_after_the_deletion_are_counted() -> None:
 
 
 def ended_durably(tmp_path: Path) -> tuple[DiskNode, Client]:
-    """A durable queue that was deleted while its dead letters had no time; part of them is on disk."""
+    """Delete a durable queue without time for its dead letters; part of them is on disk."""
     node = DiskNode(tmp_path)
     client = Client(node)
     for name, arguments in (("dead", {}), ("q", DLX)):
@@ -239,7 +239,7 @@ def ended_durably(tmp_path: Path) -> tuple[DiskNode, Client]:
 
 
 def test_a_crash_before_the_last_dead_letter_loses_none(tmp_path: Path) -> None:
-    """A durable queue that is killed while it discards is back with its binding and all that had not moved."""
+    """A durable queue killed while it discards is restored with its binding and all messages that had not moved."""
     node, _ = ended_durably(tmp_path)
     node.disk.environment.commit(node.disk.journal.cut())
     node.disk.journal.settled(None)
@@ -255,7 +255,7 @@ def test_a_crash_before_the_last_dead_letter_loses_none(tmp_path: Path) -> None:
 
 
 def test_a_crash_after_delete_ok_finds_no_queue(tmp_path: Path) -> None:
-    """With the commit of its last dead letters a durable queue is gone, and its bindings."""
+    """A durable queue and its bindings are removed with the commit of its last dead letters."""
     node, client = ended_durably(tmp_path)
     clear(node)
     assert [] == client.sent()
@@ -270,7 +270,7 @@ def test_a_crash_after_delete_ok_finds_no_queue(tmp_path: Path) -> None:
 
 
 def test_a_queue_of_the_same_name_waits(tmp_path: Path) -> None:
-    """A declaration of the name of a durable queue that still discards is carried out when that is gone."""
+    """A declaration waits while a durable queue of the same name still discards."""
     node, _ = ended_durably(tmp_path)
     other = Client(node, port=50001)
     other.send(make(Wire.Declare, 0, "q", False, True, False, False, False, {}))
@@ -287,7 +287,7 @@ def test_a_queue_of_the_same_name_waits(tmp_path: Path) -> None:
 
 
 def test_bindings_of_an_ended_queue_go_with_their_exchange(tmp_path: Path) -> None:
-    """An exchange that is deleted while a queue discards takes the queue's binding along, on disk as well."""
+    """An exchange deleted while a queue discards removes the queue's binding, on disk as well."""
     node, _ = ended_durably(tmp_path)
     node.vhosts["/"].router.remove("amq.fanout")
     node.commit()
@@ -299,7 +299,7 @@ def test_bindings_of_an_ended_queue_go_with_their_exchange(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("mode", ["consumer-ack", "consumer-ack-light"])
 def test_every_promise_has_one_verdict(mode: str) -> None:
-    """Publishers who wait for consumers hear of each message once: yes for what was rejected, no for what was dropped."""
+    """Each publish that waits for consumers has one outcome: ack if its message was rejected, nack if dropped."""
     client = Client()
     publisher = Client(client.node, port=50001)
     client.declare("dead")
@@ -331,12 +331,12 @@ def test_every_promise_has_one_verdict(mode: str) -> None:
 
 
 def over(length: int) -> Table:
-    """The arguments of a limited queue with dead letters."""
+    """Return the arguments of a limited queue with dead letters."""
     return DLX | {"x-max-length": ("signedint", length)}
 
 
 def overfilled() -> Client:
-    """A client that has just committed more to a queue than there was time to drop."""
+    """Return a client that has just committed more to a queue than there was time to drop."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=over(10))
@@ -349,7 +349,7 @@ def overfilled() -> Client:
 
 
 def test_counts_after_a_commit_see_the_limit() -> None:
-    """A passive declaration after a large transaction tells what the limit allows."""
+    """A passive declaration after a large transaction counts what the limit allows."""
     client = overfilled()
     client.send(make(Wire.Declare, 0, "q", True, False, False, False, False, {}))
     client.node.clock.run()
@@ -358,7 +358,7 @@ def test_counts_after_a_commit_see_the_limit() -> None:
 
 
 def test_a_get_after_a_commit_sees_the_limit() -> None:
-    """The first message that can be got is the oldest that the limit allows."""
+    """The first message to get is the oldest that the limit allows."""
     client = overfilled()
     client.send(make(Basic.Get, 0, "q", True))
     client.node.clock.run()
@@ -367,7 +367,7 @@ def test_a_get_after_a_commit_sees_the_limit() -> None:
 
 
 def test_consumers_after_a_commit_see_the_limit() -> None:
-    """Nothing is delivered that is too much, though there was no time to drop it."""
+    """No message above the limit is delivered, though there was no time to drop it."""
     client = overfilled()
     client.consume("q")
     client.node.clock.run()
@@ -379,7 +379,7 @@ def test_consumers_after_a_commit_see_the_limit() -> None:
 
 @pytest.mark.parametrize("if_empty", [False, True])
 def test_a_deletion_after_a_commit_loses_no_dead_letter(if_empty: bool) -> None:
-    """What is too much is dead-lettered before the queue goes, and delete-ok tells what the limit allowed."""
+    """Messages above the limit are dead-lettered before the deletion, and delete-ok counts the others."""
     client = overfilled()
     other = Client(client.node, port=50001)
     client.send(make(Wire.Delete, 0, "q", False, if_empty, False))
@@ -403,7 +403,7 @@ def test_a_purge_after_a_commit_loses_no_dead_letter() -> None:
 
 @pytest.mark.parametrize("end", [vanish])
 def test_what_is_too_much_survives_its_queue(end: Callable[[Client], None]) -> None:
-    """The same where the queue goes with its connection; what the limit allows is dropped."""
+    """Messages above the limit are dead-lettered if the connection ends the queue; the others are dropped."""
     worker = Client()
     other = Client(worker.node, port=50001)
     other.declare("dead")
@@ -420,7 +420,7 @@ def test_what_is_too_much_survives_its_queue(end: Callable[[Client], None]) -> N
 
 
 def test_what_has_expired_survives_its_queue() -> None:
-    """What has expired when the queue goes is dead-lettered, what would expire later is dropped."""
+    """Messages that have expired when the queue ends are dead-lettered, the others are dropped."""
     worker = Client()
     other = Client(worker.node, port=50001)
     other.declare("dead")
@@ -438,7 +438,7 @@ def test_what_has_expired_survives_its_queue() -> None:
 
 
 def test_dead_letters_wait_for_the_disk() -> None:
-    """While more waits for the disk than should, no dead letter is added; they go on when it has caught up."""
+    """No dead letter is added while the disk has a backlog; they go on once it has caught up."""
     client = Client()
     client.declare("dead")
     client.declare("q", arguments=DLX)
@@ -482,7 +482,7 @@ def test_queues_of_a_lost_connection_go_in_slices() -> None:
 
 
 def test_close_ok_comes_after_the_exclusive_queues() -> None:
-    """A client that has closed its connection may use the names of its exclusive queues at once."""
+    """A client may use the names of its exclusive queues as soon as its connection has closed."""
     client = Client()
     for number in range(100):
         client.declare(f"x{number}", exclusive=True)
@@ -497,7 +497,7 @@ def test_close_ok_comes_after_the_exclusive_queues() -> None:
 
 
 def test_queues_that_expire_together_go_in_slices() -> None:
-    """Thousands of queues that nobody has used are deleted in several steps."""
+    """Thousands of unused queues that expire are deleted in several steps."""
     client = Client()
     for number in range(100):
         client.declare(f"q{number}", arguments=EXPIRES)

@@ -1,4 +1,4 @@
-"""One message to more queues than a step of the loop reaches: who gets it, in which order, and what its publisher is told."""
+"""Fan-out to more queues than a step of the loop reaches: recipients, order and confirms."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ AWAITED: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four queues are reached at once, and no more than two in a row."""
+    """Reach four queues at once, and no more than two in a row."""
     monkeypatch.setattr(channel, "AT_ONCE", 4)
     monkeypatch.setattr(fan_out, "PIECE", 2)
 
@@ -28,7 +28,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def bound(
     client: Client, count: int = QUEUES, *, durable: bool = False, arguments: Table | None = None
 ) -> list[Queue]:
-    """Queues that all get what is published to `amq.fanout`, some of it already in the order of their names."""
+    """Declare queues bound to `amq.fanout`, and return them in the order of their names."""
     for number in range(count):
         client.declare(f"q{number}", durable=durable, arguments=arguments or {})
         if isinstance(client.node, DiskNode):
@@ -41,7 +41,7 @@ def bound(
 
 
 def begun(client: Client, octets: bytes, *, looks: int = 5) -> None:
-    """One read of the connection whose step is over soon."""
+    """Receive one read in a step that ends soon."""
     hurry(client.node, looks=looks)
     client.connection.receive(octets)
     client.node.finish_turn()
@@ -51,19 +51,19 @@ def begun(client: Client, octets: bytes, *, looks: int = 5) -> None:
 
 
 def steps(node: Node) -> Iterator[None]:
-    """Every further step of the loop, one at a time."""
+    """Take every further step of the loop, one at a time."""
     while node.clock.soon:
         node.clock.soon.pop(0)()
         yield
 
 
 def taken(queue: Queue) -> int:
-    """How many messages have reached a queue."""
+    """Return the number of messages that have reached a queue."""
     return queue.published + len(queue.inbox)
 
 
 def bodies(queue: Queue) -> list[bytes]:
-    """What a queue has, in order."""
+    """Return the bodies of a queue, in order."""
     found = []
     while (batch := queue.get(no_ack=True)) is not None:
         found += [message.body for message in batch.messages]
@@ -71,7 +71,7 @@ def bodies(queue: Queue) -> list[bytes]:
 
 
 def test_nothing_of_a_connection_overtakes_a_message_on_its_way_to_many_queues():
-    """Each queue has the messages of a connection in the order in which it sent them, whatever their channels."""
+    """Each queue has the messages of a connection in the order they were sent, on whatever channels."""
     client = Client()
     client.send(Channel.Open(), channel=2)
     queues = bound(client)
@@ -91,7 +91,7 @@ def test_nothing_of_a_connection_overtakes_a_message_on_its_way_to_many_queues()
 
 @pytest.mark.parametrize("octets", [b"", b"x"], ids=["empty", "with a body"])
 def test_content_that_comes_alone_is_not_overtaken(octets: bytes):
-    """What follows waits for a message to many queues also where its header and body come in reads of their own."""
+    """Later messages wait for a fan-out also where its header and body come in reads of their own."""
     client = Client()
     queues = bound(client)
     wide = publish_frames(body=octets, exchange="amq.fanout")
@@ -107,7 +107,7 @@ def test_content_that_comes_alone_is_not_overtaken(octets: bytes):
     "properties", [{}, {"expiration": "60000"}, {"headers": {"CC": ("array", [])}}], ids=str
 )
 def test_a_message_is_confirmed_when_all_its_queues_have_it(properties: dict[str, object]):
-    """Nobody is told of a message before each of its queues has it, and then once."""
+    """A message is confirmed once, when each of its queues has it."""
     client = Client()
     queues = bound(client)
     client.ask(make(Confirm.Select, False))
@@ -120,7 +120,7 @@ def test_a_message_is_confirmed_when_all_its_queues_have_it(properties: dict[str
 
 
 def test_others_publish_meanwhile():
-    """A connection that publishes to one of many queues does not wait for a message on its way to all of them."""
+    """A connection that publishes to one of many queues does not wait for another's fan-out to all of them."""
     client = Client()
     queues = bound(client)
     other = Client(client.node, port=50001)
@@ -135,7 +135,7 @@ def test_others_publish_meanwhile():
 
 @pytest.mark.parametrize("end", ["channel", "connection", "socket", "exchange"])
 def test_a_message_reaches_all_its_queues_whatever_ends(end: str):
-    """A message that was taken goes on when its exchange, channel, connection or socket is gone."""
+    """A fan-out that has begun continues when its exchange, channel, connection or socket is closed."""
     client = Client()
     queues = bound(client)
     other = Client(client.node, port=50001)
@@ -159,7 +159,7 @@ def test_a_message_reaches_all_its_queues_whatever_ends(end: str):
 
 
 def test_queues_that_are_deleted_meanwhile_are_left_out():
-    """A queue that goes before a message has reached it holds up no confirm, and the others have the message."""
+    """A queue deleted before a message has reached it delays no confirm, and the others get the message."""
     client = Client()
     queues = bound(client)
     client.ask(make(Confirm.Select, False))
@@ -174,7 +174,7 @@ def test_queues_that_are_deleted_meanwhile_are_left_out():
 
 
 def test_a_queue_that_refuses_a_message_has_it_nacked():
-    """One nack tells of a message that one of many queues refuses; the others have it."""
+    """A message that one of many queues refuses is nacked once; the others have it."""
     client = Client()
     client.declare("full", arguments=FULL)
     client.send(make(Wire.Bind, 0, "full", "amq.fanout", "", False, {}))
@@ -189,7 +189,7 @@ def test_a_queue_that_refuses_a_message_has_it_nacked():
 
 
 def test_consumers_of_all_queues_are_waited_for():
-    """In a mode in which consumers confirm, one message to many queues is confirmed when all their consumers have acked."""
+    """A message to many queues that confirm on consumer ack is confirmed when all their consumers have acked."""
     client = Client()
     bound(client, arguments=AWAITED)
     client.declare("other")
@@ -211,7 +211,7 @@ def test_consumers_of_all_queues_are_waited_for():
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["committed", "cut meanwhile"])
 def test_a_transaction_keeps_its_order(is_cut: bool):
-    """What a transaction publishes behind a message to many queues does not overtake it, nor does commit-ok."""
+    """Publishes of a transaction behind a fan-out do not overtake it, nor does commit-ok."""
     client = Client()
     queues = bound(client)
     client.ask(Tx.Select())
@@ -233,7 +233,7 @@ def test_a_transaction_keeps_its_order(is_cut: bool):
 
 
 def test_all_queues_have_a_message_on_disk_or_none(tmp_path: Path):
-    """Nothing of a persistent message is committed before all its queues have it, and its body goes with its last copy."""
+    """A persistent message is committed when all its queues have it, and its body is removed with its last copy."""
     node = DiskNode(tmp_path)
     client = Client(node)
     bound(client, durable=True)
@@ -259,7 +259,7 @@ def test_all_queues_have_a_message_on_disk_or_none(tmp_path: Path):
 def test_after_an_internal_error_the_publisher_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    """A message that cannot be given to one of many queues because of a bug is nacked, and the connection goes on."""
+    """A message that a bug keeps from one of many queues is nacked, and the connection goes on."""
 
     def fail(*_: object) -> bool:
         raise RuntimeError("a bug")

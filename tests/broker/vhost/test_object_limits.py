@@ -1,4 +1,4 @@
-"""How many objects clients may make, and how large their arguments."""
+"""Limits on the number of objects and on the size of their arguments."""
 
 import pytest
 from fakes import Client, Node
@@ -11,7 +11,7 @@ LARGE: Table = {"x-text": ("longstr", "x" * 16_400)}
 
 
 def told(client: Client) -> str:
-    """The text of the close that was sent last."""
+    """Return the text of the last close that was sent."""
     return str(client.take()[-1].method.reply_text)
 
 
@@ -24,7 +24,7 @@ def bind(queue: str, key: str, arguments: Table | None = None) -> object:
 
 
 def test_queues_are_limited_in_all_vhosts_together():
-    """The queue that is one too many is refused with RabbitMQ's text; one that exists may be declared again."""
+    """A queue above the limit is refused with RabbitMQ's text; an existing one may be redeclared."""
     node = Node(cluster_queue_limit=2, vhosts=("/", "other"))
     client = Client(node)
     client.declare("q1")
@@ -39,7 +39,7 @@ def test_queues_are_limited_in_all_vhosts_together():
 
 
 def test_exchanges_are_limited_in_all_vhosts_together():
-    """The exchange that is one too many is refused with RabbitMQ's text; those of the vhost count."""
+    """An exchange above the limit is refused with RabbitMQ's text; predeclared ones count."""
     client = Client(Node(cluster_exchange_limit=8))
 
     assert ["1 exchange.declare-ok"] == client.ask(declare_exchange("x1"))
@@ -50,7 +50,7 @@ def test_exchanges_are_limited_in_all_vhosts_together():
 
 
 def test_bindings_are_limited_in_each_vhost():
-    """The binding that is one too many is refused; one that exists may be made again, and unbinding makes room."""
+    """A binding above the limit is refused; an existing one may be repeated, and unbinding makes room."""
     node = Node(vhost_limits={"/": VHostLimits(max_bindings=2)})
     client = Client(node)
     client.declare("q")
@@ -76,7 +76,7 @@ def test_bindings_are_limited_in_each_vhost():
     ],
 )
 def test_large_arguments_are_refused(method):
-    """Arguments that would be kept and are larger than the limit are refused, whatever they belong to."""
+    """Arguments to be stored that exceed the limit are refused, of any object."""
     client = Client()
     client.declare("q")
     client.send(method)
@@ -87,7 +87,7 @@ def test_large_arguments_are_refused(method):
 
 
 def test_arguments_are_limited_by_their_own_size():
-    """A method that is longer than the limit is taken if its arguments are not, and the limit can be raised."""
+    """A method above the limit is accepted if its arguments are not, and the limit can be raised."""
     arguments: Table = {"x-text": ("longstr", "x" * 16_360)}
     client = Client()
 
@@ -96,7 +96,7 @@ def test_arguments_are_limited_by_their_own_size():
 
 
 def test_limits_are_configured_with_the_keys_of_rabbitmq():
-    """The keys are RabbitMQ's where it has the limit; `infinity`, and `-1` for those of new vhosts, is none."""
+    """Keys of limits are RabbitMQ's if it has the limit; `infinity`, and `-1` for those of new vhosts, is none."""
     config = load(
         settings=[
             "cluster_queue_limit = infinity",
@@ -121,7 +121,7 @@ def test_limits_are_configured_with_the_keys_of_rabbitmq():
 
 
 def test_a_wrong_pattern_of_limits_is_told():
-    """A pattern that cannot be matched is an error of the configuration that names its key."""
+    """An invalid pattern is an error of the configuration that names its key."""
     with pytest.raises(ConfigError) as caught:
         load(settings=["default_limits.vhosts.1.pattern = ("])
 
@@ -129,7 +129,7 @@ def test_a_wrong_pattern_of_limits_is_told():
 
 
 def test_new_vhosts_get_the_limits_of_the_first_pattern_that_matches():
-    """A vhost whose name matches has those limits from its beginning; others have none."""
+    """A new vhost gets the limits of the first pattern that matches its name, or none."""
     limits = (DefaultLimits("^dev", 3, None), DefaultLimits("^d", None, 7))
     node = Node(default_limits=limits, vhosts=("/", "developers", "data"))
 

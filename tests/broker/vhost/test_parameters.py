@@ -1,4 +1,4 @@
-"""Parameters of vhosts and global ones: where they lead, and what RabbitMQ says of those that cannot be."""
+"""Parameters of vhosts and global ones: their effects, and RabbitMQ's texts for invalid ones."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ def node() -> StoringNode:
 
 
 def fault(node: StoringNode, component: str, name: str, value: Any) -> str:
-    """What is said of a parameter that cannot be set."""
+    """Return the error of a parameter that cannot be set."""
     with pytest.raises(ParameterError) as error:
         node.parameters.set("/", component, name, value)
     return str(error.value).removeprefix("Validation failed\n\n").removesuffix("\n")
 
 
 def test_a_vhosts_limits_are_a_parameter(node):
-    """They are those that the server goes by; a negative one is none, and clearing lifts them."""
+    """The vhost's limits are set by the parameter; a negative one is none, and clearing removes them."""
     node.parameters.set("/", "vhost-limits", "limits", {"max-connections": 5, "max-queues": -1})
     assert VHostLimits(5, None) == node.users.vhost_limits("/")
     assert [Parameter("/", "vhost-limits", "limits", {"max-connections": 5})] == node.parameters.list("/")
@@ -33,7 +33,7 @@ def test_a_vhosts_limits_are_a_parameter(node):
 
 
 def test_an_empty_list_sets_no_limits(node):
-    """Erlang's lists of pairs are empty lists, and so RabbitMQ's limits are."""
+    """Limits may be an empty list, which in Erlang is an empty list of pairs."""
     node.users.set_vhost_limits("/", VHostLimits(1, 2))
     node.parameters.set("/", "vhost-limits", "limits", [])
 
@@ -41,7 +41,7 @@ def test_an_empty_list_sets_no_limits(node):
 
 
 def test_operator_policies_are_parameters(node):
-    """RabbitMQ lists and exports them so; policies are none."""
+    """Operator policies are listed and exported as parameters, as by RabbitMQ; policies are not."""
     term = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
     node.parameters.set("/", "operator_policy", "o", term)
     node.vhosts["/"].policies.set("p", "", {"max-length": 1})
@@ -78,13 +78,13 @@ def test_operator_policies_are_parameters(node):
     ],
 )
 def test_a_parameter_that_cannot_be_is_refused(node, component, value, text):
-    """The texts are RabbitMQ's, and nothing has changed."""
+    """An invalid parameter is refused with RabbitMQ's text and changes nothing."""
     assert text == fault(node, component, "limits", value)
     assert [] == node.parameters.list()
 
 
 def test_limits_have_one_name(node):
-    """RabbitMQ stores others and crashes over them."""
+    """Limits with another name are refused: RabbitMQ stores them and crashes over them."""
     assert "the parameter of component vhost-limits is named 'limits'" == fault(
         node, "vhost-limits", "other", {"max-queues": 1}
     )
@@ -100,13 +100,13 @@ def test_limits_have_one_name(node):
     ],
 )
 def test_what_is_not_there_cannot_be_cleared(node, component, name, text):
-    """The texts are RabbitMQ's."""
+    """Clearing a parameter that does not exist fails with RabbitMQ's text."""
     with pytest.raises(ParameterError, match=f"^{text}$"):
         node.parameters.clear("/", component, name)
 
 
 def test_global_parameters_are_kept(node):
-    """Any name has any value, whatever JSON has, and has it after a restart too."""
+    """A global parameter has any name and any JSON value, and survives a restart."""
     value = {"a": [1, 2.5, None, True, 10**30, "\xe9\ud800"]}
     node.global_parameters.set("cluster_name", "first")
     node.global_parameters.set("cluster_name", value)
@@ -121,7 +121,7 @@ def test_global_parameters_are_kept(node):
 
 
 def test_parameters_of_vhosts_are_kept(node):
-    """They are limits and operator policies, which are."""
+    """Parameters of vhosts, which are limits and operator policies, survive a restart."""
     node.parameters.set("/", "vhost-limits", "limits", {"max-queues": 3})
     term = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1}
     node.parameters.set("/", "operator_policy", "o", term)

@@ -1,4 +1,4 @@
-"""Which policy applies to what, and what a queue or exchange does from then on."""
+"""Policies: matching, and their effects on queues and exchanges."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def policies(*rows: tuple[str, str, Mapping[str, Any], float, str], operator: bo
 
 
 def names(kept: Policies, kind: str, name: str) -> tuple[str | None, str | None]:
-    """The names of the policy and operator policy that apply."""
+    """Return the names of the policy and operator policy that apply."""
     applied = kept.applied(kind, name)
     found = (applied.policy, applied.operator_policy)
     first, second = (None if policy is None else policy.name for policy in found)
@@ -58,7 +58,7 @@ STEPS: tuple[tuple[tuple[str, Mapping[str, Any], int, str] | str, str | None, st
 
 @pytest.mark.parametrize(("policy", "classic", "quorum"), STEPS)
 def test_a_policy_applies_by_kind_keys_and_pattern(policy, classic, quorum):
-    """A key that the kind of queue cannot have keeps all of the policy away, as in RabbitMQ."""
+    """A policy with a key that a queue's type does not support does not apply to it at all, as in RabbitMQ."""
     kept = policies(("p", *policy))
 
     assert classic == names(kept, CLASSIC_QUEUES, "q0")[0]
@@ -66,12 +66,12 @@ def test_a_policy_applies_by_kind_keys_and_pattern(policy, classic, quorum):
 
 
 def test_delivery_limits_keep_no_policy_from_classic_queues():
-    """Classic queues have delivery limits here, unlike RabbitMQ's."""
+    """A delivery limit applies to classic queues, unlike RabbitMQ's."""
     assert ("p", None) == names(policies(("p", "", {"delivery-limit": 3}, 0, "all")), CLASSIC_QUEUES, "q")
 
 
 def test_the_highest_priority_applies():
-    """Of all that match one counts, and of equals the first by name; an exchange may have another one."""
+    """The matching policy of the highest priority applies, of equals the first by name; also for exchanges."""
     kept = policies(
         ("b", "^q", {"max-length": 1}, 0, "all"),
         ("a", "^q", {"max-length": 2}, 0, "all"),
@@ -86,7 +86,7 @@ def test_the_highest_priority_applies():
 
 
 def test_names_are_octets():
-    """A pattern is searched in the octets of a name, those that are no text included."""
+    """A pattern is searched in the octets of a name, also if they are not text."""
     kept = policies(("p", "^.$", {"max-length": 1}, 0, "all"), ("o", "\xe9", {"max-length": 1}, 1, "all"))
 
     assert ("p", None) == names(kept, CLASSIC_QUEUES, "\udcff")
@@ -95,7 +95,7 @@ def test_names_are_octets():
 
 
 def test_the_kind_of_a_queue_is_in_its_arguments():
-    """Only a quorum queue is one."""
+    """A queue counts as a quorum queue by its arguments only."""
     assert QUORUM_QUEUES == queue_kind(QUORUM)
     assert [CLASSIC_QUEUES] * 2 == [queue_kind({}), queue_kind({"x-queue-type": ("longstr", "classic")})]
 
@@ -125,7 +125,7 @@ ROWS = st.lists(
     name=st.text("q1xab", max_size=3),
 )
 def test_matching_is_that_of_a_model(rows, kind, name):
-    """Sorting all that match by priority and name gives the same as asking."""
+    """The policy that applies is the first of all matching ones sorted by priority and name."""
     kept = policies(*rows)
     scopes = {"all", kind} | ({"queues"} if kind != EXCHANGES else set())
     barred = {CLASSIC_QUEUES: "dead-letter-strategy", QUORUM_QUEUES: "queue-mode", EXCHANGES: None}[kind]
@@ -163,7 +163,7 @@ def test_matching_is_that_of_a_model(rows, kind, name):
     ],
 )
 def test_an_operator_policy_limits_what_a_policy_allows(policy, operator, merged):
-    """Of numbers the smaller one counts and of anything else the operator's, as RabbitMQ merges them."""
+    """The smaller number applies, and otherwise the operator policy's value, as RabbitMQ merges them."""
     kept = policies(("p", "", policy, 0, "all"))
     kept.set("o", "", operator, operator=True)
     applied = kept.applied(CLASSIC_QUEUES, "q")
@@ -193,7 +193,7 @@ def test_policies_are_listed_and_replaced_by_name():
 
 
 def test_a_policy_that_is_not_there_cannot_be_cleared():
-    """The text is that of RabbitMQ's parameters."""
+    """Clearing a policy that does not exist fails with the text of RabbitMQ's parameters."""
     kept = policies(("p", "", {"max-length": 1}, 0, "all"))
     with pytest.raises(PolicyError, match=r"^Parameter does not exist$"):
         kept.clear("p", operator=True)
@@ -213,7 +213,7 @@ def client() -> Client:
 
 
 def queue(client: Client, name: str, **arguments: Any) -> Queue:
-    """A new durable queue."""
+    """Declare a new durable queue."""
     client.declare(
         name,
         durable=True,
@@ -234,7 +234,7 @@ def of(client: Client) -> Policies:
 
 
 def test_a_queue_that_is_there_follows_at_once(client):
-    """What is too much goes with the policy that says so, and later messages as long as it is there."""
+    """A limit applies to existing messages as soon as its policy is set, and to later ones until it is cleared."""
     found = queue(client, "q")
     for number in range(10):
         client.publish("q", b"%d" % number)
@@ -254,7 +254,7 @@ def test_a_queue_that_is_there_follows_at_once(client):
 
 
 def test_a_time_is_given_to_messages_as_they_come(client):
-    """What is there before a policy has no time, what comes under one keeps it, as in RabbitMQ."""
+    """A policy's TTL is given to messages as they arrive and kept by them, as in RabbitMQ."""
     found = queue(client, "q")
     of(client).set("p", "", {"message-ttl": 50})
     client.publish("q", b"shorter")
@@ -277,7 +277,7 @@ def test_a_time_is_given_to_messages_as_they_come(client):
     [(300, None, False), (1500, 0, True), (600_000, 300, False), (300, 5000, True)],
 )
 def test_a_queue_ends_by_the_policy_that_is_there(client, first, second, alive):
-    """A time that a policy brings begins when it comes; one that it takes away ends nothing any more."""
+    """An expiry set by a policy counts from then on; one that is cleared has no effect any more."""
     queue(client, "q")
     of(client).set("p", "", {"expires": first})
     client.node.run_turn()
@@ -293,7 +293,7 @@ def test_a_queue_ends_by_the_policy_that_is_there(client, first, second, alive):
 
 
 def test_a_policy_that_has_a_queue_refuse_takes_nothing_away(client):
-    """It says what is to become of what arrives."""
+    """A policy with reject-publish applies to arrivals and removes no message."""
     found = queue(client, "q")
     for _ in range(5):
         client.publish("q", b"x")
@@ -304,7 +304,7 @@ def test_a_policy_that_has_a_queue_refuse_takes_nothing_away(client):
 
 
 def test_a_new_queue_has_its_policies_from_the_start(client):
-    """So has one that no policy was made for by name; what does not match is as plain as ever."""
+    """A new queue has its policies at once, also those not made for its name; without a match it is plain."""
     of(client).set("p", "^q", {"max-length": 1, "overflow": "reject-publish", "dead-letter-exchange": "d"})
     of(client).set("t", "^t", {"message-ttl": 10**30, "expires": 10**30})
     settings = queue(client, "q").settings
@@ -322,7 +322,7 @@ def test_a_new_queue_has_its_policies_from_the_start(client):
 
 
 def test_arguments_and_policies_come_together(client):
-    """Of numbers the smaller one counts, of anything else the argument does."""
+    """The smaller number applies, and otherwise the argument."""
     of(client).set(
         "p",
         "",
@@ -351,7 +351,7 @@ def test_arguments_and_policies_come_together(client):
 
 
 def test_publishers_are_refused_from_the_next_message_on(client):
-    """Routes that a connection remembers do not outlive a policy that has the queue refuse."""
+    """Cached routes of a connection end with a policy that lets the queue refuse messages."""
     found = queue(client, "q")
     client.ask(make(Confirm.Select, False))
     for _ in range(3):
@@ -368,7 +368,7 @@ def test_publishers_are_refused_from_the_next_message_on(client):
 
 
 def test_a_queue_becomes_lazy_and_plain_again(client, monkeypatch):
-    """The mode of a policy reaches what keeps the messages, of queues that are there too."""
+    """The queue mode of a policy is applied to the backing queue, of existing queues too."""
     found = queue(client, "q")
     said = []
     monkeypatch.setattr(type(found.backing), "set_lazy", lambda _self, *, lazy: said.append(lazy))
@@ -380,7 +380,7 @@ def test_a_queue_becomes_lazy_and_plain_again(client, monkeypatch):
 
 
 def test_an_exchange_gets_its_alternate_at_once(client):
-    """What finds no queue goes on to the exchange that a policy names, until the policy goes."""
+    """An unroutable message goes to the alternate exchange of a policy until the policy is cleared."""
     found = queue(client, "unrouted")
     exchange(client, "ae", "fanout")
     exchange(client, "x", "direct")
@@ -396,7 +396,7 @@ def test_an_exchange_gets_its_alternate_at_once(client):
 
 
 def test_an_argument_names_the_alternate_before_any_policy(client):
-    """A policy has no say where the exchange was declared with one, and none about the default exchange."""
+    """An exchange declared with an alternate exchange keeps it, and policies do not apply to the default exchange."""
     of(client).set("p", "", {"alternate-exchange": "policy"})
     exchange(client, "x", "direct", arguments={"alternate-exchange": ("longstr", "argument")})
     exchange(client, "y", "direct")
@@ -408,7 +408,7 @@ def test_an_argument_names_the_alternate_before_any_policy(client):
 
 
 def test_what_applies_can_be_asked(client):
-    """Names and the definition that is in effect are there for listings, without anything being kept."""
+    """Names and effective definition are computed for listings, without being stored."""
     vhost = client.node.vhosts["/"]
     found = queue(client, "q")
     assert {} == vhost.queue_policies(found).definition
@@ -424,7 +424,7 @@ def test_what_applies_can_be_asked(client):
 
 
 def test_a_vhosts_limit_counts_as_soon_as_it_is_set():
-    """There is one place for limits, and the vhost asks there each time."""
+    """A vhost's limit applies as soon as it is set."""
     node = Node()
     client = Client(node)
     client.declare("one")
@@ -445,7 +445,7 @@ def vhost(node: Node) -> VHost:
 
 
 def test_policies_survive_a_restart():
-    """Policies of both kinds are there again, in effect for the queues and exchanges of before, and changes go on."""
+    """Policies of both kinds survive a restart, in effect for existing queues and exchanges, and can be changed."""
     node = StoringNode()
     client = Client(node)
     found = queue(client, "q")
@@ -474,7 +474,7 @@ def test_policies_survive_a_restart():
 
 
 def test_a_policy_that_is_there_already_costs_nothing():
-    """Definitions that are imported again write no row, and no queue is looked at."""
+    """A repeated import of a policy writes no row, and visits no queue."""
     node = StoringNode()
     looked = []
     kept = Policies("/", lambda: looked.append(1))
@@ -488,7 +488,7 @@ def test_a_policy_that_is_there_already_costs_nothing():
 
 
 def test_what_was_not_committed_is_not_there():
-    """A policy is written down with the next commit, not before."""
+    """A policy is stored with the next commit, not before."""
     node = StoringNode()
     vhost(node).policies.set("p", "", {"max-length": 5})
 
@@ -496,7 +496,7 @@ def test_what_was_not_committed_is_not_there():
 
 
 def test_policies_go_with_their_vhost():
-    """Nothing of them is left for a vhost that gets the name later."""
+    """Policies of a deleted vhost do not apply to a later vhost of the same name."""
     node = StoringNode()
     rows = set(node.store.rows)
     made = node.add_vhost("v")
@@ -511,7 +511,7 @@ def test_policies_go_with_their_vhost():
 
 
 def test_consumers_are_left_alone(client):
-    """A policy that comes and goes does not disturb a consumer, nor what it has not acked."""
+    """A policy that is set and cleared does not disturb a consumer or its unacked messages."""
     found = queue(client, "q")
     client.publish("q", b"1")
     client.send(make(Basic.Consume, 0, "q", "c", False, False, False, False, None))
@@ -525,7 +525,7 @@ def test_consumers_are_left_alone(client):
 
 
 def test_what_a_policy_limits_is_limited_after_a_restart(tmp_path):
-    """Messages of an earlier run count for the limits and times of a policy from the start."""
+    """Messages of an earlier run count in a policy's limits and TTLs from the start."""
     node = DiskNode(tmp_path)
     client = Client(node)
     client.declare("q", durable=True)

@@ -1,4 +1,4 @@
-"""What a policy may say, and what RabbitMQ says of one that may not be."""
+"""Keys of policies, and RabbitMQ's texts for invalid ones."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ GOOD = {"max-length": 1}
 
 
 def refused(definition: Any = GOOD, *, operator: bool = False, **changes: Any) -> str:
-    """What is said of a policy; '' if it is set."""
+    """Return the error of a policy; '' if it is set."""
     policies = Policies("/", lambda: None)
     term = {"pattern": "a", "priority": 0, "apply-to": "all", "definition": definition}
     term |= {key.replace("_", "-"): value for key, value in changes.items()}
@@ -63,7 +63,7 @@ TERMS = {None: "null", True: "true", False: "false", "": "<<>>"}
 
 
 def shown(value: Any) -> str:
-    """A value as Erlang shows it."""
+    """Return a value as Erlang prints it."""
     if isinstance(value, str) and value:
         return f'<<"{value}">>'
     return TERMS[value] if isinstance(value, bool | str | None) else str(value)
@@ -71,7 +71,7 @@ def shown(value: Any) -> str:
 
 @pytest.mark.parametrize(("key", "taken", "not_taken", "what"), VALUES, ids=[row[0] for row in VALUES])
 def test_values_are_checked_as_rabbitmq_checks_them(key, taken, not_taken, what):
-    """Each key takes what it takes there, and the text for anything else is the same."""
+    """Each key accepts RabbitMQ's values, and refuses others with RabbitMQ's text."""
     assert [""] * len(taken) == [refused({key: value}) for value in taken]
     expected = [f"{shown(value)} is not a valid {what}" for value in not_taken]
     assert expected == [refused({key: value}) for value in not_taken]
@@ -89,7 +89,7 @@ def test_values_are_checked_as_rabbitmq_checks_them(key, taken, not_taken, what)
     ],
 )
 def test_values_are_shown_as_erlang_shows_them(value, text):
-    """The text of an error has the value as the term that RabbitMQ makes of the JSON."""
+    """The text of an error prints the value as the term that RabbitMQ makes of the JSON."""
     assert f"{text} is not a valid overflow value" == refused({"overflow": value})
 
 
@@ -145,12 +145,12 @@ def test_values_are_shown_as_erlang_shows_them(value, text):
     ],
 )
 def test_what_a_policy_consists_of_is_checked(changes, faults):
-    """Keys that are missing, strange or wrong are told all at once, in RabbitMQ's order."""
+    """Missing, unknown and wrong keys are reported all at once, in RabbitMQ's order."""
     assert "\n".join(faults) == refused(**{"definition": GOOD, **changes})
 
 
 def test_what_is_no_object_is_no_policy():
-    """The value of a policy that is no object at all is told too."""
+    """A policy's value that is not an object is an error, too."""
     policies = Policies("/", lambda: None)
     for value, text in (("x", 'p not a list <<"x">>'), ([1], "Unrecognised terms [1] in p")):
         with pytest.raises(PolicyError) as error:
@@ -160,7 +160,7 @@ def test_what_is_no_object_is_no_policy():
 
 @pytest.mark.parametrize("pattern", ["(", "*a", "a["])
 def test_a_pattern_has_to_be_a_regular_expression(pattern):
-    """The text begins as RabbitMQ's and goes on as the engine's."""
+    """An invalid pattern's error begins with RabbitMQ's text and ends with the engine's."""
     assert refused(pattern=pattern).startswith("pattern should be regular expression but is invalid: ")
 
 
@@ -205,12 +205,12 @@ def test_a_pattern_has_to_be_a_regular_expression(pattern):
     ],
 )
 def test_mirroring_is_checked_although_nothing_is_mirrored(definition, fault):
-    """Policies of clusters are taken as they are, and wrong ones refused with RabbitMQ's text."""
+    """Mirroring policies of clusters are accepted, and wrong ones refused with RabbitMQ's text."""
     assert fault == refused(definition)
 
 
 def test_operator_policies_have_fewer_keys():
-    """What only users may ask for is refused as if nobody knew it, and told by the other validator."""
+    """Operator policies refuse keys of user policies as unknown, with the text of the other validator."""
     assert "" == refused({"max-length": 1, "message-ttl": 2, "expires": 3}, operator=True)
     assert "0 is not a valid queue expiry" == refused({"expires": 0}, operator=True)
     assert "" == refused({"confirm-mode": "standard"}, operator=True)

@@ -1,4 +1,4 @@
-"""What property lists ask of the broker."""
+"""Properties of a publish that affect its route."""
 
 import pytest
 
@@ -18,13 +18,13 @@ from leveret.broker.vhost.publish_route import PERSISTENT, REPLY_TO, inspect
     ],
 )
 def test_most_properties_ask_nothing(properties):
-    """Properties that only the consumer reads need no second look."""
+    """Properties that only the consumer reads do not affect the route."""
     assert inspect(build(0, **properties)) is None
 
 
 @pytest.mark.parametrize("more", [{}, {"priority": 5, "content_type": "text/plain", "timestamp": 1}])
 def test_to_be_kept_is_all_that_most_persistent_messages_ask(more):
-    """Delivery mode 2 with nothing else of interest is one and the same `Special`, which leaves a route plain."""
+    """Delivery mode 2 without other properties of interest is one shared `Special`, which leaves a route plain."""
     special = inspect(build(0, delivery_mode=2, **more))
 
     assert PERSISTENT is special
@@ -39,7 +39,7 @@ def test_to_be_kept_is_all_that_most_persistent_messages_ask(more):
 
 @pytest.mark.parametrize(("mode", "persistent"), [(None, False), (1, False), (2, True), (3, False)])
 def test_what_asks_for_more_may_ask_to_be_kept_too(mode, persistent):
-    """The delivery mode is seen beside headers and the rest."""
+    """The delivery mode is read together with headers and the other properties."""
     special = inspect(build(0, delivery_mode=mode, headers={"x": ("bool", True)}))
 
     assert special is not None
@@ -66,7 +66,7 @@ def test_headers_matter_to_headers_exchanges_only():
     ],
 )
 def test_some_properties_ask_for_something(properties):
-    """Copies, checks and direct replies take a publish off the plain way."""
+    """Copies, checks and direct replies take a publish off the plain route."""
     special = inspect(build(0, **properties))
 
     assert special is not None
@@ -74,7 +74,7 @@ def test_some_properties_ask_for_something(properties):
 
 
 def test_copies_are_for_keys_that_are_texts():
-    """The keys of CC and BCC count where they are strings; a table that is no list is an error."""
+    """CC and BCC keys count if they are strings; a value that is not a list is an error."""
     keys = ("array", [("longstr", "a"), ("signedint", 1), ("longstr", "b")])
     special = inspect(build(0, headers={"CC": keys, "BCC": ("array", [("longstr", "c")])}))
     assert special is not None
@@ -87,7 +87,7 @@ def test_copies_are_for_keys_that_are_texts():
 
 
 def test_a_user_id_is_that_of_the_user():
-    """Another user's name is 406 unless the user may impersonate; it is looked at before all else."""
+    """Another user's id is 406 unless the user may impersonate; it is checked before everything else."""
     special = inspect(build(0, user_id="other", expiration="soon"))
     assert special is not None
 
@@ -98,6 +98,6 @@ def test_a_user_id_is_that_of_the_user():
 
 
 def test_properties_that_nobody_could_read():
-    """A list that does not fit its flags is 541, as to RabbitMQ."""
+    """A property list that does not fit its flags is 541, as in RabbitMQ."""
     with pytest.raises(AMQPError, match="541"):
         inspect(build(0, content_type="text")[:-1])

@@ -27,7 +27,7 @@ def create(vhost: VHost, name: str, owner: object = None) -> Queue:
 
 
 def refusal(call, *arguments, **options) -> str:
-    """The reply text of the error that a call raises."""
+    """Return the reply text of the error that a call raises."""
     with pytest.raises(AMQPError) as caught:
         call(*arguments, **options)
     return caught.value.reply_text
@@ -47,7 +47,7 @@ def test_the_default_exchanges_are_there(vhost):
 
 
 def test_an_exclusive_queue_is_its_owners(vhost):
-    """Others get 405; strict access also wants the exclusivity to be as asked."""
+    """Other connections get 405; strict access also requires the exclusivity to be as requested."""
     queue = create(vhost, "q", ME)
     shared = create(vhost, "s")
 
@@ -62,7 +62,7 @@ def test_an_exclusive_queue_is_its_owners(vhost):
 
 
 def test_the_owner_of_an_exclusive_queue_forgets_it(vhost):
-    """However an exclusive queue goes, its connection's list no longer has it."""
+    """A deleted exclusive queue is removed from its connection's list, however it is deleted."""
     queue = create(vhost, "q", ME)
     ME.exclusive_queues["q"] = queue
     vhost.delete_queue(queue)
@@ -71,7 +71,7 @@ def test_the_owner_of_an_exclusive_queue_forgets_it(vhost):
 
 
 def test_the_number_of_queues_is_limited(vhost):
-    """At the limit a new queue is 406."""
+    """A new queue at the limit is 406."""
     create(vhost, "a")
     vhost.check_queue_limit("b")
     create(vhost, "b")
@@ -82,7 +82,7 @@ def test_the_number_of_queues_is_limited(vhost):
 
 
 def test_a_queue_can_be_reached_by_its_name_until_it_goes(vhost):
-    """The default exchange routes to it, and deleting tells how many messages went with it."""
+    """The default exchange routes to a queue until it is deleted, which returns its number of messages."""
     queue = create(vhost, "q")
     default = vhost.exchange("")
     queue.inbox += [Message(b"", b"", 1)] * 3
@@ -96,7 +96,7 @@ def test_a_queue_can_be_reached_by_its_name_until_it_goes(vhost):
 
 
 def test_an_exchange_in_use_can_be_protected(vhost):
-    """Deleting with `if_unused` is 406 while there are bindings; deleting what is not there does nothing."""
+    """Deleting with `if_unused` is 406 while there are bindings; deleting an unknown exchange does nothing."""
     queue = create(vhost, "q")
     vhost.router.declare("x", "fanout", durable=False, auto_delete=False, internal=False, arguments={})
     vhost.router.bind("x", queue, "", {})
@@ -110,7 +110,7 @@ def test_an_exchange_in_use_can_be_protected(vhost):
 
 
 def test_each_generated_name_is_new(vhost):
-    """Server-named queues are `amq.gen-` and something nobody else has."""
+    """Server-named queues are `amq.gen-` with a unique suffix."""
     names = {vhost.generated_name() for _ in range(100)}
 
     assert 100 == len(names)
@@ -118,7 +118,7 @@ def test_each_generated_name_is_new(vhost):
 
 
 def test_reply_queues_are_known_to_the_default_exchange_only(vhost):
-    """They have no entry among the queues, routes end when they go, and caches are told."""
+    """Reply queues are not among the queues; their routes end with them, and caches are invalidated."""
     generation = vhost.router.generation
     queue = vhost.create_reply_queue()
 
@@ -133,7 +133,7 @@ def test_reply_queues_are_known_to_the_default_exchange_only(vhost):
 
 
 def test_a_message_reaches_queues_and_reply_queues_by_the_default_exchange_once_each(vhost):
-    """However often its keys name them; other exchanges know no reply queue."""
+    """A message reaches each queue once, however often its keys name it; other exchanges know no reply queue."""
     queue, reply = create(vhost, "q"), vhost.create_reply_queue()
     vhost.router.bind("amq.direct", queue, "q")
     keys = (reply.name, "q", "nothing", reply.name, "q")
@@ -143,7 +143,7 @@ def test_a_message_reaches_queues_and_reply_queues_by_the_default_exchange_once_
 
 
 def test_a_new_confirm_mode_makes_routes_anew():
-    """Routes know which queues wait for consumers; a policy that changes nothing leaves them alone."""
+    """Routes know which queues wait for consumers; a policy that does not change that keeps them."""
     vhost = VHost("/", Turn(), confirm_mode="consumer-ack")
     queue = create(vhost, "q")
     assert "consumer-ack" == queue.settings.confirm_mode
@@ -160,7 +160,7 @@ def test_a_new_confirm_mode_makes_routes_anew():
 
 
 def test_an_auto_delete_queue_goes_when_its_last_consumer_left(vhost):
-    """Only auto-delete queues go, only without consumers, and a second time nothing happens."""
+    """Only auto-delete queues without consumers are deleted, and a second call does nothing."""
     kept = create(vhost, "kept")
     gone = vhost.create_queue("gone", durable=False, exclusive_owner=None, auto_delete=True, arguments={})
     vhost.consumer_left(kept)
@@ -171,7 +171,7 @@ def test_an_auto_delete_queue_goes_when_its_last_consumer_left(vhost):
 
 
 def test_the_maker_of_backing_queues_is_the_vhosts():
-    """Each queue gets a backing queue of its own from the function the vhost was given."""
+    """Each queue gets its own backing queue from the function given to the vhost."""
     made = []
 
     def make(qid, arguments) -> MemoryQueue:

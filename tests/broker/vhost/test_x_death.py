@@ -1,4 +1,4 @@
-"""What dead letters look like, beside a model of RabbitMQ's, and the cycles that end them."""
+"""Headers of dead letters, compared with a model of RabbitMQ's, and cycles."""
 
 import logging
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ def read(letter):
 
 
 def deaths(letter):
-    """The deaths in the header that is on the wire, as plain dictionaries."""
+    """Return the deaths in the encoded header, as plain dictionaries."""
     plain = []
     for kind, table in read(letter).headers["x-death"][1]:
         assert kind == "table"
@@ -52,7 +52,7 @@ def array(*values):
 
 
 def entry(name="q", **changes):
-    """An entry of x-death for the queue of that name, as a client writes it."""
+    """Return an entry of x-death for the queue of that name, as a client writes it."""
     fields = {
         "count": ("signedint", 4),
         "reason": ("longstr", "expired"),
@@ -102,14 +102,14 @@ def test_first_death(reason):
 
 
 def test_new_address():
-    """The address names the dead letter exchange and the old key, which is routed by."""
+    """The address is the dead-letter exchange and the old key, by which it is routed."""
     letter = die(message())
 
     assert (b"\x03dlx\x01k", ("k",)) == (letter.address, letter.routing_keys)
 
 
 def test_default_exchange():
-    """The default exchange can be the dead letter exchange, and the one that the message came from."""
+    """The default exchange can be the dead-letter exchange, and the original one."""
     letter = die(message(exchange=""), exchange="", routing_key="q2")
 
     assert (b"\x00\x02q2", ("q2",)) == (letter.address, letter.routing_keys)
@@ -117,7 +117,7 @@ def test_default_exchange():
 
 
 def test_copies_are_routed_by_too():
-    """Without a key of the queue's own the keys of CC count, are recorded, and stay in the headers."""
+    """Without a dead-letter routing key the keys of CC are routed, recorded, and stay in the headers."""
     letter = die(message(headers={"CC": array("a", "b")}))
 
     assert ("k", "a", "b") == letter.routing_keys
@@ -126,7 +126,7 @@ def test_copies_are_routed_by_too():
 
 
 def test_own_key_replaces_copies():
-    """The queue's own key replaces the key and CC, which are recorded, and removes the header."""
+    """A dead-letter routing key replaces the key and CC, which are recorded, and removes the header."""
     letter = die(message(headers={"CC": array("a"), "own": ("bool", True)}), routing_key="rk")
 
     assert (b"\x03dlx\x02rk", ("rk",)) == (letter.address, letter.routing_keys)
@@ -136,7 +136,7 @@ def test_own_key_replaces_copies():
 
 
 def test_copies_are_not_recorded_again():
-    """After a queue's own key the next death knows only that key."""
+    """After a dead-letter routing key the next death records only that key."""
     first = die(message(headers={"CC": array("a")}), routing_key="rk")
 
     second = die(letter_of(first), queue="q2")
@@ -146,19 +146,19 @@ def test_copies_are_not_recorded_again():
 
 
 def test_empty_key():
-    """An empty key of the queue's own is a key."""
+    """An empty dead-letter routing key is a key."""
     assert ("",) == die(message(), routing_key="").routing_keys
 
 
 def test_key_that_no_address_holds():
-    """A key of more than 255 octets is routed by whole, and cut in the address."""
+    """A key of more than 255 octets is routed in full, and cut in the address."""
     letter = die(message(), routing_key="r" * 300)
 
     assert (b"\x03dlx\xff" + b"r" * 255, ("r" * 300,)) == (letter.address, letter.routing_keys)
 
 
 def test_names_that_are_no_text():
-    """Octets that are not UTF-8 come through."""
+    """Names that are not UTF-8 are kept unchanged."""
     source = message()
     source.address = b"\x01\xff\x02\xfe\xfd"
 
@@ -170,7 +170,7 @@ def test_names_that_are_no_text():
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_expiration_moves(reason):
-    """The expiration is removed for every reason, and told in the death as the number it is."""
+    """The expiration is removed for every reason, and recorded in the death as a number."""
     letter = die(message(expiration="+0500"), reason=reason)
 
     assert read(letter).expiration is None
@@ -179,7 +179,7 @@ def test_expiration_moves(reason):
 
 
 def test_counted_up_and_moved_to_the_front():
-    """The pair of queue and reason is counted, comes first, and keeps its first time, address and expiration."""
+    """A repeated pair of queue and reason is counted, moves first, and keeps its first time, address and expiration."""
     first = die(message(expiration="5"), "a", now=NOW)
     second = die(letter_of(first), "b", "rejected", "dlx2", now=NOW + 1)
 
@@ -196,7 +196,7 @@ def test_counted_up_and_moved_to_the_front():
 
 
 def test_other_reason_is_another_death():
-    """One queue has one entry for each reason."""
+    """A queue has one entry for each reason."""
     second = die(letter_of(die(message())), reason="rejected")
 
     assert [("q", "rejected", 1), ("q", "expired", 1)] == [
@@ -205,7 +205,7 @@ def test_other_reason_is_another_death():
 
 
 def test_history_sent_by_a_client():
-    """Entries that a client sends are counted on, with the types they ought to have; the first death is the client's."""
+    """Entries sent by a client are counted on, with their proper types; the first death is the client's."""
     headers = {
         "x-death": ("array", [entry("other", time=("long", 5)), entry(more=("bool", True))]),
         "x-first-death-queue": ("longstr", "mine"),
@@ -243,7 +243,7 @@ def test_history_sent_by_a_client():
     ],
 )
 def test_incomplete_entries_are_ignored(bad):
-    """What cannot be a death is dropped from the array, which is none the less a history."""
+    """An invalid entry is dropped from the array, but the array still counts as a history."""
     letter = die(message(headers={"x-death": ("array", [bad, entry("other")])}))
 
     assert ["q", "other"] == [death["queue"] for death in deaths(letter)]
@@ -251,7 +251,7 @@ def test_incomplete_entries_are_ignored(bad):
 
 
 def test_parts_of_an_entry_are_ignored():
-    """Routing keys that are no strings and an expiration that is none are left out of an entry."""
+    """Routing keys that are not strings and an invalid expiration are left out of an entry."""
     keys = ("array", [("bool", True), ("longstr", "k")])
     item = entry("other", **{"routing-keys": keys, "original-expiration": ("long", 5)})
 
@@ -266,7 +266,7 @@ def test_parts_of_an_entry_are_ignored():
     [("longstr", "[]"), ("table", {}), ("void", None), ("long", 5), ("bool", True), ("binary", b"")],
 )
 def test_history_that_is_none(bad):
-    """An x-death that is no array is replaced; this is the first death then, whatever a client claims."""
+    """An x-death that is not an array is replaced; this death is the first then, whatever a client claims."""
     headers = {"x-death": bad, "x-first-death-queue": ("longstr", "mine")}
 
     letter = die(message(headers=headers))
@@ -276,7 +276,7 @@ def test_history_that_is_none(bad):
 
 
 def test_empty_history():
-    """An empty array is a history: whose first death this is, nobody knows."""
+    """An empty array is a history without a known first death."""
     letter = die(message(headers={"x-death": ("array", [])}))
 
     assert [("q", 1)] == [(death["queue"], death["count"]) for death in deaths(letter)]
@@ -285,7 +285,7 @@ def test_empty_history():
 
 
 def test_more_entries_than_a_client_may_send():
-    """Headers that grow beyond the limit for clients can grow on."""
+    """Headers that exceed the limit for clients can still grow."""
     headers = {f"h{number}": ("bool", True) for number in range(4090)}
     letter = die(message(headers=headers))
 
@@ -297,7 +297,7 @@ def test_more_entries_than_a_client_may_send():
 
 @given(st.dictionaries(st.text(max_size=4), st.deferred(lambda: FIELDS), max_size=6))
 def test_fields_are_written_as_if_they_had_been_decoded(headers):
-    """Headers that are handed on undecoded are those that a decoder and an encoder would have written, sorted."""
+    """Headers that are copied without decoding equal those decoded, encoded and sorted."""
     letter = die(message(headers=headers))
     kept = {name: field for name, field in headers.items() if not name.startswith("x-")}
     found = read(letter).headers
@@ -307,7 +307,7 @@ def test_fields_are_written_as_if_they_had_been_decoded(headers):
 
 
 def test_clients_variants_are_written_as_the_brokers():
-    """A client's `L` becomes `l`, any true bool 1, and of fields of one name the first is kept, in tables inside, too."""
+    """A client's `L` becomes `l`, any true bool 1, and the first of equal field names is kept, in nested tables too."""
     inner = b"\x01nL" + bytes(8) + b"\x01bt\x07" + b"\x01bt\x00"
     array = b"\x01aA" + len(inner[2:11]).to_bytes(4, "big") + inner[2:11]
     table = inner + b"\x01tF" + len(inner).to_bytes(4, "big") + inner + array
@@ -323,7 +323,7 @@ def test_clients_variants_are_written_as_the_brokers():
 
 
 def test_the_newest_deaths_are_kept():
-    """However long a history is, a dead letter has so many entries and no more, this death and the newest others."""
+    """A dead letter has a limited number of entries: this death and the newest others."""
     history = "array", [entry(f"q{number}") for number in range(10)]
     letter = die(message(headers={"x-death": history}), "here", most_deaths=4)
     again = die(letter_of(letter), "q1", most_deaths=4)
@@ -388,7 +388,7 @@ def test_everything_else_stays(properties, body, reason):
 
 
 class Model:
-    """What RabbitMQ keeps of a message's deaths: pairs to counts, in order of recency, and the first and last."""
+    """A model of the deaths RabbitMQ keeps: pairs to counts, in order of recency, and the first and last."""
 
     def __init__(self):
         self.deaths = []
@@ -412,7 +412,7 @@ class Model:
     )
 )
 def test_lives_of_a_message(story):
-    """A message that dies again and again has the history, and is seen in the cycles, that a model has."""
+    """A message that is dead-lettered repeatedly has the model's history and cycles."""
     model = Model()
     source = message()
     for at, (queue, reason, key) in enumerate(story):
@@ -458,7 +458,7 @@ ENTRIES = st.one_of(
     st.one_of(FIELDS, st.tuples(st.just("array"), st.lists(ENTRIES, max_size=3))), st.sampled_from(REASONS)
 )
 def test_whatever_a_client_sends(history, reason):
-    """Any x-death leads to a dead letter whose history begins with this death and has nothing but deaths."""
+    """Any x-death leads to a dead letter whose history begins with this death and contains only deaths."""
     once = die(message(headers={"x-death": history}), "source", reason)
     again = die(letter_of(once), "source", reason)
 
@@ -470,7 +470,7 @@ def test_whatever_a_client_sends(history, reason):
 
 
 def test_run_shares_the_work():
-    """Equal messages of one second share headers and keys; another second makes others."""
+    """Equal messages of one second share headers and keys; another second makes new ones."""
     one, other, later = die(message(b"1")), die(message(b"22")), die(message(b"1"), now=NOW + 1)
 
     assert one.headers is other.headers
@@ -484,19 +484,19 @@ def queues(*names):
 
 
 def test_queue_to_itself():
-    """A queue cannot have back what expires in it."""
+    """A queue does not get back messages that expire in it."""
     letter = die(message())
 
     assert [True, False] == [cycles(letter.deaths, name) for name in ("q", "other")]
 
 
 def test_rejected_may_come_back():
-    """A queue can have back what a consumer rejects."""
+    """A queue gets back messages that a consumer rejects."""
     assert not cycles(die(message(), reason="rejected").deaths, "q")
 
 
 def test_cycling_queues_are_left_out(caplog):
-    """The queues of a cycle are left out, and the cycle is told of once."""
+    """Queues of a cycle are left out, and the cycle is logged once."""
     guard = Cycles()
     letter = die(letter_of(die(message(), "a")), "b", "maxlen")
     targets = queues("a", "c", "b")
@@ -509,7 +509,7 @@ def test_cycling_queues_are_left_out(caplog):
 
 
 def test_nothing_to_leave_out(caplog):
-    """Without a cycle the queues are given back as they are, and nothing is told."""
+    """Without a cycle all queues are returned, and nothing is logged."""
     targets = queues("a", "c")
 
     assert targets is Cycles().leave_out(targets, die(message()).deaths)
@@ -517,7 +517,7 @@ def test_nothing_to_leave_out(caplog):
 
 
 def test_cycles_told_of_are_bounded(caplog):
-    """Clients cannot fill memory and log with cycles."""
+    """Cycles caused by clients fill neither memory nor the log."""
     guard = Cycles()
     guard.MAX_TOLD = 2
     for name in "abc":
