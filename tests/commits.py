@@ -1,4 +1,4 @@
-"""Says what is wrong with a commit's message; `.githooks/commit-msg` runs it before a commit is made.
+"""Check a commit's message; `.githooks/commit-msg` runs it before a commit is made.
 
 git config core.hooksPath .githooks
 """
@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 LONGEST = 72
-"""Characters of a subject at most."""
+"""Maximum length of a subject in characters."""
 _SUBJECT = re.compile(r"[a-z][a-z0-9 ,/_.-]*: \S+ \S.*[^.\s]")
 _MADE_BY_GIT = re.compile(r'(Merge|Revert "|fixup! |squash! |amend! )')
 _TRAILER = re.compile(r"[A-Z][\w-]+: \S.*")
 
 
 def problems(message: str) -> list[str]:
-    """What is wrong with the message: its subject is `area: verb object`, and its body says why."""
+    """Return the faults of a message: the subject must be `area: verb object`, and the body must say why."""
     lines = [line.rstrip() for line in message.splitlines() if not line.startswith("#")]
     subject, *rest = lines or [""]
     if _MADE_BY_GIT.match(subject):

@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Fixtures and hooks for all tests."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Escape what is no text in captured logs: a name from a client would end the worker that sends the report."""
+    """Escape bytes that are not text in captured logs: a client's name would end the worker that sends the report."""
     report = yield
     report.sections = [
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections

@@ -1,4 +1,4 @@
-"""A broker without a garbage collector, which says on SIGUSR2 what a collection finds.
+"""A broker without a garbage collector, which reports on SIGUSR2 what a collection finds.
 
 The answer is a file of the directory it runs in: how many objects of each type were in cycles or only to be had from
 there, and how many connections are left.

@@ -1,4 +1,4 @@
-"""A test that hangs ends its worker, tells where each thread stood, and is not run again.
+"""A test that hangs ends its worker with the stack of each thread, and is not run again.
 
 One that has failed says so before: what hypothesis does to make its case smaller takes a part of its time at most.
 """
@@ -12,21 +12,21 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 LEAST = 2
-"""Tests that a worker must have to run one."""
+"""Minimum number of tests that a worker must have to run one."""
 SHRINKING = 4
-"""What part of a test's time may go into making its failing case smaller."""
+"""Fraction of a test's time, as a divisor, that may go into shrinking its failing case."""
 _TELL_TO = pytest.StashKey[int]()
 
 
 @pytest.hookimpl
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the standard error of before each test's capture."""
+    """Keep the standard error from before each test's capture."""
     config.stash[_TELL_TO] = os.dup(2)
 
 
 @pytest.hookimpl
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool:
-    """End the process at the deadline, whatever holds it: a call in C that keeps the interpreter, too."""
+    """End the process at the deadline, whatever blocks it, also a call in C that keeps the interpreter."""
     # which is five minutes otherwise, and most deadlines come before that
     engine.MAX_SHRINKING_SECONDS = settings.timeout / SHRINKING
     faulthandler.dump_traceback_later(settings.timeout, file=item.config.stash[_TELL_TO], exit=True)
@@ -35,13 +35,13 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool:
 
 @pytest.hookimpl
 def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
-    """Let the process live."""
+    """Cancel the deadline."""
     faulthandler.cancel_dump_traceback_later()
     return True
 
 
 class OnceScheduling(LoadFileScheduling):
-    """Gives a worker whole files, and runs no test again that has ended a worker.
+    """Distribution of whole files to workers, without a repetition of tests that have ended a worker.
 
     What it is made of runs such a test in each worker that follows, up to nine times. It also gives away again what the
     dead worker had done: who is given a file without tests to run waits for ever, as a worker keeps its last test
@@ -49,7 +49,7 @@ class OnceScheduling(LoadFileScheduling):
     """
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Take the test that a dead worker was running for done, and give away what is not."""
+        """Count the test that a dead worker was running as done, and distribute its other tests."""
         workload = self.assigned_work[node]
         ended = next(
             ((unit, test) for unit in workload.values() for test, done in unit.items() if not done), None

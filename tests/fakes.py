@@ -1,4 +1,4 @@
-"""A broker without sockets, event loop or clock: what the tests of the pure core share.
+"""A broker without sockets, event loop or clock, shared by the tests of the pure core.
 
 Frames are shown as text, one line each: channel, method, the fields that are not empty, the body. So a test says
 what was sent as a list of lines, and a golden transcript is the same lines in a file.
@@ -39,7 +39,7 @@ WITH_CONTENT = {Basic.Deliver.index, Basic.GetOk.index, Basic.Return.index}
 
 
 class Clock:
-    """Stands in for the event loop: time passes when a test says so, and nothing runs by itself."""
+    """An event loop whose time passes when a test says so, and that runs nothing by itself."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -56,13 +56,13 @@ class Clock:
         self.later.append((self.now + seconds, callback))
 
     def run(self) -> None:
-        """Run what is due soon, and what that makes due."""
+        """Run the calls that are due soon, and those that they cause."""
         while self.soon:
             self.soon.pop(0)()
 
 
 class Node(Server):
-    """A server that listens nowhere."""
+    """A server without listeners."""
 
     def __init__(self, disk: DataStore | None = None, **settings: Any) -> None:
         self.clock = Clock()
@@ -73,22 +73,22 @@ class Node(Server):
         self.turn.slices.on_waiting = self._schedule_jobs
 
     def wall_clock(self) -> int:  # type: ignore[override]
-        """The clock on the wall shows what the loop's does, in milliseconds."""
+        """Return the time of the loop's clock as wall-clock time, in milliseconds."""
         return round(self.clock.now * 1000)
 
     def monotonic(self) -> int:  # type: ignore[override]
-        """The same in nanoseconds."""
+        """Return the time of the loop's clock in nanoseconds."""
         return round(self.clock.now * 1_000_000_000)
 
     def pass_time(self, milliseconds: int) -> None:
-        """Let time pass, and run what has become due."""
+        """Let time pass, and run the calls that have become due."""
         self.clock.now += milliseconds / 1000
         self.turn.timers.run(self.wall_clock())
         self.run_turn()
 
 
 def hurry(node: Node, *, looks: int) -> None:
-    """From now on each step of the loop is over after so many looks at the time."""
+    """End each step of the loop after so many looks at the clock from now on."""
     node.turn.slices = slices = TimeSlices(itertools.count(0, SLICE // looks).__next__)
     slices.on_waiting = node._schedule_jobs
 
@@ -101,7 +101,7 @@ class ManualJournal:
         self.pending: list[tuple[bytes, bytes | None]] = []
         self.waiters: list[Callable[[bool], object]] = []
         self.busy = False
-        """Something else is being written, for which replies have to wait too."""
+        """True while other changes are being written, for which replies have to wait too."""
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         assert "defs" == table
@@ -120,7 +120,7 @@ class ManualJournal:
     when_all_safe = when_safe
 
     def commit(self) -> None:
-        """Everything so far is on disk."""
+        """Commit everything so far."""
         for key, value in self.pending:
             if value is None:
                 self.rows.pop(key, None)
@@ -131,7 +131,7 @@ class ManualJournal:
         self._tell(stored=True)
 
     def fail(self) -> None:
-        """The disk is full: nothing was written, and all of it will be tried again."""
+        """Fail for lack of space: nothing was written, and all of it will be tried again."""
         self._tell(stored=False)
 
     def _tell(self, *, stored: bool) -> None:
@@ -141,7 +141,7 @@ class ManualJournal:
 
 
 class StoringNode(Node):
-    """A server that has just started on what an earlier one has stored.
+    """A server that has just started on the rows that an earlier one has stored.
 
     Args:
         rows: what is on disk.
@@ -167,12 +167,12 @@ class StoringNode(Node):
             self.commit()
 
     def commit(self) -> None:
-        """A commit, and what the loop does after it."""
+        """Commit, and do what the loop does after it."""
         self.store.commit()
         self._go_on()
 
     def fail(self) -> None:
-        """A commit that finds the disk full."""
+        """Let a commit find the disk full."""
         self.store.fail()
         self._go_on()
 
@@ -181,12 +181,12 @@ class StoringNode(Node):
         self.clock.run()
 
     def restarted(self) -> "StoringNode":
-        """The next server on the same disk; what was not committed is lost."""
+        """Return the next server on the same disk; changes that were not committed are lost."""
         return StoringNode(self.store.rows, **self.settings)
 
 
 class Cranked:
-    """Stands in for the tasks between the journal and the disk: they do nothing unless a test says so."""
+    """Tasks between the journal and the disk that do nothing unless a test says so."""
 
     def __init__(self) -> None:
         self.is_full = self.backlogged = self.overloaded = self.is_held = False
@@ -196,11 +196,11 @@ class Cranked:
         self.sizes = Sizes()
 
     def wake(self) -> None:
-        """It waits for the test."""
+        """Leave the commit to the test."""
 
 
 class CrankedDisk(DataStore):
-    """A real data directory without threads. `loads` is what queues wait for, `reads` what delay lines do."""
+    """A real data directory without threads. `loads` has the reads for queues, `reads` those for delay lines."""
 
     def __init__(self, data_dir: Path, config: StorageConfig) -> None:
         super().__init__(data_dir, config, ram_limit=64 * 1024 * 1024)
@@ -209,18 +209,18 @@ class CrankedDisk(DataStore):
         self.commits = Cranked()
 
     def start(self, host: StorageHost, loop: object) -> None:
-        """There are no threads."""
+        """Start no threads."""
 
     def _load(self, request: LoadRequest) -> None:
         self.loads.append(request)
 
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
-        """It waits for the test."""
+        """Leave the read to the test."""
         self.reads.append((line, start, done))
 
 
 class DiskNode(Node):
-    """A server that has just started on a data directory. What it notes is on disk after `commit`, not before.
+    """A server that has just started on a data directory. Its changes are on disk after `commit`, not before.
 
     Args:
         data_dir: where it is; nobody else may be using it.
@@ -242,19 +242,19 @@ class DiskNode(Node):
         self.commit()
 
     def commit(self) -> None:
-        """A commit, and what the loop does after it."""
+        """Commit, and do what the loop does after it."""
         disk = self.disk
         disk.environment.commit(disk.journal.cut())
         self._settled(None)
 
     def write_files(self) -> None:
-        """Every body that waits for a file of its own has it, and then a commit."""
+        """Write every body that waits for a file of its own, then commit."""
         for msg_id in list(self.disk.journal.files):
             self.disk.journal.file_written(msg_id)
         self.commit()
 
     def fail(self) -> None:
-        """A commit that finds the disk full: nothing of it was written."""
+        """Let a commit find the disk full: nothing of it was written."""
         self.disk.journal.cut()
         self._settled(DiskFullError("no room"))
 
@@ -266,7 +266,7 @@ class DiskNode(Node):
         self._go_on()
 
     def read(self) -> None:
-        """Everything that queues and delay lines have asked for is read, and what the loop does then."""
+        """Read everything that queues and delay lines have asked for, and do what the loop does then."""
         reads, self.disk.reads = self.disk.reads, []
         for line, start, done in reads:
             done(self.disk.environment.read_delayed(line, start))
@@ -280,14 +280,14 @@ class DiskNode(Node):
         self.clock.run()
 
     def killed(self) -> "DiskNode":
-        """The next server on the same disk; what was not committed is lost."""
+        """Return the next server on the same disk; changes that were not committed are lost."""
         self.disk.close()
         following = DiskNode(self.data_dir, **self.settings)
         following.clock.now = self.clock.now
         return following
 
     def restarted(self) -> "DiskNode":
-        """The next server after this one was stopped; its clients must be gone."""
+        """Return the next server after this one was stopped; its clients must be gone."""
         while self.disk.journal.has_work:
             self.commit()
         backings = [queue.store for vhost in self.vhosts.values() for queue in vhost.all_queues()]
@@ -296,7 +296,7 @@ class DiskNode(Node):
 
 
 class Driver:
-    """Keeps what a connection sends."""
+    """A driver that keeps what a connection sends."""
 
     connection: Connection
 
@@ -349,12 +349,12 @@ class Driver:
             self.resume_reading()
 
     def wait(self) -> None:
-        """Go on when others had their turn."""
+        """Continue when others have had their turn."""
         self.connection.node.turn.when_caught_up(self.go_on)
 
 
 class Sent(NamedTuple):
-    """One method, with its content where it has one, or a heartbeat."""
+    """A method with its content, if any, or a heartbeat."""
 
     channel: int
     method: Any
@@ -391,7 +391,7 @@ class Malformed:
 
 
 def wire_name(method: Any) -> str:
-    """`basic.consume-ok`, as the specification writes it."""
+    """Return the method's name as in the specification: `basic.consume-ok`."""
     class_name, _, name = method.name.partition(".")
     return class_name.lower() + "." + "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")
 
@@ -417,7 +417,7 @@ def frames_of(octets: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def parse(octets: bytes) -> list[Sent]:
-    """Read what a broker sent; content must follow its method without a gap, as RabbitMQ sends it."""
+    """Parse what a broker sent; content must follow its method without a gap, as in RabbitMQ."""
     sent: list[Sent] = []
     missing = 0
     for kind, number, payload in frames_of(octets):
@@ -455,14 +455,14 @@ def publish_frames(
     frame_max: int = 131072,
     **properties: Any,
 ) -> bytes:
-    """The octets of one publish."""
+    """Return the octets of one publish."""
     method = make(Basic.Publish, 0, exchange, key, mandatory, False)
     header = build(len(body), **properties)
     return encode_method(channel, method) + content_frames(channel, frame_max, header, body)
 
 
 class Client:
-    """One client, and the connection that serves it.
+    """A client, and the connection that serves it.
 
     Args:
         node: the broker.
@@ -501,7 +501,7 @@ class Client:
             assert self.sent()[-1].startswith("1 channel.open-ok")
 
     def receive(self, octets: bytes) -> None:
-        """One read of the connection, and what a driver does around it, until what it was is worked off."""
+        """Receive one read of the connection, with the work of a driver around it, until it is all done."""
         self.node.turn.slices.begin()
         self.node.turn.now = self.node.monotonic()
         self.connection.receive(octets)
@@ -518,7 +518,7 @@ class Client:
         self.receive(encode_method(channel, method))
 
     def ask(self, method: Any, channel: int = 1) -> list[str]:
-        """Send one method; returns all that was sent to this client since the last look."""
+        """Send one method; returns all that was sent to this client since the last call."""
         self.send(method, channel)
         return self.sent()
 
@@ -527,13 +527,13 @@ class Client:
         self.receive(publish_frames(key, body, **options))
 
     def take(self) -> list[Sent]:
-        """What was sent to this client since the last look."""
+        """Return what was sent to this client since the last call."""
         octets = bytes(self.driver.octets)
         self.driver.octets.clear()
         return parse(octets)
 
     def sent(self) -> list[str]:
-        """The same, as text."""
+        """Return what was sent to this client since the last call, as text."""
         return [str(item) for item in self.take()]
 
     def declare(self, name: str, **options: Any) -> list[str]:
@@ -554,12 +554,12 @@ def queue_declare(
     auto_delete: bool = False,
     arguments: Table | None = None,
 ) -> Any:
-    """The method that declares a queue."""
+    """Return a method that declares a queue."""
     return make(Queue.Declare, 0, name, passive, durable, exclusive, auto_delete, False, arguments or {})
 
 
 def basic_consume(
     queue: str, tag: str, *, no_ack: bool = False, exclusive: bool = False, arguments: Table | None = None
 ) -> Any:
-    """The method that starts a consumer."""
+    """Return a method that starts a consumer."""
     return make(Basic.Consume, 0, queue, tag, False, no_ack, exclusive, False, arguments or {})

@@ -1,4 +1,4 @@
-"""Rows of the export's tables, made up for tests: whole ones, with what a test says and zeros otherwise."""
+"""Complete rows of the export's tables for tests: given values, and zeros otherwise."""
 
 import json
 import random
@@ -18,7 +18,7 @@ EMPTY = {"integer": 0, "long": 0, "double": 0.0, "string": "", "boolean": False}
 
 
 def row(table, seconds=0.0, **values):
-    """A row of a table, so many seconds after the start."""
+    """Return a row of a table, so many seconds after the start."""
     made = {}
     for column in TABLES[table]:
         kind = column["type"]
@@ -39,13 +39,13 @@ def row(table, seconds=0.0, **values):
 
 
 def index(value):
-    """The bucket of a value in the scheme ll5, as its definition says."""
+    """Return the bucket of a value in the scheme ll5, by its definition."""
     bits = value.bit_length()
     return value if value < 32 else ((bits - 5) << 5) + (value >> (bits - 6))
 
 
 def histogram(values):
-    """What a row of `latency_hist` says of these samples."""
+    """Return the columns of a `latency_hist` row for these samples."""
     counts = {}
     for value in values:
         counts[index(value)] = counts.get(index(value), 0) + 1
@@ -60,7 +60,7 @@ def histogram(values):
 
 
 class Made:
-    """Stands in for an input: tables that were never written, so nothing is parsed, and any scope may have one.
+    """An input of tables that were never written, so nothing is parsed, and any scope may have one.
 
     Args:
         spark: the session.
@@ -80,7 +80,7 @@ class Made:
         }
 
     def has(self, name):
-        """Say whether there is such a table."""
+        """Return whether there is such a table."""
         return name in self._tables
 
     def table(self, name):
@@ -88,24 +88,24 @@ class Made:
         return self._tables[name]
 
     def keep(self, rows):
-        """Return rows as they are: there are not many."""
+        """Return the rows unchanged: there are not many."""
         return rows
 
     def release(self):
-        """There is nothing to drop."""
+        """Release nothing."""
 
 
 def quiet(_text):
-    """Nobody is told what a job does."""
+    """Discard the description of a job."""
 
 
 def drawn(page):
-    """A page as it is seen: sums of floats differ in digits that nobody sees."""
+    """Return a page as displayed: sums of floats differ in digits that are not shown."""
     return report.page(page, source="", made=datetime.fromtimestamp(0, UTC), counted={})
 
 
 def run_twice(job, rows, data, folder):
-    """Run a job, and again on the same rows shuffled into several files; both must come to the same.
+    """Run a job, and again on the same rows shuffled into several files; both results must be equal.
 
     Args:
         job: the job.

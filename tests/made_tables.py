@@ -7,12 +7,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def marks(name: str) -> tuple[str, str]:
-    """The lines before and behind the table of that name."""
+    """Return the lines before and behind the table of that name."""
     return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
 def put_between_marks(text: str, name: str, table: str) -> str:
-    """`text` with a table in place of what is between the marks of that name."""
+    """Return `text` with a table in place of what is between the marks of that name."""
     begin, end = marks(name)
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
@@ -20,7 +20,7 @@ def put_between_marks(text: str, name: str, table: str) -> str:
 
 
 def checked_out() -> str:
-    """The revision that is checked out, with `-dirty` where files differ from it; `unknown` outside of git."""
+    """Return the revision that is checked out, with `-dirty` if files differ from it; `unknown` outside of git."""
     words = ("git", "describe", "--always", "--dirty", "--exclude=*")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout.strip() or "unknown"

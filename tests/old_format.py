@@ -1,4 +1,4 @@
-"""Writes data as version 0.1.0 did (format 1): what is in a directory is turned back into that."""
+"""Convert a data directory to that of version 0.1.0 (format 1)."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ HAS_BODIES, HAS_PLACES = 4, 8
 
 
 def old_block(key: bytes, value: bytes) -> bytes:
-    """A block as format 1 has it: without the octets of bodies, and records are bound to their queue only."""
+    """Return a block in format 1: without the sizes of bodies, and with records bound to their queue only."""
     header = read_header(key, value)
     if not header.has_bodies:
         return value
@@ -37,13 +37,13 @@ def _old_record(qid: int, record: bytes) -> bytes:
 
 
 def old_bitmap(value: bytes, records: int) -> bytes:
-    """A bitmap as format 1 has it: without delivery counts."""
+    """Return a bitmap in format 1: without delivery counts."""
     octets = value[4 : 4 + (records + 7) // 8]
     return crc32(octets).to_bytes(4, "big") + octets
 
 
 def old_state(value: bytes) -> bytes:
-    """What a clean stop saved of a queue: octets are those of contents, about, and nobody may rely on them."""
+    """Return a queue's state saved by a clean stop; its bytes are those of contents, approximate and unreliable."""
     if len(value) == _STATE.size:  # of an earlier stop, and turned back already
         return value
     messages, first, stop, octets, below, flags = Struct(">QQQQQB").unpack(value[:-4])
@@ -51,7 +51,7 @@ def old_state(value: bytes) -> bytes:
 
 
 def make_old(data_dir: Path) -> None:
-    """Have the data of a stopped broker look as if version 0.1.0 had written them."""
+    """Convert the data of a stopped broker to those of version 0.1.0."""
     with lmdb.open(str(data_dir / "store"), map_size=MAP_SIZE, max_dbs=16, sync=False) as env:
         names = ("meta", "queues", "blocks", "acks", "sweeps")
         meta, queues, blocks, acks, sweeps = (env.open_db(name.encode()) for name in names)

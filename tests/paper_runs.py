@@ -1,4 +1,4 @@
-"""Records as a sweep would write them, made up for tests."""
+"""Records of a sweep, made up for tests."""
 
 from bench.paper_plan import LINES, Plan, shuffled
 from bench.paper_records import BenchCost, BenchRun, BenchSample
@@ -7,13 +7,13 @@ from bench.paper_records import BenchCost, BenchRun, BenchSample
 def made_plan(
     lines=("default", "paper-standard", "consumer-ack"), queues=(1, 2), windows=(200,), blocks=1, seed=5
 ):
-    """A plan of runs of four seconds, the first and the last of which do not count."""
+    """Return a plan of runs of four seconds, the first and the last of which do not count."""
     trials = shuffled(seed, lines, queues, windows, blocks)
     return Plan("sweep", seed, 4, 1.0, 1.0, "2.22.1", "abc", blocks, trials)
 
 
 def made_run(plan, trial, rate=1000.0, *, counters=None, other=0.0, nacked=0.0, git="abc"):
-    """What `measure` would return of a run at a steady rate; its two seconds that do not count are slower."""
+    """Return the result of `measure` for a run at a steady rate; its two seconds that do not count are slower."""
     line, run_id = LINES[trial.line], plan.run_id(trial)
     run = BenchRun(
         run_id=run_id,

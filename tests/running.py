@@ -1,4 +1,4 @@
-"""A broker in a process of its own, for tests of what only a process has: signals, limits, a log, sockets."""
+"""A broker process, for tests of signals, limits, logs and sockets."""
 
 import os
 import re
@@ -15,18 +15,18 @@ from typing import Any, Self
 ROOT = Path(__file__).parent.parent
 BROKER = ("-m", "leveret")
 UNWATCHED = ("--set", "prometheus.enabled=false")
-"""Most brokers of tests need no HTTP listener, which takes time to load and a port that there is once."""
+"""Disables the HTTP listener, which most tests do not need: it takes time to load and a fixed port."""
 SLOW_STEP = "slow step of the event loop"
-"""In the log: a step took more processor time than `debug.slow_step`, which no test may cause."""
+"""Text of the log for a step with more processor time than `debug.slow_step`, which no test may cause."""
 START_SECONDS = 120.0
-"""Within these a line of the log comes that a test waits for; much more than any needs, on a busy machine too."""
+"""Seconds to wait for a line of the log; much more than any test needs, on a busy machine too."""
 END_SECONDS = 30.0
-"""Within these a process that was killed, and all that wrote to its pipes, is gone."""
+"""Seconds to wait until a killed process, and all that wrote to its pipes, have ended."""
 LISTENING = re.compile(r"started TCP listener on (\S+):(\d+)$")
 
 
 class Running:
-    """A broker in a process of its own, listening on a free port.
+    """A broker process that listens on a free port.
 
     Args:
         tmp_path: where its data go.
@@ -49,7 +49,7 @@ class Running:
     ) -> None:
         self.data_dir = tmp_path / "data"
         self.slow: list[str] = []
-        """Lines of the log about slow steps. Under a tracer, and in a program of the test's own, they mean nothing."""
+        """Lines of the log about slow steps; meaningless under a tracer, and in a program of the test's own."""
         self._is_judged = is_judged and not before and program is BROKER
         self.address = ("", 0)  # the first
         self.addresses: list[tuple[str, int]] = []
@@ -85,22 +85,22 @@ class Running:
             self.judge()
 
     def look_for_slow_steps(self, text: str) -> None:
-        """Keep the lines of a part of the log that tell of slow steps, if they are to be judged."""
+        """Keep the lines of a part of the log that report slow steps, if they are to be judged."""
         if not self._is_judged:
             return
         self.slow += [line for line in text.splitlines() if SLOW_STEP in line]
 
     def judge(self) -> None:
-        """Raise AssertionError if the log that was read tells of a slow step."""
+        """Raise AssertionError if the log that was read reports a slow step."""
         assert not self.slow, self.slow
 
     def resident_memory(self) -> int:
-        """Octets of memory it has in use."""
+        """Return the bytes of memory it has in use."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
     def wait_for(self, text: str, seconds: float = START_SECONDS) -> str:
-        """The next line of the log that contains ``text``; the process is killed if none comes within so many seconds."""
+        """Return the next line of the log with ``text``; the process is killed if none comes within so many seconds."""
         with deadline(self.process, seconds) as late:
             for line in self.process.stdout:
                 if (match := LISTENING.search(line)) is not None:
@@ -113,7 +113,7 @@ class Running:
         raise AssertionError(f"no line with {text!r}: {why}")
 
     def stopped_by(self, number: signal.Signals) -> tuple[int, str, str]:
-        """Exit code, the rest of the log and stderr after a signal."""
+        """Return the exit code, the rest of the log and stderr after a signal."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=15)
         self.look_for_slow_steps(out)
@@ -123,7 +123,7 @@ class Running:
 
 @contextmanager
 def deadline(process: "subprocess.Popen[Any]", seconds: float) -> Iterator[threading.Event]:
-    """Kill a process, and the processes it has started, if what is done inside takes longer; the event says so.
+    """Kill a process and its children if the block takes longer; the event is set then.
 
     Whoever reads from its pipes comes to their end then.
     """
@@ -145,7 +145,7 @@ def deadline(process: "subprocess.Popen[Any]", seconds: float) -> Iterator[threa
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
+    """Return the children of a process, and theirs."""
     try:
         found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -154,7 +154,7 @@ def children(pid: int) -> list[int]:
 
 
 def leash() -> list[str]:
-    """Words before a command, so that its process dies with the test run that started it, whatever ends that."""
+    """Return words before a command that let its process end with the test run that started it, however that ends."""
     setpriv = shutil.which("setpriv")
     if setpriv is None or threading.current_thread() is not threading.main_thread():
         return []  # what is tied to a thread dies with that
@@ -162,12 +162,12 @@ def leash() -> list[str]:
 
 
 def command(*arguments: str, program: Sequence[str] = BROKER) -> list[str]:
-    """The command line of a broker with warnings as errors, as for the tests themselves."""
+    """Return the command line of a broker with warnings as errors, as for the tests themselves."""
     return [sys.executable, "-W", "error", *program, *arguments]
 
 
 def environment() -> dict[str, str]:
-    """An environment in which nothing configures the broker but what a test says."""
+    """Return an environment in which only the test configures the broker."""
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("LEVERET_", "RABBITMQ_"))
     }

@@ -1,4 +1,4 @@
-"""A data directory with a bit of everything, made by the parts that make a real one, without threads or sockets."""
+"""A data directory with all kinds of records, written by the real storage without threads or sockets."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SEGMENT = 64
 
 
 def content_of(text: str) -> bytes:
-    """The frames of a message with this body."""
+    """Return the frames of a message with this body."""
     header, body = build(len(text), delivery_mode=2), text.encode()
     frames = b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce"
     return frames + b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
@@ -51,13 +51,13 @@ class Stored:
         self.commit()
 
     def publish(self, text: str, *names: str) -> None:
-        """A persistent message to these queues."""
+        """Publish a persistent message to these queues."""
         message = Persistent(ADDRESS, content_of(text), 1, None, 0, len(names))
         for name in names:
             self.queues[name].publish([message], persistent=True)
 
     def take(self, name: str, count: int, *keep: int) -> None:
-        """Fetch and ack that many messages from the head, but not those with these places among them."""
+        """Fetch and ack that many messages from the head, except those at these places among them."""
         seq_ids = []
         while len(seq_ids) < count:
             found = self.queues[name].fetch(count - len(seq_ids), ack_required=True).seq_ids
@@ -66,7 +66,7 @@ class Stored:
         self.queues[name].ack([seq_id for place, seq_id in enumerate(seq_ids) if place not in keep])
 
     def commit(self) -> None:
-        """Bring all that was noted to disk, files first."""
+        """Commit all changes so far, files first."""
         for msg_id, (message, _) in list(self.journal.files.items()):
             octets = pack_blob(msg_id, message.content) + message.content
             self.environment.blob_path(msg_id).write_bytes(octets)
@@ -77,14 +77,14 @@ class Stored:
             self.environment.blob_path(msg_id).unlink()
 
     def close(self, *, clean: bool = False) -> None:
-        """End, with or without what a clean stop saves."""
+        """Close, with or without the records of a clean stop."""
         if clean:
             self.environment.save(saved_rows(self.queues.values()))
         self.environment.close()
 
 
 def example(data_dir: Path, *, clean: bool = False) -> None:
-    """Two queues with messages in rows, apart and in files, some of them settled.
+    """Make two queues with messages in rows, apart and in files, some of them settled.
 
     `one` has 200 messages with a dead one among each three of the first 90, `two` shares ten of 5000 octets with
     it, and one of 30,000.

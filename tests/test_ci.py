@@ -1,4 +1,4 @@
-"""`.ci/run` and docs/platforms.md speak of the versions of Python that the package claims."""
+"""`.ci/run` and docs/platforms.md name the versions of Python that the package claims."""
 
 import os
 import re
@@ -17,7 +17,7 @@ CLAIMED = [
 
 
 def test_ci_reads_the_claimed_versions():
-    """The words with which `.ci/run` takes versions from pyproject.toml find those of the classifiers."""
+    """The expression with which `.ci/run` reads versions from pyproject.toml finds those of the classifiers."""
     (words,) = re.findall(r"\$\(sed -n '(.*)' pyproject\.toml\)", CI)
     found = subprocess.run(
         ["sed", "-n", words, "pyproject.toml"],
@@ -32,7 +32,7 @@ def test_ci_reads_the_claimed_versions():
 
 
 def test_ci_runs_tests_that_exist():
-    """Each file and folder of the selection is there, and all of `make test` is run before."""
+    """Each file and folder of the selection exists, and all of `make test` is run before."""
     (selection,) = re.findall(r"^SELECTION=\((.*)\)$", CI, re.MULTILINE)
 
     assert [] == [name for name in selection.split() if not (ROOT / name).exists()]

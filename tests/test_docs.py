@@ -1,4 +1,4 @@
-"""The documents agree with the code and with each other, and every test says what it shows."""
+"""The documents agree with the code and with each other, and every test has a docstring."""
 
 import ast
 import importlib
@@ -29,7 +29,7 @@ MAX_LINES = 400
 
 
 def named(path: Path) -> str:
-    """A path as seen from the top of the project."""
+    """Return a path relative to the top of the project."""
     return str(path.relative_to(ROOT))
 
 
@@ -72,14 +72,14 @@ def test_the_page_of_metrics_is_current():
 
 
 def test_the_version_has_an_entry_in_the_changelog():
-    """What is released is described: the version of the project heads a section of the changelog."""
+    """The version of the project heads a section of the changelog."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_decisions_have_a_number_and_a_status():
-    """No two records of decisions share a number, and each says whether it holds."""
+    """No two decision records share a number, and each has a status."""
     records = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
     numbers = [int(record.name[:4]) for record in records]
 
@@ -91,7 +91,7 @@ def test_decisions_have_a_number_and_a_status():
 
 
 def test_every_lint_exception_has_its_reason():
-    """Each rule that ruff is told to ignore has a comment saying why."""
+    """Each rule that ruff ignores has a comment with the reason."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     rules = re.findall(r'^ {4}"[A-Z]+[0-9]*",.*$', text, re.MULTILINE)
 
@@ -100,7 +100,7 @@ def test_every_lint_exception_has_its_reason():
 
 
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The tests in a file."""
+    """Return the tests in a file."""
     return [
         node
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -117,7 +117,7 @@ def test_every_test_says_what_is_true(path):
 
 
 def modules() -> dict[str, object]:
-    """Every shipped module, by each of its names: `broker.amqp.codec`, `amqp.codec` and `codec`."""
+    """Return every shipped module, by each of its names: `broker.amqp.codec`, `amqp.codec` and `codec`."""
     found: dict[str, object] = {}
     for path in SHIPPED:
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -131,7 +131,7 @@ def modules() -> dict[str, object]:
 
 
 def has(thing: object, name: str) -> bool:
-    """Whether a module or class has a name, be it only as an attribute of its instances."""
+    """Return whether a module or class has a name, also only as an attribute of its instances."""
     if hasattr(thing, name):
         return True
     if not inspect.isclass(thing):
@@ -144,7 +144,7 @@ def has(thing: object, name: str) -> bool:
 
 
 def exists(name: str) -> bool:
-    """Whether a dotted name is a module, something in a module, or an attribute of a class in one."""
+    """Return whether a dotted name is a module, something in a module, or an attribute of a class in one."""
     known = modules()
     classes = {
         thing
@@ -169,7 +169,7 @@ def exists(name: str) -> bool:
 
 
 def methods_on_the_wire() -> set[str]:
-    """AMQP's methods as they are written in prose: `basic.publish`."""
+    """Return AMQP's methods as they are written in prose: `basic.publish`."""
     frames = [*Frame.__subclasses__(), Access.Request, Access.RequestOk]
     return {frame.name.lower().replace("ok", "-ok") for frame in frames} | {
         "basic.publish",
@@ -179,7 +179,7 @@ def methods_on_the_wire() -> set[str]:
 
 @pytest.mark.parametrize("page", NAMING_CODE, ids=named)
 def test_pages_about_the_code_name_what_exists(page):
-    """Every file and every dotted name in backticks is in the project: the page follows the code."""
+    """Every file and every dotted name in backticks exists in the project."""
     marked = CODE.findall(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
     files = [name for name in marked if "/" in name and FILE.fullmatch(name)]
     names = [
@@ -196,12 +196,12 @@ def test_pages_about_the_code_name_what_exists(page):
     "name", ["queue.Queue.fly", "queue.fly", "Queue.fly", "flying.Queue", "Flier.fly", "asyncio.run"]
 )
 def test_names_that_do_not_exist_are_noticed(name):
-    """The check of names tells what is not there, and what is not ours."""
+    """The check of names finds a name that does not exist, and ignores one that is not ours."""
     assert not exists(name)
 
 
 def test_long_files_are_accounted_for():
-    """A shipped file of more than 400 lines is named in a decision record, which says why or where it will go."""
+    """A shipped file of more than 400 lines is named in a decision record with the reason or the plan for it."""
     records = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
     long = [path for path in SHIPPED if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES]
 

@@ -1,4 +1,4 @@
-"""Files that say "Hot path" are those that run for each message, and each lint exception says why."""
+"""Files marked "Hot path" are those that run for each message, and each lint exception has a reason."""
 
 import ast
 import re
@@ -32,12 +32,12 @@ called = {path.resolve() for path in called}
 ours = {str(path.relative_to(folder)) for path in called if path.is_relative_to(folder)}
 print(*(path for path in ours if not path.startswith(("bench", ".venv"))))
 """
-"""Prints our files with a function that is called for each message of a case of `make bench NAME=hotpath`."""
+"""A program that prints our files with a function called for each message of a case of `make bench NAME=hotpath`."""
 EXCEPTION = re.compile(r"# ruff: noqa.*$", re.MULTILINE)
 
 
 def marked() -> set[str]:
-    """The files whose docstring has the mark."""
+    """Return the files whose docstring has the mark."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     docstrings = {
         path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files
@@ -61,13 +61,13 @@ def test_what_runs_for_each_message_is_marked():
 
 
 def test_there_are_marks():
-    """The mark is found where it is known to be, and not everywhere."""
+    """The mark is found in files known to have it, and not everywhere."""
     assert {"broker/queue/queue.py", "broker/channel/channel.py", "broker/amqp/fastpath.py"} <= marked()
     assert "broker/config/config.py" not in marked()
 
 
 def test_the_contributors_page_says_how_to_find_them():
-    """The list of hot files is nowhere but in the files: the page has the words to look for."""
+    """The list of hot files is in the files only: the page has the command that finds them."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"^## Hot files\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
 
@@ -76,7 +76,7 @@ def test_the_contributors_page_says_how_to_find_them():
 
 
 def test_an_exception_of_a_whole_file_says_why():
-    """Each `ruff: noqa` names its rules and has its reason behind them; only hot files call themselves hot."""
+    """Each `ruff: noqa` names its rules and is followed by its reason; only hot files are marked as hot."""
     lines = [
         (str(path.relative_to(ROOT)), line)
         for package in PACKAGES

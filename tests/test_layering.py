@@ -1,4 +1,4 @@
-"""Who may import whom. A new folder is placed by a line in FOLDERS; a new module in a folder needs nothing.
+"""Rules for imports. A new folder is placed by a line in FOLDERS; a new module in a folder needs nothing.
 
 The rules are those of CONTRIBUTING.md: imports only point down, leaves know nothing of the rest, only drivers
 know the event loop, only the wire layer knows pamqp, and everything is imported from `leveret`.
@@ -115,14 +115,14 @@ def placed(module: str, patterns: tuple[str, ...]) -> bool:
 
 
 def folder(module: str, modules: Mapping[str, Path]) -> str:
-    """The folder that a module lies in; its own name for a folder's `__init__` and for what is placed by name."""
+    """Return the folder of a module; its own name for a folder's `__init__` and for a module placed by name."""
     if module in FOLDERS or modules[module].name == "__init__.py":
         return module
     return module.rpartition(".")[0]
 
 
 def sources(root: Path) -> Mapping[str, Path]:
-    """Module name → file, for everything that ships; the five folders without the name that they are nested under."""
+    """Return module name → file, for everything that ships; without the package that nests the five folders."""
     found = {}
     for path in sorted((root / NAME).glob("*.py")):
         found[NAME if path.stem == "__init__" else f"{NAME}.{path.stem}"] = path
@@ -134,7 +134,7 @@ def sources(root: Path) -> Mapping[str, Path]:
 
 
 def names_in(path: Path) -> Iterator[tuple[str, str]]:
-    """What a file imports, wherever in it: the module, and for `from` the module with the name."""
+    """Yield the imports of a file, at any depth: the module, and for `from` the module with the name."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, alias.name) for alias in node.names)
@@ -144,20 +144,20 @@ def names_in(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
-    """The modules that ``path`` imports; ours down to the module and by their place, others by package."""
+    """Return the modules that ``path`` imports; ours down to the module and by their place, others by package."""
     for base, full in names_in(path):
         name = next((each for each in map(shortened, (full, base)) if each in modules), base)
         yield name if name in modules or name.startswith(".") else name.partition(".")[0]
 
 
 def shortened(name: str) -> str:
-    """A module of ours without the name that it is nested under."""
+    """Return the name of a module of ours without the package that nests it."""
     rest = name.removeprefix(f"{NAME}.")
     return rest if name != rest and rest.partition(".")[0] in OURS else name if name not in OURS else ""
 
 
 def violations(root: Path) -> list[str]:
-    """Every import under ``root`` that breaks a rule, as a sentence."""
+    """Return every import under ``root`` that breaks a rule, as a sentence."""
     modules = sources(root)
     graph = {module: set(imported(path, modules)) for module, path in modules.items()}
     found = [
@@ -190,7 +190,7 @@ def violations(root: Path) -> list[str]:
 
 
 def why_not(module: str, name: str, modules: Mapping[str, Path]) -> str | None:
-    """Why ``module`` may not import ``name``, or None if it may."""
+    """Return the reason that ``module`` may not import ``name``, or None if it may."""
     package, top = module.partition(".")[0], name.partition(".")[0]
     if name.startswith("."):
         return "imports are absolute"
@@ -208,7 +208,7 @@ def why_not(module: str, name: str, modules: Mapping[str, Path]) -> str | None:
 
 
 def why_not_ours(module: str, name: str, modules: Mapping[str, Path]) -> str | None:
-    """Why ``module`` may not import ``name``, which is one of ours, or None if it may."""
+    """Return the reason that ``module`` may not import ``name``, which is one of ours, or None if it may."""
     package, top = module.partition(".")[0], name.partition(".")[0]
     if package == APART:
         return None if top == package else "the analysis knows nothing of the rest"
@@ -223,12 +223,12 @@ def why_not_ours(module: str, name: str, modules: Mapping[str, Path]) -> str | N
 
 
 def test_imports_only_point_down():
-    """No module imports what is above it, beside its leaf, or not meant for it."""
+    """No module imports one above it, one of another leaf, or one not meant for it."""
     assert [] == violations(ROOT)
 
 
 def test_no_folder_is_crowded():
-    """At most eight modules lie directly in broker/ and in storage/: everything else has a folder of its own kind."""
+    """At most eight modules lie directly in broker/ and in storage/: all others are in a folder of their subject."""
     crowds = {
         package: sum(path.name != "__init__.py" for path in (ROOT / package).glob("*.py"))
         for package in ("broker", "storage")
@@ -238,7 +238,7 @@ def test_no_folder_is_crowded():
 
 
 def write(root: Path, files: Mapping[str, str]) -> Path:
-    """A toy tree."""
+    """Write a toy tree."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -309,14 +309,14 @@ QUEUE = "broker/queue/queue.py"
     ],
 )
 def test_a_planted_violation_is_found(tmp_path, file, text, told):
-    """Each kind of forbidden import is told with its reason."""
+    """Each kind of forbidden import is reported with its reason."""
     write(tmp_path, CLEAN | {"analytics/java.py": "", file: text + "\n"})
 
     assert any(told in sentence for sentence in violations(tmp_path))
 
 
 def test_names_say_what_a_file_is():
-    """No file has a name that would fit any other, and no __init__.py lies where it would shadow a package."""
+    """No file has a name that would fit any other, and no __init__.py shadows a package."""
     vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
     shadowing = [*(ROOT / "tests").rglob("__init__.py"), *(ROOT / "docker").glob("__init__.py")]
 

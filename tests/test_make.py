@@ -1,4 +1,4 @@
-"""The commands of the Makefile: few enough to be read, and those that pages and docstrings name."""
+"""Commands of the Makefile: few enough to read, and consistent with pages and docstrings."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MOST = 18
-"""Targets that `make help` shows at most."""
+"""Maximum number of targets in `make help`."""
 TARGET = re.compile(r"^make (\S+)", re.MULTILINE)
 NAMED = re.compile(r"`make ([^`\n]*)`|^ *make ([a-z].*)$", re.MULTILINE)
 OLD = {
@@ -28,7 +28,7 @@ OLD = {
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    """What `make` says and would do, without doing it."""
+    """Run `make` with these words in an environment without a surrounding make."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
         ["make", "--no-print-directory", *words],
@@ -38,7 +38,7 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, set[str]]:
-    """Each target that `make help` shows, with the names that it takes."""
+    """Return each target of `make help`, with the names that it accepts."""
     lines = make("help").stdout.splitlines()
     found = {}
     for line in lines:
@@ -48,7 +48,7 @@ def shown() -> dict[str, set[str]]:
 
 
 def test_help_can_be_read(shown):
-    """There are at most eighteen targets, and those that people know by name are among them."""
+    """`make help` has at most eighteen targets, including those that people know by name."""
     known = {
         "run",
         "test",
@@ -65,14 +65,14 @@ def test_help_can_be_read(shown):
 
 
 def test_every_benchmark_can_be_named(shown):
-    """`make bench NAME=` takes each script of bench/, but those with a target of their own and the relay."""
+    """`make bench NAME=` accepts each script of bench/, except those with a target of their own and the relay."""
     scripts = {path.stem for path in (ROOT / "bench").glob("*.py") if '"__main__"' in path.read_text()}
 
     assert scripts - {"compare", "instructions", "pairs", "relay"} == shown["bench"]
 
 
 def commands() -> list[tuple[str, str]]:
-    """Each `make ...` that a page or a docstring names; the changelog has the names of its time."""
+    """Yield each `make ...` in a page or a docstring; the changelog has the names of its time."""
     files = [
         path
         for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.py"))
@@ -88,7 +88,7 @@ def commands() -> list[tuple[str, str]]:
 
 
 def test_commands_that_are_named_exist(shown):
-    """Every command in a page or a docstring has a target that `make help` shows, and a name that it takes."""
+    """Every command in a page or a docstring has a target in `make help`, and a name that it accepts."""
     wrong = []
     for place, command in commands():
         target, _, rest = command.partition(" ")
@@ -102,7 +102,7 @@ def test_commands_that_are_named_exist(shown):
 
 @pytest.mark.parametrize(("old", "new"), OLD.items())
 def test_an_old_name_works_and_tells_the_new_one(old, new):
-    """What 0.1.0 called by another name would do what the new name does, and says which that is."""
+    """A target's name of 0.1.0 runs the new target, and prints its name."""
     told = make("-n", old, "VENV=build/none", "PYTHON=python3").stdout
 
     assert f'echo "make {old} is make {new} now"' in told
@@ -110,7 +110,7 @@ def test_an_old_name_works_and_tells_the_new_one(old, new):
 
 @pytest.mark.parametrize("target", ["bench", "campaign"])
 def test_a_name_that_does_not_exist_is_told(target):
-    """`make bench NAME=fly` lists the names that there are."""
+    """`make bench NAME=fly` lists the existing names."""
     done = make("-n", target, "NAME=fly", "-o", ".venv/.installed-test")
 
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""What ships: the wheel is built, listed, installed into a fresh environment and run."""
+"""Packaging: the wheel is built, listed, installed into a fresh environment and run."""
 
 import os
 import re
@@ -20,13 +20,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def environment() -> dict[str, str]:
-    """An environment that neither configures a broker nor leads to the sources."""
+    """Return an environment that neither configures a broker nor leads to the sources."""
     ours = ("PYTHON", "LEVERET_", "RABBITMQ_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """The output of a command that must succeed, without our sources in reach."""
+    """Return the output of a command that must succeed, without our sources in reach."""
     done = subprocess.run(
         list(map(str, command)),
         cwd=cwd,
@@ -51,7 +51,7 @@ def wheel(tmp_path_factory):
 
 
 def test_the_source_package_says_how_to_report(tmp_path):
-    """The archive of the sources has the pages at the top, SECURITY.md among them."""
+    """The source archive has the pages at the top, SECURITY.md among them."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
     (built,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(built) as archive:
@@ -61,7 +61,7 @@ def test_the_source_package_says_how_to_report(tmp_path):
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
-    """The top-level names are our one and the metadata: no tests, no benchmarks, no documents."""
+    """The wheel's top-level names are our package and the metadata: no tests, no benchmarks, no documents."""
     names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
 
     assert {"leveret", f"leveret-{PROJECT['version']}.dist-info"} == names
@@ -77,7 +77,7 @@ def test_the_wheel_holds_every_module(wheel):
 
 
 def test_type_checkers_may_read_the_packages(wheel):
-    """The package of the wheel has the file that says its annotations are meant for others (PEP 561)."""
+    """The package of the wheel has `py.typed`, which publishes its annotations (PEP 561)."""
     assert "leveret/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
@@ -98,14 +98,14 @@ def binaries(wheel, tmp_path_factory):
 
 
 def test_in_a_checkout_the_packages_are_links():
-    """`leveret/` has a link to each folder of the repository that the wheel nests, and no other folder of that name."""
+    """`leveret/` has a link to each folder of the repository that the wheel nests, and no other folder."""
     assert {package: f"../{package}" for package in PACKAGES} == {
         path.name: str(path.readlink()) for path in (ROOT / "leveret").iterdir() if path.is_symlink()
     }
 
 
 def test_the_source_package_makes_the_same_wheel(wheel, tmp_path):
-    """The archive of the sources, which has no links, becomes a wheel with the same files."""
+    """The source archive, which has no links, becomes a wheel with the same files."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
     (built,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(built) as archive:
@@ -121,7 +121,7 @@ def test_the_source_package_makes_the_same_wheel(wheel, tmp_path):
 
 @pytest.fixture
 def foreign(binaries):
-    """Packages of others in the same environment that have the names of our folders."""
+    """Install packages of others in the same environment that have the names of our folders."""
     (site,) = (binaries.parent / "lib").glob("python*/site-packages")
     for package in PACKAGES:
         (site / package).mkdir()
@@ -133,7 +133,7 @@ def foreign(binaries):
 
 @pytest.mark.usefixtures("foreign")
 def test_packages_of_others_may_have_the_names_of_our_folders(binaries, tmp_path):
-    """Beside packages called broker, storage, confirm, exchanges and analytics everything runs, and imports none."""
+    """Everything runs beside packages called broker, storage, confirm, exchanges and analytics, and imports none."""
     version = f"leveret {PROJECT['version']}\n"
     everything = (
         "import importlib, pkgutil, leveret\n"
@@ -149,7 +149,7 @@ def test_packages_of_others_may_have_the_names_of_our_folders(binaries, tmp_path
 
 
 def test_the_installed_command_tells_the_version(binaries, tmp_path):
-    """The command is there, and what it imports is the wheel's."""
+    """The installed command prints its version, and imports the wheel."""
     told = run(
         binaries / "python",
         "-c",
@@ -162,7 +162,7 @@ def test_the_installed_command_tells_the_version(binaries, tmp_path):
 
 
 def test_the_installed_broker_starts_and_stops(binaries, tmp_path):
-    """The broker of the wheel says that clients may connect, and ends with 0 when asked to."""
+    """The broker of the wheel reports that clients may connect, and ends with 0 on a signal."""
     command = [binaries / "leveret", "serve", "--data-dir", tmp_path, "--set", "listeners.tcp.1=127.0.0.1:0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
@@ -178,7 +178,7 @@ def test_the_installed_broker_starts_and_stops(binaries, tmp_path):
 
 
 def test_a_broker_needs_nothing_of_the_extras():
-    """`make run` installs neither Spark nor what makes the site: those come with the extras that name them."""
+    """`make run` installs neither Spark nor the tools of the site: those come with the extras that name them."""
     extras = PROJECT["optional-dependencies"]
     name = re.compile(r"[\w-]+")
     needed = {name.match(line)[0] for line in PROJECT["dependencies"]}

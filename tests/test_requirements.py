@@ -1,4 +1,4 @@
-"""The pinned versions in requirements/ are those of the dependencies, and what `make` and the image install."""
+"""The pinned versions in requirements/ are those of the dependencies, and installed by `make` and the image."""
 
 import re
 import tomllib
@@ -23,7 +23,7 @@ NEEDED = {
 
 
 def pinned(name: str) -> list[tuple[Requirement, list[str]]]:
-    """Each package of a file: its version and marker, and its hashes."""
+    """Return each package of a file: its version and marker, and its hashes."""
     text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [
@@ -33,7 +33,7 @@ def pinned(name: str) -> list[tuple[Requirement, list[str]]]:
 
 
 def test_every_file_is_known():
-    """No file of pinned versions is made of something that is not checked here."""
+    """Every file of pinned versions is made from sources that are checked here."""
     assert sorted(NEEDED) == FILES
 
 
@@ -53,7 +53,7 @@ def test_everything_is_pinned_with_its_hashes(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_needed_is_pinned(name):
-    """Every dependency has a version in the file that pyproject.toml allows; `make constraints` brings it up to date."""
+    """Every dependency has a pinned version that pyproject.toml allows; `make constraints` updates it."""
     versions = {}
     for package, _hashes in pinned(name):
         (only,) = package.specifier
@@ -70,7 +70,7 @@ def test_what_is_needed_is_pinned(name):
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "test"])
 def test_a_package_has_one_version(name):
-    """What is installed to run has been tested: a version in any file is that of the tests."""
+    """A version in any file is that of the tests, so that everything installed to run has been tested."""
     tested = {(canonicalize_name(each.name), str(each.specifier)) for each, _hashes in pinned("test")}
 
     assert (
@@ -80,7 +80,7 @@ def test_a_package_has_one_version(name):
 
 
 def test_a_cap_has_a_reason():
-    """A dependency has no highest version, unless a comment beside it names the release that breaks us."""
+    """A dependency has no upper bound, unless a comment beside it names the release that breaks us."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     dependencies = text[text.index("\ndependencies = [") : text.index("[project.scripts]")]
     capped = [line for line in dependencies.splitlines() if re.search(r'"[\w.-]+[^"#]*<', line)]
@@ -89,7 +89,7 @@ def test_a_cap_has_a_reason():
 
 
 def test_make_and_the_image_install_them():
-    """Both name the files, and have pip check the hashes; nothing in the image is installed from an index otherwise."""
+    """`make` and the image name the files, and have pip check hashes; the image installs nothing else from an index."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     installs = [line for line in re.split(r"&&|\n", dockerfile) if "pip install" in line]

@@ -1,4 +1,4 @@
-"""Nothing in the suite waits for ever: brokers that say nothing, connections that nobody answers, tests that hang."""
+"""No test waits for ever: silent brokers, connections without an answer, tests that hang."""
 
 import os
 import signal
@@ -52,9 +52,9 @@ def test_fails(numbers):
     assert not is_traced(), "traced"
     assert len(set(numbers)) <= 10
 """
-"""Making its case as small as can be takes more than 300 examples."""
+"""A failing test whose case takes more than 300 examples to shrink."""
 OTHERS, BEFORE = 6, 4
-"""Files that are run before and behind the one that hangs, of this many tests and of one."""
+"""Numbers of files run after and before the one that hangs, with this many tests and with one."""
 PLUGIN = 'pytest_plugins = ("deadlines",)'
 
 
@@ -78,7 +78,7 @@ def _ends(pid: int) -> bool:
 
 
 def _run(folder: Path) -> subprocess.CompletedProcess[str]:
-    """The tests in a folder, as the suite is run."""
+    """Run the tests in a folder, as the suite is run."""
     settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), "-p", "no:cacheprovider"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *settings, "-n", "2", "--dist", "loadfile", str(folder)],
@@ -101,7 +101,7 @@ def _run(folder: Path) -> subprocess.CompletedProcess[str]:
     ids=["future", "lock", "call in C"],
 )
 def test_a_test_that_hangs_in_uvloop_is_ended_once(tmp_path, hang):
-    """A test that hangs inside of uvloop's run is ended, tells where, and is not run again; the others run."""
+    """A test that hangs in uvloop's run is ended with a stack, and is not run again; the others run."""
     (tmp_path / "conftest.py").write_text(PLUGIN)
     (tmp_path / "test_hanging.py").write_text(HANGING.format(hang=hang))
     before, after = ("".join(f"def test_{n}(): pass\n" for n in range(count)) for count in (BEFORE, 1))
@@ -117,7 +117,7 @@ def test_a_test_that_hangs_in_uvloop_is_ended_once(tmp_path, hang):
 
 
 def test_a_model_that_fails_says_so_before_its_deadline(tmp_path):
-    """A failing case is printed, and how to have it again, though it could be made smaller for longer than that."""
+    """A failing case is printed, with how to reproduce it, though shrinking it would take longer."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "test_failing.py").write_text(FAILING)
 
@@ -131,7 +131,7 @@ def test_a_model_that_fails_says_so_before_its_deadline(tmp_path):
 
 
 def test_a_silent_broker_is_killed(tmp_path):
-    """A broker that does not log what is waited for is killed at the deadline, with what it has started."""
+    """A broker without the awaited log line is killed at the deadline, with its children."""
     program = ("-c", "import os, time; os.fork(); print('begun', flush=True); time.sleep(1000)")
     with Running(tmp_path, program=program) as running:
         running.wait_for("begun")
@@ -141,7 +141,7 @@ def test_a_silent_broker_is_killed(tmp_path):
 
 
 def test_a_deadline_that_is_met_kills_nobody():
-    """A process goes on after what was waited for came in time."""
+    """A process goes on if the event came before the deadline."""
     with subprocess.Popen(["sleep", "1000"]) as process:
         with deadline(process, 30.0) as late:
             pass
@@ -152,7 +152,7 @@ def test_a_deadline_that_is_met_kills_nobody():
 
 @pytest.mark.skipif(not leash(), reason="no setpriv")
 def test_a_process_dies_with_the_run_that_started_it():
-    """A process on a leash is killed when whoever started it is, in whatever way."""
+    """A process on a leash is killed when its parent is, in whatever way."""
     program = (
         "import os, subprocess, sys; from running import leash\n"
         "print(subprocess.Popen([*leash(), 'sleep', '1000']).pid, flush=True); sys.stdin.read()"
@@ -172,7 +172,7 @@ def test_a_process_dies_with_the_run_that_started_it():
 
 
 async def test_a_connection_that_nobody_answers_is_given_up(monkeypatch):
-    """Connecting ends with an error where a listener accepts and says nothing."""
+    """Connecting ends with an error if a listener accepts and sends nothing."""
     monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,

@@ -16,7 +16,7 @@ UNIT = ROOT / "systemd" / "leveret.service"
 
 
 def unit() -> configparser.ConfigParser:
-    """The unit, its names as they are written."""
+    """Return the unit, with names as they are written."""
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str
     parser.read_string(UNIT.read_text())
@@ -24,12 +24,12 @@ def unit() -> configparser.ConfigParser:
 
 
 def words() -> list[str]:
-    """The command that is started."""
+    """Return the command that is started."""
     return shlex.split(unit()["Service"]["ExecStart"])
 
 
 def test_the_broker_is_waited_for():
-    """The service manager waits for the broker's own word, from its main process, and for its signs of life."""
+    """The service manager waits for READY from the broker's main process, and for its watchdog notifications."""
     service = unit()["Service"]
 
     assert ("notify", "main") == (service["Type"], service["NotifyAccess"])
@@ -46,7 +46,7 @@ def test_the_command_is_one_of_ours():
 
 
 def test_the_folders_are_those_that_systemd_makes():
-    """What is read and written is where ConfigurationDirectory and StateDirectory make folders; no other can be written."""
+    """The paths read and written are those of ConfigurationDirectory and StateDirectory; no other can be written."""
     service = unit()["Service"]
     given = dict(zip(words()[2::2], words()[3::2], strict=True))
 
@@ -56,7 +56,7 @@ def test_the_folders_are_those_that_systemd_makes():
 
 
 def test_what_cannot_get_better_is_not_tried_again():
-    """After the exit codes for unreadable data and a wrong configuration nothing is restarted."""
+    """Unreadable data and a wrong configuration, by their exit codes, are not followed by a restart."""
     service = unit()["Service"]
 
     assert "on-failure" == service["Restart"]
@@ -66,7 +66,7 @@ def test_what_cannot_get_better_is_not_tried_again():
 
 
 def test_a_reload_opens_log_files_anew():
-    """A reload is the signal that the broker has for it; nothing else would change."""
+    """A reload sends the broker's signal for reopening log files, and changes nothing else."""
     assert ["/bin/kill", "-HUP", "$MAINPID"] == shlex.split(unit()["Service"]["ExecReload"])
 
 
@@ -80,7 +80,7 @@ def test_it_is_not_root():
 
 
 def test_systemd_understands_the_unit(tmp_path):
-    """Each line of the unit is one that systemd knows; only the program is another, since it is not installed."""
+    """Each line of the unit is valid for systemd; only the program is replaced, since it is not installed."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not on this machine")
     unit = tmp_path / "leveret.service"

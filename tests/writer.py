@@ -1,4 +1,4 @@
-"""A queue's part of the journal, with commits to an environment, for tests of what is on disk."""
+"""A queue's part of the journal, with commits to an environment, for tests of the data on disk."""
 
 from leveret.storage.journal.blocks import Entry, Record, bits_of, read_header, read_records
 from leveret.storage.journal.journal import Journal
@@ -12,7 +12,7 @@ ADDRESS = b"\x01x\x01k"
 
 
 class Writer:
-    """A queue's part of the journal, and commits."""
+    """A queue's part of the journal that can commit."""
 
     def __init__(self, environment: Environment, journal: Journal | None = None, qid: int = QID) -> None:
         self.environment = environment
@@ -29,12 +29,12 @@ class Writer:
         raise AssertionError(entries)
 
     def unstored(self, entries: list[Entry]) -> None:
-        """They are still needed."""
+        """Keep the entries: they are still needed."""
 
     def write(
         self, *seq_ids: int, size: int = 10, paged: bool = False, copies: int = 1, body: int = 0
     ) -> list[Entry]:
-        """Note messages and commit all that was noted; `body` is what they say of their bodies' octets."""
+        """Note messages and commit; `body` is the number of bytes recorded for their bodies."""
         content = bytes(11) + body.to_bytes(8, "big") if body else bytes(size)
         message = Persistent(ADDRESS, content, 1, None, 0, copies)
         return self.commit([self.note(message, seq_id, paged=paged) for seq_id in seq_ids])
@@ -60,7 +60,7 @@ class Writer:
 
 
 def seq_ids(found: Loaded) -> list[int]:
-    """What was read, in the order of seq_ids."""
+    """Return the seq_ids that were read, in order."""
     ids = []
     for raw in found.blocks:
         header = read_header(raw.key, raw.value)

@@ -267,7 +267,7 @@ class TestQueues:
         assert 0 == queue.ready_count
 
     def test_dead_letters_may_be_delayed(self, node):
-        """Also through an exchange that has the queue's name, which is no cycle: it is another way, and takes time."""
+        """Dead letters may be delayed, also by an exchange with the queue's name: no cycle, as it takes time."""
         client = setup(node)
         declare_exchange(client, "work", "fanout")
         client.send(make(Queue.Bind, 0, "q", "work", "", False, {}))
