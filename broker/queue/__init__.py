@@ -1,1 +1,1 @@
-"""A queue: consumers, arguments, settings, limits and expiry."""
+"""Queues: consumers, arguments, settings, limits and expiry."""

@@ -1,17 +1,17 @@
-"""What the arguments of declare and consume may be, and when two declarations are the same.
+"""Validation of the arguments of declare and consume, and equivalence of redeclarations.
 
-The checks, their order and their texts are RabbitMQ 3.13's, because clients match on the texts and the first of several
-faults is the one that is reported. Where 3.10 and 3.13 differ, 3.13 counts:
+The checks, their order and their texts are RabbitMQ 3.13's, because clients match on the texts and only the first of
+several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 
 - `x-queue-type` `undefined` is `classic` (3.10: unsupported queue type).
 - Of several arguments of other queue types, the first by name is reported unless `x-queue-type` is given,
   then the first in the table (3.10: always the latter).
 
-On purpose not as RabbitMQ: classic queues have an `x-confirm-mode`; streams do not exist here and are refused
-with the text it has for types it does not know; classic queues may have an `x-delivery-limit` too; that and
+Intentional differences from RabbitMQ: classic queues have an `x-confirm-mode`; streams do not exist here and are
+refused with RabbitMQ's text for unknown types; classic queues may have an `x-delivery-limit` too; that and
 `x-consumer-timeout` must be numbers; an unknown `x-queue-master-locator` is accepted and a decimal in a
-redeclaration is unequal, where RabbitMQ crashes (541); the text of a string that is not printable Latin-1
-stays a string instead of a list of numbers.
+redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable Latin-1 is shown in texts
+as a string instead of a list of numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from leveret.broker.errors import AMQPError, precondition_failed, resource
 from leveret.confirm.modes import CONFIRM_MODES
 
 MAX_EXPIRY_MS = 315_360_000_000
-"""Ten years: the longest `x-expires`, `x-message-ttl` and `expiration` that RabbitMQ takes."""
+"""Ten years: the maximum of `x-expires`, `x-message-ttl` and `expiration` in RabbitMQ."""
 
 CLASSIC = "classic"
 QUORUM = "quorum"
@@ -36,7 +36,7 @@ _Validator = Callable[[Field], object]
 
 
 class QueueShape(Protocol):
-    """What `check_queue_equivalence` reads of an existing queue; an exclusive one is not durable."""
+    """Properties of an existing queue for `check_queue_equivalence`; an exclusive queue is not durable."""
 
     durable: bool
     auto_delete: bool
@@ -44,7 +44,7 @@ class QueueShape(Protocol):
 
 
 class ExchangeShape(Protocol):
-    """What `check_exchange_equivalence` reads of an existing exchange."""
+    """Properties of an existing exchange for `check_exchange_equivalence`."""
 
     @property
     def type(self) -> str:
@@ -57,7 +57,7 @@ class ExchangeShape(Protocol):
 
 
 class _InvalidArgumentError(Exception):
-    """An argument is not as it must be; carries the Erlang term RabbitMQ tells the client."""
+    """An argument is invalid; the text is the Erlang term that RabbitMQ reports to the client."""
 
 
 def _integer(field: Field) -> int:
@@ -137,19 +137,19 @@ def _supported(what: str, *allowed: str) -> _Validator:
 
 
 class _QueueType(NamedTuple):
-    """What queues of one type know, as RabbitMQ's modules of that name say in their `capabilities`."""
+    """The arguments of a queue type, as in the `capabilities` of RabbitMQ's module of that name."""
 
     module: str
     arguments: frozenset[str]
     compared: tuple[str, ...]
-    """Those that a redeclaration must repeat, in the order in which RabbitMQ looks at them."""
+    """Arguments that a redeclaration must repeat, in the order of RabbitMQ's checks."""
     foreign: frozenset[str]
     """Arguments of other types, which are refused."""
     consume_arguments: frozenset[str]
     foreign_consume_arguments: frozenset[str]
 
 
-# In the order in which RabbitMQ validates them.
+# In RabbitMQ's order of validation.
 _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-expires": _positive_expiry,
     "x-message-ttl": _expiry,
@@ -217,16 +217,16 @@ _TYPES = {
 
 
 def queue_type(arguments: Table) -> str:
-    """The type of a queue with these arguments, which are valid: `CLASSIC` or `QUORUM`."""
+    """Return the type of a queue with these (valid) arguments: `CLASSIC` or `QUORUM`."""
     return QUORUM if arguments.get("x-queue-type") == ("longstr", QUORUM) else CLASSIC
 
 
 def with_default_type(
     arguments: Table, default: str, *, durable: bool, exclusive: bool, auto_delete: bool
 ) -> Table:
-    """The arguments of a `queue.declare` in a vhost whose `default_queue_type` is `default` ('' for none).
+    """Return the arguments of a `queue.declare` with the queue type added, given the vhost's default ('' for none).
 
-    Where no type is given it is the default, if a queue with these properties (as declared) may be of it, and
+    If no type is given it is the default, provided that a queue with these properties (as declared) may have it, and
     otherwise classic.
     """
     if not default or "x-queue-type" in arguments:
@@ -237,7 +237,7 @@ def with_default_type(
 
 
 def check_may_be_generated(arguments: Table) -> None:
-    """Check that the server may choose the name of a queue with these arguments; before everything else.
+    """Check that the server may generate the name of a queue with these arguments; must come before all other checks.
 
     Raises `AMQPError` 406.
     """
@@ -249,7 +249,7 @@ def check_may_be_generated(arguments: Table) -> None:
 def check_queue_properties(
     name: str, vhost: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
 ) -> None:
-    """Check that a new queue's properties go with its type: quorum queues are durable and everybody's.
+    """Check the properties of a new queue: quorum queues must be durable, and neither exclusive nor auto-delete.
 
     RabbitMQ does this last. `durable` must be False for an exclusive declaration.
 
@@ -264,7 +264,7 @@ def check_queue_properties(
 
 
 def max_priority(arguments: Table) -> int:
-    """The highest priority of a queue declared like that; 0 is no priority queue."""
+    """Return the maximum priority of a queue with these arguments; 0 if it is not a priority queue."""
     return int(arguments.get("x-max-priority", ("signedint", 0))[1])
 
 
@@ -292,7 +292,7 @@ def check_queue_arguments(name: str, vhost: str, arguments: Table) -> None:
 
     Unknown arguments are accepted. Redeclarations are compared (`check_queue_equivalence`), never validated.
 
-    Raises `AMQPError` 406: for the queue type, else for a wrong value, else for a foreign argument.
+    Raises `AMQPError` 406: for the queue type, else for an invalid value, else for an argument of another type.
     """
     what = resource("queue", name, vhost)
     _validate("x-queue-type", _QUEUE_VALIDATORS["x-queue-type"], what, arguments)
@@ -327,10 +327,10 @@ def check_consume_arguments(queue: str, vhost: str, arguments: Table, kind: str 
 def check_queue_equivalence(
     name: str, vhost: str, current: QueueShape, *, durable: bool, auto_delete: bool, arguments: Table
 ) -> None:
-    """Check that a `queue.declare` (not passive) asks for the queue that exists.
+    """Check that a `queue.declare` (not passive) is equivalent to the existing queue.
 
-    Only the arguments that the existing queue's type knows are compared; no `x-queue-type` is the same as `classic`.
-    Exclusive ownership is the caller's to check, before.
+    Only the arguments known to the existing queue's type are compared; no `x-queue-type` equals `classic`. The caller
+    must check exclusive ownership before.
 
     `durable` must be False for an exclusive declaration, because exclusive queues are not durable.
 
@@ -354,9 +354,9 @@ def check_exchange_equivalence(
     internal: bool,
     arguments: Table,
 ) -> None:
-    """Check that an `exchange.declare` (not passive) asks for the exchange that exists.
+    """Check that an `exchange.declare` (not passive) is equivalent to the existing exchange.
 
-    Of the arguments only `alternate-exchange` counts.
+    Of the arguments only `alternate-exchange` is compared.
 
     Raises `AMQPError` 406 for the first difference in the order of the keyword arguments.
     """
@@ -402,8 +402,7 @@ def _compare_argument(key: str, what: str, declared: Table, existing: Table) -> 
         if received is current or (key == "x-queue-type" and (received or current) == ("longstr", "classic")):
             return
         raise _inequivalent(key, what, argument_text(received), argument_text(current))
-    # Once both sides have a value the types do not count, nor does the text name them: terms that print
-    # alike are equal.
+    # If both sides have a value, types are neither compared nor reported: values whose terms print the same are equal.
     if term_text(received) != term_text(current):
         raise _inequivalent(key, what, _bare(received), _bare(current))
 

@@ -1,4 +1,4 @@
-"""A consumer: who gets a queue's messages, and how they look on the wire.
+"""Consumers: prefetch, and encoding of deliveries.
 
 Hot path: see docs/performance.md.
 """
@@ -18,14 +18,14 @@ from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 
 UNLIMITED = 1 << 60
-_PARTS_LIMIT = 256  # addresses whose encoded deliver a consumer remembers
+_PARTS_LIMIT = 256  # maximum number of addresses whose encoded deliver method a consumer caches
 _INLINE_LIMIT = (
     4096  # content up to here is copied into one frame string, larger content is passed by reference
 )
 
 
 class DeliveryChannel(Protocol):
-    """What a consumer needs of its channel."""
+    """A channel, as its consumers see it."""
 
     number: int
     frame_max: int
@@ -38,14 +38,14 @@ class DeliveryChannel(Protocol):
 
     @property
     def global_room(self) -> int:
-        """How many more messages the channel-wide prefetch allows."""
+        """Number of further messages that the channel-wide prefetch allows."""
 
     def consumer_cancelled(self, consumer: "Consumer") -> None:
-        """The queue is gone: forget the consumer and tell the client."""
+        """Remove a consumer whose queue was deleted, and notify the client."""
 
 
 class ConsumedQueue(Suspendable, Protocol):
-    """What a consumer needs of its queue."""
+    """A queue, as its consumers see it."""
 
     name: str
     delivered: int
@@ -57,36 +57,36 @@ class ConsumedQueue(Suspendable, Protocol):
 
     @property
     def has_input(self) -> bool:
-        """Whether acks or arrivals wait for the next run."""
+        """True if acks or arrivals wait for the next run."""
 
     def run(self) -> bool:
-        """Work off what has piled up (see `broker.scheduling.turn.Runnable`)."""
+        """Do the accumulated work (see `broker.scheduling.turn.Runnable`)."""
 
     def give_up(self) -> None:
-        """Forget it."""
+        """Drop the accumulated work after an internal error."""
 
     def touch(self) -> None:
-        """Have the queue run at the end of this turn."""
+        """Schedule a run of the queue at the end of this turn."""
 
     def discard(self, seq_ids: Collection[int]) -> None:
-        """Unacked messages were rejected without requeue; the caller owes a `touch`."""
+        """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""
 
     def rejoin(self, consumer: "Consumer") -> None:
         """Put a consumer back at the end of the rotation."""
 
 
 class Consumer:
-    """One `basic.consume`.
+    """A consumer, created by `basic.consume`.
 
     Args:
         tag: the consumer tag.
         queue: the queue consumed from.
-        channel: the channel it lives on.
+        channel: the channel of the consumer.
         no_ack: deliveries count as acked when sent; no prefetch applies.
-        exclusive: no other consumer may join.
+        exclusive: no other consumer may be added.
         prefetch_count: limit of unacked messages, 0 for none.
         priority: `x-priority`, higher first.
-        arguments: the arguments of the consume, valid.
+        arguments: the arguments of `basic.consume`, valid.
 
     """
 
@@ -134,59 +134,59 @@ class Consumer:
         self.arguments = arguments or {}
         self.unacked = 0
         self.parked = False
-        """Out of the queue's rotation: no credit, or a full outbox."""
+        """True if the consumer is not in the queue's rotation: no credit, or a full outbox."""
         self.cancelled = False
         # counters
         self.delivered = 0
         self.redelivered = 0
-        """Those of the delivered that had been delivered before, to whomever."""
+        """Deliveries of messages that had been delivered before, to any consumer."""
         self.returned = 0
-        """Deliveries that were given back or rejected."""
+        """Deliveries that were requeued or rejected."""
         self._parts: dict[bytes, tuple[bytes, bytes]] = {}
 
     def __repr__(self) -> str:
-        """Name the consumer and its queue."""
+        """Return a description with the consumer tag and the queue."""
         return f"<consumer {self.tag!r} of {self.queue!r}>"
 
     @property
     def room(self) -> int:
-        """How many messages may be delivered now (<= 0: none)."""
+        """Number of messages that may be delivered now (<= 0: none)."""
         if self.outbox.full:
             return 0
         room = self.limit - self.unacked
         if self.channel.global_prefetch:
             left = self.channel.global_room
             if self.no_ack and left > 0:
-                return room  # does not count against the channel's limit, but waits while it is used up
+                return room  # not counted against the channel's limit, but waits while that is used up
             return min(room, left)
         return room
 
     @property
     def acked(self) -> int:
-        """How many deliveries it has acked; 0 for one that need not."""
+        """Number of acked deliveries; 0 for a consumer with automatic acks."""
         return 0 if self.no_ack else self.delivered - self.unacked - self.returned
 
     @property
     def status(self) -> str:
-        """What RabbitMQ calls its activity: up, or where one consumer of several is served single_active or waiting."""
+        """RabbitMQ's activity status: up, or with single active consumer single_active or waiting."""
         queue = self.queue
         if not queue.single_active:
             return "up"
         return "single_active" if queue.active_consumer is self else "waiting"
 
     def give_back(self, count: int) -> None:
-        """So many of its unacked messages are not its own any more, and were not acked."""
+        """Subtract messages that were requeued or rejected from the unacked count."""
         self.unacked -= count
         self.returned += count
 
     @property
     def ack_timeout(self) -> int | None:
-        """How many ms it may take to ack a delivery: 0 for ever, None as long as the broker says."""
+        """Timeout for acks in ms: 0 for none, None for the broker's default."""
         own = self.arguments.get("x-consumer-timeout")
         return self.queue.settings.consumer_timeout if own is None else own[1]
 
     def park(self) -> None:
-        """Note that the queue took this consumer out of its rotation."""
+        """Mark this consumer as taken out of the queue's rotation."""
         self.parked = True
         if self.outbox.full:
             self.outbox.parked[self] = None
@@ -202,7 +202,7 @@ class Consumer:
             self.queue.rejoin(self)
 
     def deliver(self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool) -> None:
-        """Send messages; the caller owes that there is `room` for them."""
+        """Send messages; the caller must ensure that there is `room` for them."""
         channel = self.channel
         number, frame_max = channel.number, channel.frame_max
         outbox = self.outbox
@@ -255,7 +255,7 @@ class Consumer:
             outbox.turn.outboxes.append(outbox)
 
     def _encode(self, address: bytes) -> tuple[bytes, bytes]:
-        """The octets before and after the delivery tag, remembered per address."""
+        """Return the octets of the deliver method before and after the delivery tag, cached per address."""
         if len(self._parts) >= _PARTS_LIMIT:
             self._parts.clear()
         parts = self._parts[address] = deliver_parts(self.channel.number, self.tag, address)
@@ -263,9 +263,9 @@ class Consumer:
 
 
 class Getter:
-    """Stands in a channel's unacked table for a message it took by `basic.get`.
+    """Takes the place of a consumer in a channel's unacked table for a message fetched by `basic.get`.
 
-    It counts for no prefetch, and settling it gives nobody credit.
+    It does not count towards a prefetch, and settling it gives no credit.
     """
 
     __slots__ = ("_channel", "queue")
@@ -276,12 +276,12 @@ class Getter:
         self._channel = channel
 
     def __repr__(self) -> str:
-        """Name the queue."""
+        """Return a description with the queue."""
         return f"<get of {self.queue!r}>"
 
     @property
     def unacked(self) -> int:
-        """Messages of the channel that were got and not settled."""
+        """Number of unsettled messages that the channel fetched by `basic.get`."""
         return self._channel.got
 
     @unacked.setter
@@ -289,13 +289,13 @@ class Getter:
         self._channel.got = count
 
     def give_back(self, count: int) -> None:
-        """As of a consumer."""
+        """Subtract messages that were requeued or rejected from the count."""
         self._channel.got -= count
 
     @property
     def ack_timeout(self) -> int | None:
-        """As for a consumer of the queue that says nothing about it."""
+        """Timeout for acks in ms, as for a consumer without one of its own."""
         return self.queue.settings.consumer_timeout
 
     def wake(self) -> None:
-        """Nothing waits."""
+        """Do nothing: there is no consumer to wake."""

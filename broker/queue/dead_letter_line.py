@@ -1,16 +1,16 @@
-"""The messages that a queue discards, in order, on their way to its dead letter exchange.
+"""FIFO of the messages that a queue discards, until they are published to its dead letter exchange.
 
-Whatever has a dead letter goes through this line, unacked: what consumers reject, what expires, what is too much. The
-head of the line is published as long as the step of the loop has time (`broker.scheduling.time_slices`). The rest
-waits for one of
+All dead letters pass through this line, unacked: rejected messages, expired ones, and those over a limit. The head of
+the line is published while the step of the event loop has time (`broker.scheduling.time_slices`). The rest waits for
+one of
 
 - the next step (`wants_time`),
-- arrivals of other queues that were put off, which go first, but not for long (`broker.scheduling.turn.PATIENCE`),
-- bodies that are being read from disk: nothing overtakes them, and the queue runs again when they are here,
-- the disk, which has more to write than it should: the queue runs again when it has caught up
+- deferred arrivals of other queues, which go first, but not for long (`broker.scheduling.turn.PATIENCE`),
+- bodies that are being read from disk: nothing overtakes them, and the queue runs again when they have been read,
+- the disk, if too many writes are pending: the queue runs again when it has caught up
   (`broker.scheduling.turn.Turn.is_backlogged`).
 
-The order of dead letters is therefore that in which messages were discarded. The queue may have been deleted
+Dead letters are therefore published in the order in which messages were discarded. The queue may have been deleted
 meanwhile; it keeps its messages until the line is empty (`broker.queue.queue.Queue.delete`).
 """
 
@@ -24,13 +24,13 @@ from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
 
 STEP = 64
-"""Messages whose bodies are looked up together."""
+"""Number of messages whose bodies are fetched together."""
 ENOUGH = 256
-"""Messages in the line from which a queue adds no more that it discards by itself, so that few are in memory."""
+"""Length of the line from which the queue expires and drops no more messages, to keep few of them in memory."""
 
 
 class DiscardingQueue(Runnable, Protocol):
-    """What the line needs of its queue."""
+    """A queue, as its line of dead letters sees it."""
 
     backing: BackingQueue
 
@@ -39,10 +39,10 @@ class DiscardingQueue(Runnable, Protocol):
         """The server's work list."""
 
     def touch(self) -> None:
-        """Have the queue run at the end of this turn."""
+        """Schedule a run of the queue at the end of this turn."""
 
     def dead_lettered(self, count: int, moved: Collection[int]) -> None:
-        """So many messages were published to the dead letter exchange; those that `moved` are to be forgotten."""
+        """Count dead-lettered messages, and remove those that `moved`."""
 
 
 class Publisher(Protocol):
@@ -51,28 +51,28 @@ class Publisher(Protocol):
     def dead_letter(
         self, queue: Any, letters: Sequence[tuple[int, Message]], reason: str
     ) -> tuple[int, Collection[int]]:
-        """Publish unacked messages of a queue to its dead letter exchange, as far as there is one and it has somewhere.
+        """Publish unacked messages of a queue to its dead letter exchange, if that exists and routes them.
 
-        A negative seq_id is that of a message that never was in the queue.
+        A negative seq_id stands for a message that was never in the queue.
 
         Returns:
-            How many of them were taken, from the first on: at least one, fewer than all if the step is over. And the
-            seq_ids of those of them that may be forgotten in the same commit; the others are let go when what became
-            of them is safe (`Queue.letter_is_safe`).
+            The number of messages taken, from the first on: at least one, fewer than all if the step is over. And the
+            seq_ids of those that may be removed in the same commit; the others are removed when their dead letters are
+            safely stored (`Queue.letter_is_safe`).
 
         """
 
 
 class Discards:
-    """The line of one queue.
+    """The line of dead letters of one queue.
 
     Args:
         queue: the queue.
         publisher: publishes the dead letters.
 
     Attributes:
-        wants_time: messages could go on at once, but the step was over.
-        moving: messages whose dead letters are on their way into files; the queue lets them go when these are written.
+        wants_time: true if messages could be published now, but the step was over.
+        moving: number of messages whose dead letters are being written to files; they are removed afterwards.
 
     """
 
@@ -82,26 +82,26 @@ class Discards:
         self._queue = queue
         self._publisher = publisher
         self._line: deque[tuple[str, deque[int]]] = deque()
-        """Runs of messages that are discarded for the same reason."""
+        """Runs of messages discarded for the same reason."""
         self.wants_time = False
         self.moving = 0
 
     def __bool__(self) -> bool:
-        """Whether messages wait to be published."""
+        """Return whether messages wait to be published."""
         return bool(self._line)
 
     @property
     def is_done(self) -> bool:
-        """Whether everything that was discarded is published, and safe as far as its commit is concerned."""
+        """True if everything discarded is published, and no dead letter is still being written to a file."""
         return not self._line and not self.moving
 
     @property
     def is_long(self) -> bool:
-        """Whether the queue should wait before it discards more."""
+        """True if the queue should wait before it discards more."""
         return len(self._line) > 1 or (bool(self._line) and len(self._line[0][1]) >= ENOUGH)
 
     def add(self, seq_ids: Collection[int], reason: str) -> None:
-        """Append unacked messages; the caller owes `work_off`, or a run of the queue."""
+        """Append unacked messages; the caller must call `work_off`, or run the queue."""
         line = self._line
         if line and line[-1][0] == reason:
             line[-1][1].extend(seq_ids)
@@ -109,7 +109,7 @@ class Discards:
             line.append((reason, deque(seq_ids)))
 
     def work_off(self) -> int:
-        """Publish what can be published now; returns how many messages were."""
+        """Publish the messages that can be published now; return how many."""
         line, turn = self._line, self._queue.turn
         published = 0
         self.wants_time = False
@@ -139,7 +139,7 @@ class Discards:
         return published
 
     def _publish(self, letters: Sequence[tuple[int, Message]], reason: str) -> int:
-        """Publish messages and forget them, as many as there is time for; returns how many."""
+        """Publish messages and remove them, as many as time allows; return how many."""
         if not letters:
             return 0
         count, moved = self._publisher.dead_letter(self._queue, letters, reason)

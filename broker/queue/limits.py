@@ -1,15 +1,15 @@
-"""What a queue does beside keeping and delivering: it lets messages expire, keeps to limits, and expires itself.
+"""Queue limits: message TTL, queue expiry, length limits, overflow and delivery limit.
 
-Theory. A queue that is asked for any of this has `QueueLimits`, others have none and pay one look a turn. What a queue
-discards goes to its dead letter exchange if it has one (`broker.queue.dead_letter_line`); only then it is forgotten,
-in the same commit. A message that has to be read from disk first is waited for: the queue runs again when it is here.
+Theory. A queue with any of these has `QueueLimits`; others have none and pay one check per turn. Discarded messages are
+published to the dead letter exchange if there is one (`broker.queue.dead_letter_line`), and removed only then, in the
+same commit. A message that must be read from disk first is waited for: the queue runs again when it has been read.
 
-All of it ends with the time of the loop's step. Until the rest is discarded the queue *is behind*: it delivers nothing,
-and operations that need the exact state wait (`Queue.catch_up`).
+All of this stops when the step of the event loop is over. Until the remaining messages are discarded the queue *is
+behind*: it delivers nothing, and operations that need the exact state wait (`Queue.catch_up`).
 
-Expiry looks at the head only, as in RabbitMQ: what expires behind a message that does not stays until it gets there.
-The queue's one timer stands at whatever comes first, the head's expiry or the queue's own; it may come early, since
-it is not moved when the head goes, but never late.
+Only the head is checked for expiry, as in RabbitMQ: an expired message behind one that has not expired stays until it
+reaches the head. The queue has one timer, for the expiry of the head or of the queue, whichever is first; it may fire
+early, since it is not moved when the head is removed, but never late.
 
 Hot path: see docs/performance.md.
 """
@@ -28,13 +28,13 @@ from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
-"""Why a queue discards a message."""
+"""Reasons for which a queue discards a message."""
 _STEP = 256
-"""Messages discarded between two looks at the time."""
+"""Messages discarded between two checks of the time."""
 
 
 class RuledQueue(DiscardingQueue, Protocol):
-    """What rules need of their queue."""
+    """A queue, as its limits see it."""
 
     name: str
     inbox: list[Message]
@@ -45,33 +45,33 @@ class RuledQueue(DiscardingQueue, Protocol):
 
     @property
     def consumer_count(self) -> int:
-        """Consumers, ready or not."""
+        """Number of consumers, ready or not."""
 
     def settle(self) -> None:
-        """Work off what this turn has collected."""
+        """Process the acks and arrivals collected in this turn."""
 
     def take_in(self, messages: list[Message], *, expires: int) -> None:
-        """Hand arrivals to consumers, or keep them."""
+        """Deliver arrivals to consumers, or enqueue them."""
 
     def taken(self, count: int) -> None:
-        """So many of the first arrivals are in the queue, and then there was an error."""
+        """Record that the first `count` arrivals were enqueued before an error."""
 
     def finish(self) -> None:
-        """Everything that a deleted queue had to discard is discarded."""
+        """Empty a deleted queue after it has discarded what it had to."""
 
 
 class Keeper(Publisher, Protocol):
-    """The vhost: what becomes of queues and of what they discard."""
+    """The vhost, which expires queues and publishes their dead letters."""
 
     def expire(self, queue: Any) -> None:
-        """Delete a queue that nobody has used."""
+        """Delete an unused queue."""
 
     def queue_gone(self, queue: Any) -> None:
-        """A deleted queue has discarded what it had to."""
+        """Called when a deleted queue has discarded what it had to."""
 
 
 class QueueLimits:
-    """The rules of one queue.
+    """Limits and expiry of one queue.
 
     Args:
         queue: the queue.
@@ -106,28 +106,28 @@ class QueueLimits:
         self.discards = Discards(queue, keeper)
         """Unacked messages on their way to the dead letter exchange."""
         self._has_expired = False
-        """The next message has expired, and the queue had no time to discard it."""
+        """True if the head has expired, but the queue had no time to discard it."""
         self._ended: int | None = None
-        """When the queue was deleted (epoch ms): what expires later does so without it."""
+        """Time of the deletion of the queue (epoch ms): messages that expire later are not dead-lettered."""
         self._octets = 0
-        """Octets of the bodies of ready messages, where they are limited."""
+        """Total body size of ready messages in bytes, if it is limited."""
         self._census: Iterator[int] | None = None
-        """What is still to be counted of the messages that were there before the limit."""
+        """Iterator over the sizes still to be added for messages that were ready before the limit was set."""
         self._lost = 0
-        """Octets that the backing queue had given up as damaged when `_octets` was last corrected."""
+        """Bytes that the backing queue had lost as damaged when `_octets` was last corrected."""
         self._sizes: dict[int, int] = {}
-        """Those of unacked ones, which may become ready again."""
+        """Body sizes of unacked messages, which may become ready again, if the total size is limited."""
         self._returns: dict[int, int] = {}
-        """How often unacked messages came back, where that is limited."""
+        """Requeue counts of unacked messages, if there is a delivery limit."""
         self._returned: dict[int, int] = {}
-        """The same of ready ones."""
+        """Requeue counts of ready messages, if there is a delivery limit."""
         self._is_running = False
-        """The queue's run is under way: a dead letter that comes back must not begin another."""
+        """True during a run of the queue: a dead letter routed back to it must not start another."""
         self._last_used = self._clock()
         self._timer: Timer | None = None
 
     def configure(self, settings: QueueSettings) -> None:
-        """Follow other settings from now on; the caller owes the queue a run."""
+        """Apply changed settings; the caller must run the queue afterwards."""
         if settings.expires != self.settings.expires:
             self._last_used = self._clock()
         was_limited = self.settings.max_octets is not None
@@ -143,7 +143,7 @@ class QueueLimits:
             self.recount()
 
     def recount(self) -> None:
-        """Find out what is in the queue: it has had messages before these rules."""
+        """Count the bytes of messages that were ready before the limit was set."""
         if self.settings.max_octets is not None:
             self._octets = 0
             self._lost = self._queue.backing.lost_octets
@@ -151,7 +151,7 @@ class QueueLimits:
             self._queue.turn.slices.add(self._count_octets(summands), f"octets of {self._queue}")
 
     def _count_octets(self, summands: Iterator[int]) -> Iterator[None]:
-        """A job that adds what was ready when it began; `_octets` has what came and went since then."""
+        """Job that adds the sizes of messages ready when it began; `_octets` has the changes since then."""
         for octets in summands:
             if self._census is not summands:
                 return
@@ -161,44 +161,44 @@ class QueueLimits:
         self._queue.touch()
 
     def _forget_lost(self) -> None:
-        """Messages that turned out to be damaged take no room any more."""
+        """Subtract the sizes of messages that turned out to be damaged."""
         lost = self._queue.backing.lost_octets
         if lost != self._lost:
             self._octets -= lost - self._lost
             self._lost = lost
 
     def close(self) -> None:
-        """There are no rules any more, or no queue."""
+        """Cancel the timer and the counting job."""
         self._census = None
         if self._timer is not None:
             self._queue.turn.timers.cancel(self._timer)
             self._timer = None
 
     def used(self) -> None:
-        """Somebody has used the queue: its time begins anew."""
+        """Restart the time until the unused queue expires."""
         self._last_used = self._clock()
 
-    # -- what there is no time for ----------------------------------------------------------------------------------
+    # -- deferred work ----------------------------------------------------------------------------------------------
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages are ready that have to be discarded first: they are too many, or have expired."""
+        """True if ready messages must be discarded before deliveries: they exceed a limit, or have expired."""
         return self._has_expired or bool(self._excess())
 
     @property
     def wants_time(self) -> bool:
-        """Whether the queue could go on to discard messages, but the step was over."""
+        """True if the queue could discard more messages, but the step was over."""
         return self.discards.wants_time or (self.is_behind and self._queue.turn.slices.is_over())
 
     @property
     def is_discarding(self) -> bool:
-        """Whether messages wait to be discarded, whatever for."""
+        """True if messages wait to be discarded, for any reason."""
         return bool(self.discards) or self.is_behind
 
     def queue_deleted(self) -> bool:
-        """The queue is gone for everybody; returns whether it has nothing to discard any more.
+        """Handle the deletion of the queue; return whether there is nothing left to discard.
 
-        What was rejected, expired or too much by now still becomes a dead letter; the queue's `finish` is called after
+        Messages rejected, expired or over a limit by now are still dead-lettered; the queue's `finish` is called after
         the last of them. Without a dead letter exchange there is nothing to wait for.
         """
         self.close()
@@ -209,7 +209,7 @@ class QueueLimits:
         return self._is_finished
 
     def _look_for_expired(self) -> None:
-        """Find out whether the head has expired, or may have: it is being read."""
+        """Check whether the head has expired; a head that is being read from disk counts as expired."""
         backing = self._queue.backing
         if backing.expiring and backing.ready_count:
             length, expired = backing.head_run(self._now(), 1)
@@ -225,7 +225,7 @@ class QueueLimits:
     # -- publishes --------------------------------------------------------------------------------------------------
 
     def refuses(self, message: Message) -> bool:
-        """Whether a publish has no room here; it may be dead-lettered instead."""
+        """Return whether a publish is refused because the queue is full; with `reject-publish-dlx` dead-letter it."""
         settings = self.settings
         if not settings.rejects or not self._is_full_for(message):
             return False
@@ -239,7 +239,7 @@ class QueueLimits:
         if (
             octets is not None or (length is not None and backing.ready_count + len(inbox) >= length)
         ) and not self._is_running:
-            queue.settle()  # some of them go straight to consumers
+            queue.settle()  # some arrivals are delivered directly to consumers
         if length is not None and backing.ready_count + len(inbox) >= length:
             return True
         if octets is None:
@@ -248,7 +248,7 @@ class QueueLimits:
         return self._octets + sum([each.body_size for each in inbox]) + message.body_size > octets
 
     def take_in(self, inbox: list[Message]) -> None:
-        """Let arrivals in, each with the time when it expires."""
+        """Pass arrivals to the queue, each with its expiry time."""
         ttl = self.settings.message_ttl
         if self.settings.max_octets is not None:
             self._octets += sum([message.body_size for message in inbox])
@@ -277,26 +277,26 @@ class QueueLimits:
     # -- deliveries -------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Before anything else: discard what was rejected and what has expired, as far as there is time."""
+        """Begin a run of the queue: discard rejected and expired messages, as far as time allows."""
         self._is_running = True
         if self.settings.max_octets is not None:
             self._forget_lost()
         if self.discards:
             self.discards.work_off()
-        self.shorten()  # what came back may have had to be read first
+        self.shorten()  # requeued messages may have had to be read first
         self._discard_expired()
 
     def _discard_expired(self) -> None:
-        """Discard what has expired, as far as there is time."""
+        """Discard expired messages, as far as time allows."""
         if self._queue.backing.ready_count:
             self.live(1)
         else:
             self._has_expired = False
 
     def live(self, count: int) -> int:
-        """How many of the next `count` messages may be delivered; expired ones in front of them are discarded.
+        """Discard expired messages at the head; return how many of the next `count` messages may be delivered.
 
-        0 if none is left, or none can be had now: the next one has to be read, or discarded when there is time.
+        0 if none is left, or none is available now: the head must be read first, or discarded when there is time.
         """
         backing = self._queue.backing
         if not backing.expiring:
@@ -318,7 +318,7 @@ class QueueLimits:
         return 0
 
     def fetched(self, batch: Fetched, *, ack_required: bool) -> Fetched:
-        """Note that messages were taken out of the queue; returns them as they are to be delivered."""
+        """Update counts after messages were fetched; return the messages as they are to be delivered."""
         if self.settings.max_octets is not None:
             sizes = [message.body_size for message in batch.messages]
             self._octets -= sum(sizes)
@@ -329,7 +329,7 @@ class QueueLimits:
         return batch
 
     def _with_counts(self, batch: Fetched, *, ack_required: bool) -> Fetched:
-        """Redelivered messages that say how often they came back, before the last start included."""
+        """Return redelivered messages with `x-delivery-count`; requeues before the last restart are included."""
         stored, returned = self._queue.backing.take_returns(batch.seq_ids), self._returned
         if not stored and not returned:
             return batch
@@ -340,11 +340,11 @@ class QueueLimits:
         return batch._replace(messages=messages)
 
     def end(self) -> bool:
-        """After messages came and went: drop what is too much, and set the timer; true if that takes more time."""
+        """End a run of the queue: drop messages over a limit, and set the timer; return true if more time is needed."""
         self.shorten()
         self._discard_expired()
         if not self._queue.backing.ready_count:
-            self._octets = 0  # whatever was not known exactly is forgotten
+            self._octets = 0  # resets any inaccuracy
             self._census = None
         if self._ended is None:
             self._set_timer()
@@ -354,7 +354,7 @@ class QueueLimits:
         return self.wants_time
 
     def _excess(self) -> int:
-        """How many messages are too many, as far as their number tells; 1 if they have too many octets."""
+        """Return the number of messages over the length limit; 1 if only the limit in bytes is exceeded."""
         settings, ready = self.settings, self._queue.backing.ready_count
         if not ready or settings.overflow != DROP_HEAD:
             return 0
@@ -363,9 +363,9 @@ class QueueLimits:
         return int(settings.max_octets is not None and self._octets > settings.max_octets)
 
     def shorten(self) -> None:
-        """Drop what is too much, from the head, as far as there is time.
+        """Drop messages over a limit from the head, as far as time allows.
 
-        Owed at once when messages come back, too: before consumers get any of them.
+        Must also be called immediately after a requeue, before consumers get any of the messages.
         """
         is_over = self._queue.turn.slices.is_over
         while (excess := self._excess()) and not is_over():
@@ -373,9 +373,9 @@ class QueueLimits:
                 return
 
     def _drop(self, count: int, reason: str) -> int:
-        """Discard messages (>= 1) from the head; returns how many.
+        """Discard messages (>= 1) from the head; return how many.
 
-        None while the next one is being read, or while the line to the dead letter exchange is long.
+        0 while the head is being read from disk, or while too many dead letters wait.
         """
         backing = self._queue.backing
         discards = self.discards
@@ -412,21 +412,21 @@ class QueueLimits:
             self._queue.tally.dropped += discarded
 
     def _refuse(self, seq_ids: Iterable[int]) -> None:
-        """Unacked messages are discarded, and not because a consumer said so."""
+        """Refuse the promises of unacked messages that are discarded, other than by a consumer."""
         if self._queue.awaiting is not None:
             self._queue.awaiting.refuse(seq_ids)
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
     def acked(self, seq_ids: Iterable[int]) -> None:
-        """Messages are settled."""
+        """Remove the entries of settled messages."""
         for table in (self._sizes, self._returns):
             if table:
                 for seq_id in seq_ids:
                     table.pop(seq_id, None)
 
     def rejected(self, seq_ids: Collection[int], reason: str = REJECTED) -> None:
-        """Unacked messages are to be discarded; the caller owes the queue a run."""
+        """Discard unacked messages; the caller must run the queue afterwards."""
         if self.settings.dead_letter_exchange is None:
             if reason != REJECTED:
                 self._refuse(seq_ids)
@@ -436,7 +436,7 @@ class QueueLimits:
             self.discards.add(seq_ids, reason)
 
     def requeued(self, seq_ids: Collection[int]) -> Collection[int]:
-        """Unacked messages are coming back; returns those that may."""
+        """Apply the delivery limit to messages being requeued; return those that may be."""
         limit = self.settings.delivery_limit
         if limit is not None:
             counts = {seq_id: self._returns.pop(seq_id, 0) + 1 for seq_id in seq_ids}
@@ -453,7 +453,7 @@ class QueueLimits:
         return seq_ids
 
     def carried_over(self, seq_ids: Mapping[int, int]) -> None:
-        """Fetched messages were published anew: new seq_ids by old ones. They came back as often as before."""
+        """Keep the requeue counts of fetched messages that were published again: new seq_ids by old ones."""
         if self.settings.delivery_limit is None:
             return
         stored, returned = self._queue.backing.take_returns(seq_ids), self._returned
@@ -463,7 +463,7 @@ class QueueLimits:
         self._queue.backing.note_returns(counts)
 
     def purged(self) -> None:
-        """No message is ready any more."""
+        """Reset the counts of ready messages after a purge."""
         self._has_expired = False
         self._octets = 0
         self._census = None
@@ -497,7 +497,7 @@ class QueueLimits:
 
 
 def _counted(message: Message, count: int) -> Message:
-    """The message, saying how often it came back."""
+    """Return the message with its requeue count in the header `x-delivery-count`."""
     if not count:
         return message
     properties = Properties(message.header)

@@ -1,10 +1,10 @@
-"""A queue: its consumers in rotation, and who gets which message.
+"""Queues: publish, delivery to consumers in rotation, requeue, purge and deletion.
 
 Theory. During a turn the queue only collects: publishes in `inbox`, settled deliveries in `acks`. `run`, once a turn,
-works both off: acks first, then arrivals (handed straight to ready consumers while nothing older is waiting, kept by
-the backing queue otherwise), then whatever is ready. Consumers that can take a message stand in `rotation`; one
-without credit or with a full outbox is parked and comes back at the end, so the round-robin is strict among those
-that are ready. Operations that need the exact state call `settle` first.
+processes both: acks first, then arrivals (delivered directly to ready consumers while nothing older is waiting,
+otherwise kept by the backing queue), then the ready messages. Consumers that can take a message are in `rotation`; one
+without credit or with a full outbox is parked and rejoins at the end, so the round-robin is strict among those that are
+ready. Operations that need the exact state call `settle` first.
 
 Hot path: see docs/performance.md.
 """
@@ -33,14 +33,14 @@ from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 
 _NOT_YET = Fetched((), [], redelivered=False)
-"""What `get` answers while it has to wait."""
+"""Result of `get` while it has to wait."""
 RUN_BUDGET = 4096
-"""Messages a queue delivers in one turn before others get theirs."""
+"""Maximum number of messages that a queue delivers in one turn before others run."""
 _STEP = 256  # messages fetched at a time
-_STEP_OCTETS = 1024 * 1024  # and about so many octets, where messages are large
+_STEP_OCTETS = 1024 * 1024  # and about so many bytes, where messages are large
 _SMALL = 4096
-_FEW = 8  # consumers that are taken out of the rotation one by one
-_CAPACITY_WEIGHT = 0.13  # of one sample a second: what was the case five seconds ago counts half
+_FEW = 8  # maximum number of consumers removed from the rotation one by one
+_CAPACITY_WEIGHT = 0.13  # of one sample per second: a sample from five seconds ago has half the weight
 
 
 class Owner(Protocol):
@@ -50,19 +50,19 @@ class Owner(Protocol):
 
 
 class Queue:
-    """One queue of one vhost.
+    """A queue of a vhost.
 
     Args:
-        name: its name.
-        vhost: its vhost's name.
-        backing: keeps its messages.
+        name: name of the queue.
+        vhost: name of the vhost.
+        backing: the backing queue, which keeps the messages.
         turn: the server's work list.
-        durable: survives a restart.
-        exclusive_owner: the connection it belongs to, or None.
-        auto_delete: goes with its last consumer.
-        arguments: as declared.
-        qid: the number under which a durable queue is stored; 0 for one that is not.
-        keeper: the vhost, as far as rules need it; None for a queue that never has any.
+        durable: true if the queue survives a restart.
+        exclusive_owner: the connection that owns an exclusive queue, or None.
+        auto_delete: true if the queue is deleted with its last consumer.
+        arguments: arguments of the declaration.
+        qid: the number under which a durable queue is stored; 0 for other queues.
+        keeper: the vhost, as needed by limits; None for a queue that never has any.
 
     """
 
@@ -140,11 +140,11 @@ class Queue:
         self.backing = backing
         backing.on_loaded = self.touch
         self.awaiting: ConsumerAckQueue | None = None
-        """What of `backing` tells publishers what consumers say; None as long as none has asked for it."""
+        """The `backing` if it confirms on consumer ack; None if the queue never had such a confirm mode."""
         self.stillness: Stillness | None = None
-        """Since when nothing has moved, if publishers wait for consumers (`confirm.deadlock`)."""
+        """State of deadlock detection, if publishers wait for consumers (`confirm.deadlock`)."""
         self.awaits_consumers = False
-        """Whether messages that come by a channel in confirm mode are to be `Promised`."""
+        """True if messages published on channels in confirm mode must be `Promised`."""
         self.turn = turn
         self.durable = durable
         self.exclusive_owner = exclusive_owner
@@ -152,52 +152,52 @@ class Queue:
         self.arguments = arguments or {}
         self.type = queue_type(self.arguments)
         self.saves_all = self.type == QUORUM
-        """All its messages are kept on disk, persistent or not."""
+        """True if all messages are stored on disk, persistent or not."""
         self.deleted = False
-        """Nobody finds it any more."""
+        """True once the queue is deleted and cannot be found any more."""
         self.gone = False
-        """Nor has it any message left that it would have to discard: it is empty."""
+        """True once the deleted queue is empty: it has no messages left to discard."""
         self._keeper = keeper
         self.settings = NO_SETTINGS
         self.rules: QueueLimits | None = None
-        """None while nothing expires here and nothing is limited."""
+        """Limits and expiry; None while there are none."""
         # consumers
         self.consumers: dict[Consumer, None] = _NOBODY
         self.rotation: deque[Consumer] = _NO_ROTATION
         self.exclusive_consumer: Consumer | None = None
         self.single_active = self.arguments.get("x-single-active-consumer") == ("bool", True)
         self.active_consumer: Consumer | None = None
-        """Where `single_active`: the one consumer that is served. The others wait beside the rotation."""
+        """With `single_active`: the active consumer. The others wait outside the rotation."""
         self.had_consumer = False
         self._alike: bool | None = None
         self._capacity = 1.0
         self._gone = 0
-        """How many in the rotation have left already."""
+        """Number of cancelled consumers still in the rotation."""
         self._suspensions = 0
         self._held_back: dict[Consumer, None] = {}
-        """Who would stand in the rotation, while the queue is suspended."""
+        """Consumers that would be in the rotation if the queue were not suspended."""
         self._heirs: list[tuple[int, int, Consumer]] = _NO_HEIRS
-        """Where `single_active`: a heap of those that wait, by priority and then age; some may have left."""
+        """With `single_active`: a heap of the waiting consumers, by priority, then age; some may be cancelled."""
         self._joined = 0
         self.prioritised = False
-        """Some consumer has (or had) a priority other than 0, so places in the rotation are not all alike."""
+        """True if some consumer has (or had) a priority other than 0, so that the rotation is ordered by priority."""
         # per turn
         self.inbox: list[Message] = []
         self.inbox_persistent = False
-        """Some message there is persistent, and the queue durable."""
+        """True if some message in the inbox is persistent, and the queue durable."""
         self.acks: list[int] = []
         self.touched = False
         self.largest = 0
-        """Octets of the largest content seen since the queue was last empty, where over 4 KiB."""
+        """Size in bytes of the largest content since the queue was last empty, if over 4 KiB."""
         self.on_drained: dict[DrainListener, None] = _NO_LISTENERS
         self.on_gone: list[Callable[[], object]] = _NO_CALLBACKS
         self.unpaced_until = 0.0
-        """Until then (monotonic seconds) publishers are not made to wait for this queue (`connection.flow_control`)."""
+        """Time (monotonic seconds) until which publishers are not paused for this queue (`connection.flow_control`)."""
         self.futile_pauses = 0
         self.paced_at = float("-inf")
-        """When a publisher was last made to wait for it."""
+        """Time at which a publisher was last paused for this queue."""
         self.draining = (0.0, 0)
-        """When waiting for full sockets began, and what had been delivered then."""
+        """Start of the wait for full sockets, and the number of deliveries at that time."""
         # counters
         self.published = 0
         self.delivered = 0
@@ -205,14 +205,14 @@ class Queue:
         self.acked = 0
         self.tally = QueueTally()
         self.final: QueueCounts | None = None
-        """What it had counted when it was deleted: what consumers ack afterwards is not added any more."""
+        """Counters at the time of the deletion: later acks of consumers are not added."""
         self.meter: QueueMeter | None = None
-        """Measures times; None if nobody wants to know."""
+        """Measures latencies; None without an export."""
         if turn.events is not None:
             self.meter = QueueMeter(turn.now, turn.clock())
 
     def counts(self) -> QueueCounts:
-        """What it has counted; between two turns."""
+        """Return the counters of the queue; must be called between two turns."""
         if self.final is not None:
             return self.final
         tally = self.tally
@@ -242,23 +242,23 @@ class Queue:
     # -- the turn -----------------------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Have the queue run at the end of this turn."""
+        """Schedule a run of the queue at the end of this turn."""
         if not self.touched:
             self.touched = True
             self.turn.queues.append(self)
 
     def settle(self) -> None:
-        """Work off what this turn has collected, so that counts and contents are exact."""
+        """Process the acks and arrivals collected in this turn, so that counts and contents are exact."""
         if (self.inbox or self.acks) and self.run():
             self.touch()
 
     @property
     def has_input(self) -> bool:
-        """Whether acks or arrivals wait for the next run."""
+        """True if acks or arrivals wait for the next run."""
         return bool(self.acks or self.inbox)
 
     def run(self) -> bool:
-        """Work off acks, arrivals and ready messages; true if the budget ran out before the work."""
+        """Process acks, arrivals and ready messages; return true if the budget was used up before all was done."""
         if self._gone:
             self._sweep()
         backing = self.backing
@@ -272,11 +272,11 @@ class Queue:
             backing.ack(acks)
             if rules is not None:
                 rules.acked(acks)
-            del acks[:count]  # to forget a dead letter of its own may have settled another message here
+            del acks[:count]  # removing one of its own dead letters may have added another ack
         more = is_behind = False
         if rules is not None:
             rules.begin()
-            is_behind = rules.is_behind  # what comes now is offered to consumers before any of it is too much
+            is_behind = rules.is_behind  # arrivals are offered to consumers before limits apply to them
         inbox = self.inbox
         if inbox:
             self.published += len(inbox)
@@ -302,7 +302,7 @@ class Queue:
         return more
 
     def take_in(self, messages: list[Message], *, expires: int = 0) -> None:
-        """Hand arrivals to consumers if nothing older waits, or keep them; they expire then (epoch ms), 0 for never."""
+        """Deliver arrivals to consumers if nothing older waits, or enqueue them; `expires` in epoch ms, 0 for never."""
         backing = self.backing
         persistent = self.inbox_persistent
         ready, count = backing.ready_count, len(messages)
@@ -317,17 +317,17 @@ class Queue:
             raise
 
     def taken(self, count: int) -> None:
-        """So many of the first arrivals are here although there was an error then: they are not to be given up."""
+        """Record that the first `count` arrivals were enqueued before an error, so `give_up` must not refuse them."""
         del self.inbox[:count]
 
     def give_up(self) -> None:
-        """After an internal error: refuse what has arrived and is not here, and requeue what was acked and still is."""
+        """Recover from an internal error: refuse arrivals not enqueued, and requeue acked messages not removed."""
         for message in self.inbox:
             if message.promise is not None:
                 message.promise.refused()
             elif message.persistent and self.durable:
                 message.refused()  # type: ignore[attr-defined]
-                message.accepted()  # type: ignore[attr-defined] # refused before: only its copy here counts no more
+                message.accepted()  # type: ignore[attr-defined] # already refused: this only releases the copy
         acked = list(self.acks)
         if self.awaiting is not None:
             self._give_up_promises(self.awaiting)
@@ -335,14 +335,14 @@ class Queue:
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
-        if acked:  # no channel knows them any more
+        if acked:  # they are no longer in the unacked table of a channel
             held, away = self.backing.unacked_messages(acked)
             self.requeue([*[seq_id for seq_id, _ in held], *away])
         if self.deleted and not self.gone:
             self.finish()
 
     def _give_up_promises(self, awaiting: ConsumerAckQueue) -> None:
-        """Refuse all that is kept, and of what is not the acks that are forgotten and what reached no channel."""
+        """Refuse the promises of all messages kept here, and of light deliveries acked or not known to any channel."""
         acked = awaiting.split(self.acks)[1]
         known: set[object] = {*acked}
         for consumer in self.consumers:
@@ -352,11 +352,11 @@ class Queue:
         awaiting.refuse_all()
 
     def __repr__(self) -> str:
-        """Name the queue and its vhost."""
+        """Return a description with the names of the queue and its vhost."""
         return f"<queue {self.name!r} in vhost {self.vhost!r}>"
 
     def _hand_over(self, messages: list[Message], *, persistent: bool, expires: int) -> list[Message]:
-        """Give arrivals straight to consumers; returns those that nobody could take."""
+        """Deliver arrivals directly to consumers; return those that no consumer could take."""
         at, end = 0, len(messages)
         publish_delivered = self.backing.publish_delivered
         try:
@@ -381,7 +381,7 @@ class Queue:
         return messages[at:] if at else messages
 
     def _deliver_ready(self) -> bool:
-        """Give ready messages to consumers; true if the budget ran out first."""
+        """Deliver ready messages to consumers; return true if the budget was used up first."""
         backing = self.backing
         rules = self.rules
         budget = RUN_BUDGET
@@ -399,7 +399,7 @@ class Queue:
             ack_required = not consumers[0].no_ack
             batch = backing.fetch(count, ack_required=ack_required)
             if not batch.messages:
-                return False  # they are being read from disk; the queue is touched when they are here
+                return False  # they are being read from disk; the queue is touched afterwards
             if rules is not None:
                 batch = rules.fetched(batch, ack_required=ack_required)
             if batch.redelivered:
@@ -409,13 +409,13 @@ class Queue:
         return False
 
     def _next_share(self, available: int) -> tuple[Sequence[Consumer], int]:
-        """Who is next, and how many messages they take together, at most `available`.
+        """Return the next consumers in the rotation, and the number of messages they take together (<= `available`).
 
-        0 if the first has no room any more: what it shares with others, a channel's prefetch or an outbox, has
-        been used up by them since.
+        The number is 0 if the first has no room any more: others have used up the prefetch of the channel or the
+        outbox that it shares with them.
 
-        Several consumers are served in one stride when each sits on a channel of its own and all want acks or none
-        does; the order each channel sees is then the same as one message at a time.
+        Several consumers are served in one stride if each has a channel of its own and either all or none need acks;
+        each channel then sees the same order as with one message at a time.
         """
         rotation = self.rotation
         step = _STEP if self.largest <= _SMALL else max(1, _STEP_OCTETS // self.largest)
@@ -438,7 +438,7 @@ class Queue:
         return (first,), 1
 
     def _are_alike(self) -> bool:
-        """Whether consumers may be served in strides; found out anew when one comes or goes."""
+        """Return whether consumers may be served in strides; evaluated again when consumers are added or removed."""
         consumers = list(self.consumers)
         first = consumers[0]
         return (
@@ -448,11 +448,11 @@ class Queue:
         )
 
     def _park_first(self) -> None:
-        """Take the first consumer out of the rotation until it has room again."""
+        """Remove the first consumer from the rotation until it has room again."""
         self.rotation.popleft().park()
 
     def _distribute(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
-        """Deliver a batch round-robin; consumers left without room are parked, the others keep their order."""
+        """Deliver a batch round-robin; park consumers without room, and keep the order of the others."""
         seq_ids, messages, redelivered = batch
         if self.meter is not None and not consumers[0].no_ack:
             self.meter.delivered(seq_ids[-1], self.turn.now)
@@ -491,9 +491,9 @@ class Queue:
     # -- off the fast path ----------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> bool:
-        """Take a message that has come in another way than most; False if it is refused.
+        """Enqueue a message that did not come by the fast path; return False if it is refused.
 
-        The caller owes its publisher to be told, and this copy to be `accepted` if the queue would have saved it.
+        The caller must then nack the publish, and call `accepted` for this copy if the queue would have stored it.
         """
         if self.rules is None:
             if may_expire(message.content):
@@ -510,7 +510,7 @@ class Queue:
         return True
 
     def configure(self, settings: QueueSettings) -> None:
-        """Do from now on what arguments and policies ask for."""
+        """Apply settings from arguments and policies."""
         if settings.lazy is not self.settings.lazy:
             self.backing.set_lazy(lazy=settings.lazy)
         self._await_consumers(settings.confirm_mode)
@@ -522,7 +522,7 @@ class Queue:
             self.touch()
 
     def _await_consumers(self, mode: str) -> None:
-        """Treat promises of later publishes as the mode says."""
+        """Apply a confirm mode to later publishes."""
         self.settle()
         self.awaits_consumers = mode != STANDARD
         if self.awaits_consumers:
@@ -533,21 +533,21 @@ class Queue:
             self.awaiting.set_light(light=False)
 
     def _work_off(self, steps: Iterator[None]) -> None:
-        """Carry out what takes long as a job."""
+        """Run long work as a job."""
         self.turn.slices.add(steps, f"verdicts of {self}")
 
     @property
     def store(self) -> BackingQueue:
-        """What keeps the messages, whatever stands before it."""
+        """The backing queue that keeps the messages, without the `ConsumerAckQueue` in front of it."""
         return self.backing if self.awaiting is None else self.awaiting.inner
 
     def used(self) -> None:
-        """Somebody has asked about the queue, or the last consumer left: one that expires begins to wait anew."""
+        """Restart the time until an unused queue expires: it was declared, or its last consumer was removed."""
         if self.rules is not None:
             self.rules.used()
 
     def recovered(self) -> None:
-        """The messages of an earlier run are there."""
+        """Apply limits and expiry to the messages of an earlier run, after they were recovered."""
         if self.backing.expiring:
             self._need_rules()
         if self.rules is not None:
@@ -562,7 +562,7 @@ class Queue:
     # -- consumers ----------------------------------------------------------------------------------------------
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let a consumer join; the caller has checked exclusivity and owes a `touch`."""
+        """Add a consumer; the caller must have checked exclusivity, and must call `touch` afterwards."""
         if not self.consumers:
             self.consumers = {}
             self.rotation = deque()
@@ -583,7 +583,7 @@ class Queue:
         consumer.wake()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """A consumer was cancelled or its channel closed. Its unacked messages stay with the channel."""
+        """Remove a consumer whose channel was closed, or that was cancelled: its channel keeps its unacked messages."""
         consumer.cancelled = True
         consumer.outbox.parked.pop(consumer, None)
         del self.consumers[consumer]
@@ -607,17 +607,17 @@ class Queue:
             self.prioritised = False
 
     def _add_heir(self, consumer: Consumer) -> None:
-        """A consumer waits to be the single active one."""
+        """Add a consumer to those that wait to become the single active consumer."""
         if self._heirs is _NO_HEIRS:
             self._heirs = []
-        elif len(self._heirs) > 2 * len(self.consumers):  # most of them have left
+        elif len(self._heirs) > 2 * len(self.consumers):  # most of them are cancelled
             self._heirs = [heir for heir in self._heirs if not heir[2].cancelled]
             heapify(self._heirs)
         self._joined += 1
         heappush(self._heirs, (-consumer.priority, self._joined, consumer))
 
     def _promote(self) -> None:
-        """The single active consumer has left: the one of the highest priority, then the oldest, follows it."""
+        """Replace the single active consumer by the waiting one of the highest priority, then the oldest."""
         self.active_consumer = None
         if self.deleted:
             return
@@ -631,18 +631,18 @@ class Queue:
                 return
 
     def is_active(self, consumer: Consumer) -> bool:
-        """Whether a consumer would get messages, if there were any and it had room."""
+        """Return whether a consumer would get messages if there were any and it had room."""
         return not self.single_active or self.active_consumer is consumer
 
     def _sweep(self) -> None:
-        """Take those who have left out of the rotation; done for many at once, because it means walking along it."""
+        """Remove cancelled consumers from the rotation; done for many at once, because it scans the whole rotation."""
         self._gone = 0
         left = [consumer for consumer in self.rotation if not consumer.cancelled]
         self.rotation.clear()
         self.rotation.extend(left)
 
     def rejoin(self, consumer: Consumer) -> None:
-        """A parked consumer has room again: to the end of its priority's rotation."""
+        """Put a parked consumer that has room again at the end of the rotation, or of its priority."""
         if self._suspensions:
             consumer.parked = True
             self._held_back[consumer] = None
@@ -656,7 +656,7 @@ class Queue:
             self.turn.queues.append(self)
 
     def suspend(self) -> None:
-        """Deliver nothing until `resume` was called as often: more messages are coming back to their places."""
+        """Deliver nothing until `resume` has been called as many times, because more messages are being requeued."""
         self._suspensions += 1
         for consumer in self.rotation:
             if not consumer.cancelled:
@@ -666,7 +666,7 @@ class Queue:
         self._gone = 0
 
     def resume(self) -> None:
-        """Go on delivering."""
+        """Resume delivery."""
         self._suspensions -= 1
         if not self._suspensions:
             waiting, self._held_back = self._held_back, {}
@@ -678,49 +678,49 @@ class Queue:
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages are ready that have to be discarded, and there was no time for that."""
+        """True if ready messages must be discarded, but there was no time for that."""
         return self.rules is not None and self.rules.is_behind
 
     def catch_up(self) -> None:
-        """Raise `NotYet` while messages are ready that had to be discarded, and there was no time to do so."""
+        """Raise `NotYet` while ready messages must be discarded, but there was no time for that."""
         self.settle()
         if self.is_behind:
             raise NotYet(self.after_next_run)
 
     @property
     def ready_count(self) -> int:
-        """Messages waiting for a consumer."""
+        """Number of messages waiting for a consumer."""
         self.settle()
         return self.backing.ready_count
 
     @property
     def unacked_count(self) -> int:
-        """Messages delivered or got and not settled yet."""
+        """Number of messages delivered, by `basic.get` too, and not settled yet."""
         self.settle()
         return self.backing.unacked_count
 
     @property
     def consumer_capacity(self) -> float:
-        """The share of the last seconds in which an arrival would have been delivered at once: 0 to 1.
+        """Fraction of the last seconds, 0 to 1, in which an arrival would have been delivered immediately.
 
-        As RabbitMQ's `consumer_capacity`: 0 without consumers, and it sinks while messages are ready that no consumer
-        has room for.
+        As RabbitMQ's `consumer_capacity`: 0 without consumers, and it decreases while no consumer has room for ready
+        messages.
         """
         return self._capacity if self.consumers else 0.0
 
     def sample_capacity(self) -> None:
-        """Note whether consumers have room; to be called about once a second."""
+        """Sample whether consumers have room; must be called about once a second."""
         if self.consumers:
             able = len(self.rotation) > self._gone or not self.backing.ready_count
             self._capacity += (able - self._capacity) * _CAPACITY_WEIGHT
 
     @property
     def consumer_count(self) -> int:
-        """Consumers, ready or not."""
+        """Number of consumers, ready or not."""
         return len(self.consumers)
 
     def get(self, *, no_ack: bool) -> Fetched | None:
-        """Take one message for `basic.get`, or None; an empty batch if it is being read from disk."""
+        """Fetch one message for `basic.get`; return None if the queue is empty, an empty batch if `get` must wait."""
         self.settle()
         if self._suspensions:
             self.touch()
@@ -739,12 +739,12 @@ class Queue:
             self.touch()
         if rules is not None and batch.messages:
             batch = rules.fetched(batch, ack_required=not no_ack)
-            rules.live(1)  # what has expired behind it does not count as remaining
+            rules.live(1)  # expired messages behind it do not count as remaining
             self.touch()
         return batch
 
     def requeue(self, seq_ids: Collection[int]) -> None:
-        """Unacked messages come back, to their places; some may be gone, and their publishers are told."""
+        """Requeue unacked messages at their original positions; light deliveries are no longer kept, and are nacked."""
         if self.meter is not None:
             self.meter.came_back(seq_ids)
         if self.awaiting is not None:
@@ -759,7 +759,7 @@ class Queue:
         if self.rules is not None:
             seq_ids = self.rules.requeued(seq_ids)
         tally.requeued += len(seq_ids)
-        tally.rejected += count - len(seq_ids)  # delivered as often as they may be
+        tally.rejected += count - len(seq_ids)  # delivery limit reached
         if seq_ids:
             self.backing.requeue(seq_ids)
             if self.rules is not None:
@@ -767,7 +767,7 @@ class Queue:
         self.touch()
 
     def discard(self, seq_ids: Collection[int]) -> None:
-        """Unacked messages were rejected without requeue; the caller owes a `touch`."""
+        """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""
         self.tally.rejected += len(seq_ids)
         if self.meter is not None:
             self.meter.settled(seq_ids, self.turn.latencies)
@@ -777,35 +777,35 @@ class Queue:
             return
         if self.awaiting is not None:
             seq_ids, settled = self.awaiting.split(seq_ids)
-            self.acks.extend(settled)  # type: ignore[arg-type] # a key as any other
+            self.acks.extend(settled)  # type: ignore[arg-type] # a promise is a key, too
             self.tally.discarded += len(settled)
         self.rules.rejected(seq_ids)
 
     def dead_lettered(self, count: int, moved: Collection[int]) -> None:
-        """So many messages were published to the dead letter exchange; those that `moved` are forgotten."""
+        """Count dead-lettered messages, and remove those that `moved`."""
         self.tally.dead_lettered += count
         if self.rules is not None:
             self.rules.acked(moved)
         self.backing.ack(moved, moved=True)
 
     def letter_is_safe(self, seq_id: int) -> None:
-        """The body of a dead letter is in its file: the original goes."""
+        """Remove the original of a dead letter whose body has been written to its file."""
         if self.rules is not None:
             self.rules.discards.moving -= 1
         self.let_go(seq_id)
 
     def let_go(self, seq_id: int) -> None:
-        """An unacked message is safe elsewhere, and has no place here any more."""
+        """Remove an unacked message that is safely stored elsewhere."""
         if not self.gone:
             self.acks.append(seq_id)
             self.tally.discarded += 1
             self.touch()
 
     def purge(self) -> int:
-        """Drop the ready messages; returns how many."""
+        """Drop the ready messages; return how many."""
         self.settle()
         self.largest = 0
-        self.touch()  # whoever waits for a message to be read must learn that it is gone
+        self.touch()  # methods that wait for a message to be read must be executed again
         if self.rules is not None:
             self.rules.purged()
         count = self.backing.purge()
@@ -813,11 +813,11 @@ class Queue:
         return count
 
     def delete(self, *, discards: bool = True) -> list[Consumer]:
-        """The queue goes; returns its consumers, whom the caller owes a `basic.cancel`.
+        """Delete the queue; return its consumers, to which the caller must send a `basic.cancel`.
 
-        It is `gone` at once, or keeps its messages and runs until what it had to discard by now is discarded, as it
-        would have been without the deletion; the keeper is told then (`Keeper.queue_gone`). Without `discards` there
-        are no dead letters.
+        The queue is `gone` immediately, or it keeps its messages and runs until those that had to be discarded by now
+        are discarded, as without the deletion; then the keeper is notified (`Keeper.queue_gone`). Without `discards`
+        there are no dead letters.
         """
         self.settle()
         self.deleted = True
@@ -835,12 +835,12 @@ class Queue:
     def _empty(self) -> None:
         """Drop every message."""
         self.gone = True
-        self.rules = None  # nothing expires any more, and what is rejected from now on is only forgotten
+        self.rules = None  # nothing expires any more, and messages rejected from now on are only dropped
         self.backing.delete()
         self.inbox.clear()
 
     def finish(self) -> None:
-        """All that the deleted queue had to discard is discarded, or cannot be."""
+        """Empty the deleted queue after everything it had to discard is discarded, or cannot be; notify the waiting."""
         self._empty()
         if self._keeper is not None:
             self._keeper.queue_gone(self)
@@ -849,41 +849,41 @@ class Queue:
             callback()
 
     def after_gone(self, callback: Callable[[], object]) -> None:
-        """Call back when the queue, which is deleted, has discarded what it had to; at once if it has."""
+        """Call back when the deleted queue has discarded what it had to; immediately if it has."""
         if self.gone:
             callback()
         else:
             self.on_gone = [*self.on_gone, callback]
 
     def after_next_run(self, callback: Callable[[], object]) -> None:
-        """Call back after the next run, once; there is one when messages have been read from disk."""
+        """Call back once, after the next run; the queue runs when messages have been read from disk."""
         self.add_listener(_Once(callback))
 
     def add_listener(self, listener: "DrainListener") -> None:
-        """Tell `listener` after each run."""
+        """Notify `listener` after each run."""
         if self.on_drained is _NO_LISTENERS:
             self.on_drained = {}
         self.on_drained[listener] = None
 
     def remove_listener(self, listener: "DrainListener") -> None:
-        """Stop telling `listener`."""
+        """Stop notifying `listener`."""
         self.on_drained.pop(listener, None)
         if not self.on_drained:
             self.on_drained = _NO_LISTENERS
 
 
 class DrainListener:
-    """Is told each time a queue has run (see `broker.connection.flow_control`)."""
+    """Listener for runs of a queue (see `broker.connection.flow_control`)."""
 
     __slots__ = ()
 
     def queue_ran(self, queue: Queue) -> None:
-        """`queue` has just run."""
+        """Called after each run of `queue`."""
         raise NotImplementedError
 
 
 class _Once(DrainListener):
-    """Tells somebody of the next run."""
+    """Calls a callback after the next run."""
 
     __slots__ = ("_callback",)
 
@@ -891,12 +891,12 @@ class _Once(DrainListener):
         self._callback = callback
 
     def queue_ran(self, queue: Queue) -> None:
-        """It is over."""
+        """Remove this listener, and call the callback."""
         queue.remove_listener(self)
         self._callback()
 
 
-# Shared by all queues without consumers, never changed: ten thousand idle queues should not own empty lists.
+# Shared by all queues without consumers, never modified: ten thousand idle queues should not own empty lists.
 _NOBODY: dict[Consumer, None] = {}
 _NO_ROTATION: deque[Consumer] = deque()
 _NO_HEIRS: list[tuple[int, int, Consumer]] = []
@@ -909,7 +909,7 @@ def _descending(consumer: Consumer) -> int:
 
 
 def _insert_by_priority(rotation: deque[Consumer], consumer: Consumer) -> None:
-    """Put a consumer behind those of its priority; cheap at both ends."""
+    """Insert a consumer after those of its priority; cheap at both ends."""
     priority = consumer.priority
     if not rotation or rotation[-1].priority >= priority:
         rotation.append(consumer)

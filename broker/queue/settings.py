@@ -1,9 +1,9 @@
-"""What a queue's arguments and policies together ask of it.
+"""Effective settings of a queue, merged from its arguments and policies.
 
-Arguments are typed fields of an AMQP table, the definition of a policy is plain values by the same names without `x-`.
-Where both say something the smaller number counts; of anything that is no number the argument does (`res_arg` and
-`res_min` of rabbit_amqqueue_process). Of a policy and an operator policy the smaller number counts too, but of
-anything that is no number the operator's (rabbit_policies:merge_policy_value).
+Arguments are typed fields of an AMQP table; the definition of a policy has plain values with the same names without
+`x-`. If both set a key, the smaller number applies, or the argument if it is not a number (`res_arg` and `res_min` of
+rabbit_amqqueue_process). Of a policy and an operator policy the smaller number applies too, or the operator policy's
+value if it is not a number (rabbit_policies:merge_policy_value).
 """
 
 from collections.abc import Mapping
@@ -17,26 +17,26 @@ from leveret.confirm.modes import STANDARD, effective_mode
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"
 COUNTED = 1 << 62
-"""The delivery limit of quorum queues without one: deliveries are counted, and consumers told."""
+"""Delivery limit of quorum queues that set none: deliveries are counted and reported to consumers, never limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How a queue treats its messages; None is no limit, or nothing of that kind.
+    """Settings of a queue; None is no limit, or not set.
 
     Attributes:
-        message_ttl: ms that a message may be ready, from its arrival.
-        expires: ms after which an unused queue goes.
-        max_length: ready messages it may have.
-        max_octets: octets of their bodies.
-        overflow: what gives way where it is full: its head, or what arrives.
-        dead_letter_exchange: where what it discards goes; '' is the default exchange.
-        dead_letter_routing_key: under which key; None for that of the message.
-        delivery_limit: how often a message may come back before it is discarded.
-        consumer_timeout: ms that a delivery may stay unacked; 0 is for ever, None what the broker says.
-        lazy: keep as little as possible in memory.
-        confirm_mode: when publishers may be told that it has their messages, one of `confirm.modes.CONFIRM_MODES`:
-            what is in effect, which is not always what was asked for (`queue_settings`).
+        message_ttl: time to live of messages in ms, from their arrival.
+        expires: time in ms after which the unused queue is deleted.
+        max_length: maximum number of ready messages.
+        max_octets: maximum total body size of ready messages in bytes.
+        overflow: overflow behaviour of a full queue: drop the head, or reject publishes.
+        dead_letter_exchange: exchange for discarded messages; '' is the default exchange.
+        dead_letter_routing_key: routing key of dead letters; None for that of the message.
+        delivery_limit: number of times a message may be requeued before it is discarded.
+        consumer_timeout: time in ms that a delivery may stay unacked; 0 for no limit, None for the broker's default.
+        lazy: true to keep as little as possible in memory.
+        confirm_mode: the effective confirm mode, one of `confirm.modes.CONFIRM_MODES`; it may differ from the
+            requested one (`queue_settings`).
 
     """
 
@@ -54,12 +54,12 @@ class QueueSettings:
 
     @property
     def rejects(self) -> bool:
-        """Whether publishes may be refused."""
+        """True if publishes may be refused."""
         return self.overflow != DROP_HEAD and (self.max_length is not None or self.max_octets is not None)
 
     @property
     def asks_something(self) -> bool:
-        """Whether a queue has to do more than keep messages."""
+        """True if the queue needs `QueueLimits`."""
         return not (
             self.message_ttl is None
             and self.expires is None
@@ -81,7 +81,7 @@ _LIMITS = frozenset(
 
 
 def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) -> dict[str, Any]:
-    """What a policy and an operator policy say together, sorted by key as each of them is."""
+    """Merge the definitions of a policy and an operator policy, sorted by key like each of them."""
     if not policy or not operator:
         return dict(policy or operator)
     return {
@@ -95,12 +95,12 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
 def queue_settings(
     arguments: Table, definition: Mapping[str, Any] | None = None, confirm_mode: str = STANDARD
 ) -> QueueSettings:
-    """Work out a queue's settings.
+    """Return the effective settings of a queue.
 
     Args:
-        arguments: as declared, and valid.
-        definition: those of the policies that apply to it, merged. Times may be as long as anybody likes.
-        confirm_mode: of queues that neither says anything of.
+        arguments: arguments of the declaration, valid.
+        definition: merged definition of the policies that apply to the queue. Times in it may exceed the maximum.
+        confirm_mode: default confirm mode, if neither arguments nor policies set one.
 
     """
     if not arguments and not definition and confirm_mode == STANDARD:

@@ -1,7 +1,7 @@
-"""Keeps queues from delivering while more messages are coming back to their places.
+"""Suspends delivery of queues while messages are being requeued.
 
-A queue to which messages come back a piece at a time delivers nothing before all of them are there, or what is younger
-would come first.
+A queue to which messages are requeued in pieces delivers nothing before all of them are back; otherwise younger
+messages would be delivered first.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ class Suspendable(Protocol):
     """A queue."""
 
     def suspend(self) -> None:
-        """Deliver nothing until `resume` was called as often."""
+        """Deliver nothing until `resume` has been called as many times."""
 
     def resume(self) -> None:
-        """Go on delivering."""
+        """Resume delivery."""
 
 
 class Suspension:
-    """Queues that deliver nothing until the end of a `with` block."""
+    """Context manager: the queues added to it deliver nothing until its end."""
 
     __slots__ = ("_queues",)
 
@@ -40,7 +40,7 @@ class Suspension:
             queue.resume()
 
     def add(self, queues: Iterable[Suspendable]) -> None:
-        """Suspend queues that are not among the suspended yet."""
+        """Suspend queues, except those that were added before."""
         for queue in dict.fromkeys(queues):
             if queue not in self._queues:
                 self._queues[queue] = None
