@@ -1,1 +1,1 @@
-"""Where Leveret's speed is measured: against other brokers, against the interpreter, and at scale."""
+"""Benchmarks of Leveret: against other brokers, against the interpreter's speed, and at scale."""

@@ -1,17 +1,17 @@
-"""How the jobs of `leveret analyze` grow: seconds and peak memory for tables of 10^6, 10^7, ... made-up rows.
+"""Scaling of the jobs of `leveret analyze`: seconds and peak memory for tables of 10^6, 10^7, ... generated rows.
 
     make bench NAME=analytics                         # 10^6 and 10^7 rows, from Parquet
     make bench NAME=analytics ARGS="--lines"          # from JSON Lines, as the export writes them
     make bench NAME=analytics ARGS="--rows 100000000 --jobs latency paging health --memory 6g"
-    make bench NAME=analytics ARGS="--rows 100000000 --jobs health --input made"  # tables that are made already
+    make bench NAME=analytics ARGS="--rows 100000000 --jobs health --input made"  # existing tables
 
-Each of the tables that a job reads has so many rows; of `confirm-compare` it is the samples, of at most 800 runs.
-`compact` always reads JSON Lines, which is what it is for, and those of the table with the shortest: 10^8 of another
-would not fit on a disk. `validate` reads the table with the most counters, and takes either form.
+Each table that a job reads has this number of rows; for `confirm-compare` it is the samples, of at most 800 runs.
+`compact` always reads JSON Lines, those of the table with the shortest lines: 10^8 of another would not fit on a disk.
+`validate` reads the table with the most counters, in either form.
 
-Each job runs in a process of its own, Spark's start included. `cpu s` is the processor time of all its processes, which
-says more than the seconds do where other programs run; memory the greatest sum of their resident sizes, looked at five
-times a second. The exponent is that of `cpu s` over rows, without what the job takes for 1,000 rows: 1 is proportional.
+Each job runs in a process of its own, including Spark's start. `cpu s` is the CPU time of all its processes, which is
+more reliable than the seconds if other programs run; memory is the greatest sum of their resident sizes, sampled five
+times a second. The exponent is that of `cpu s` over rows, minus the time of the job for 1,000 rows: 1 is proportional.
 """
 
 import argparse
@@ -45,7 +45,7 @@ SMALL = 1000
 
 
 class Taken(NamedTuple):
-    """What a command took."""
+    """Resources used by a command."""
 
     seconds: float
     cpu: float
@@ -53,7 +53,7 @@ class Taken(NamedTuple):
 
 
 def look(session: int, ticks: dict[str, int]) -> int:
-    """Octets that the processes of a session have in memory now; their processor time so far goes into `ticks`."""
+    """Return the resident memory in bytes of a session's processes; their CPU time so far is stored in `ticks`."""
     octets = 0
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -65,7 +65,7 @@ def look(session: int, ticks: dict[str, int]) -> int:
 
 
 def timed(*command: str) -> Taken:
-    """Run a command that must succeed."""
+    """Run a command that must succeed, and return its resources."""
     begun, peak, ticks = time.monotonic(), 0, dict[str, int]()
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -83,7 +83,7 @@ def timed(*command: str) -> Taken:
 
 
 def provide(folder: Path, tables: Sequence[str], rows: int, suffix: str, made: Path | None) -> float:
-    """Put tables into a folder, those that are made already as links; return their size in MB."""
+    """Put tables into a folder, existing ones as links; return their size in MB."""
     lacking = []
     for table in tables:
         if made is not None and any((made / table).rglob(f"*.{suffix}")):

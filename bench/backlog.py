@@ -1,10 +1,11 @@
-"""A queue with millions of messages: `python -m bench.backlog` or `make bench NAME=backlog`.
+"""Benchmark of a queue with millions of messages: `python -m bench.backlog` or `make bench NAME=backlog`.
 
-For each backlog (how many messages, their size, persistent or transient): the publish rate into the long queue beside
-that into an empty one, by turns; the memory of the broker; how long a restart takes after a clean stop and after
-SIGKILL, until a client is connected; the rate of draining it all, with every message's number and mark checked, beside
-draining a backlog that never left memory. `--against REF` takes that last figure from another git revision. The client
-costs a fraction of a microsecond a message; `--client perf-test` drains as ordinary clients do.
+For each backlog (number of messages, size, persistent or transient) it measures: the publish rate into the long queue
+compared with that into an empty one, alternating; the memory of the broker; the time of a restart after a clean stop
+and after SIGKILL, until a client is connected; the rate of draining it all, with every message's number and mark
+checked, compared with draining a backlog that never left memory. `--against REF` takes that last figure from another
+git revision. The client costs a fraction of a microsecond per message; `--client perf-test` drains as ordinary clients
+do.
 """
 
 import argparse
@@ -30,19 +31,19 @@ PUBLISH_RATIO = 0.85
 DRAIN_RATIO = 0.6
 MEMORY = 400 << 20
 START_SECONDS = {"clean": (2.0, 5.0), "dirty": (6.0, 60.0)}
-"""For up to 1,000,000 messages, and for more."""
+"""Maximum seconds of a start for up to 1,000,000 messages, and for more."""
 STOP_LIMIT = 120.0
 START_LIMIT = 300.0
 SETTLE = 2.0
 PROBES = 5
 PERF_TEST_PROBES = 3
 RAM_BACKLOG = 24 << 20
-"""Octets of bodies in a backlog that stays in memory."""
+"""Bytes of bodies in a backlog that stays in memory."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backlog:
-    """So many messages of one kind."""
+    """A number of messages of one kind."""
 
     messages: int
     size: int
@@ -54,7 +55,7 @@ class Backlog:
 
     @property
     def disk(self) -> int:
-        """Octets of disk it may take, generously."""
+        """Return a generous estimate of its bytes on disk."""
         return self.messages * (self.size * 2 + 300) + (1 << 30)
 
 
@@ -68,7 +69,7 @@ ALL = (
 
 
 class Broker:
-    """A broker that is stopped, killed and started again on the same data."""
+    """A broker that is stopped, killed and restarted on the same data."""
 
     def __init__(
         self, name: str, folder: Path, options: argparse.Namespace, root: Path = brokers.ROOT
@@ -78,15 +79,15 @@ class Broker:
         self.running = self.launch()
 
     def launch(self) -> brokers.Broker:
-        """Start it."""
+        """Start the broker."""
         return brokers.start(self.name, self.folder, self.settings, root=self.root, limit=START_LIMIT)
 
     def connect(self) -> Bulk:
-        """Return a client."""
+        """Return a connected client."""
         return Bulk(self.running.port)
 
     def restart(self, how: str) -> tuple[float, float]:
-        """Stop it or kill it and start it again; return the seconds of stopping and those until a client was served."""
+        """Stop or kill the broker and restart it; return the seconds to stop and to serve a client."""
         began = time.monotonic()
         self.running.stop(STOP_LIMIT) if how == "clean" else self.running.kill()
         stopped = time.monotonic()
@@ -122,18 +123,17 @@ def ram_drain(subject: Broker, backlog: Backlog, count: int, times: int = 10) ->
 
 
 def perf_test_drain(subject: Broker, queue: str, count: int) -> float:
-    """Return the rate at which PerfTest takes all messages out of a queue, its first second not counted.
+    """Return the rate at which PerfTest drains a queue, excluding its first second.
 
     Raises:
-        PerfTestError: it failed.
-
+        PerfTestError: PerfTest failed.
     """
     flags = ["-x0", "-y1", "-q200", "-p", "-u", queue, "-D", str(count)]
     return perftest.run_all(perftest.fetch(), subject.running.port, [flags], 600, 1).received
 
 
 def ram_perf_test_drain(subject: Broker, backlog: Backlog) -> float:
-    """Return the rate at which PerfTest drains a backlog of a broker that keeps everything in memory."""
+    """Return the rate at which PerfTest drains a backlog of a broker that keeps all messages in memory."""
     client = subject.connect()
     client.declare("ram")
     count = min(backlog.messages, 1_000_000)
@@ -143,7 +143,7 @@ def ram_perf_test_drain(subject: Broker, backlog: Backlog) -> float:
 
 
 def filled(subject: Broker, backlog: Backlog, report: Report) -> None:
-    """Fill the queue, and tell how fast and how much memory it took at most."""
+    """Fill the queue, and report the rate and the peak memory."""
     peak = 0
     looked = time.monotonic()
 
@@ -164,7 +164,7 @@ def filled(subject: Broker, backlog: Backlog, report: Report) -> None:
 
 
 def publish_rates(subject: Broker, backlog: Backlog, report: Report) -> int:
-    """Publish into the long queue and into an empty one by turns; return how many messages the long one holds."""
+    """Publish into the long queue and an empty one alternately; return the number of messages in the long one."""
     count = max(20_000, 150_000_000 // (backlog.size + 1000))
     ratios, rates = [], []
     held = backlog.messages
@@ -187,7 +187,7 @@ def publish_rates(subject: Broker, backlog: Backlog, report: Report) -> int:
 
 
 def perf_test_publish_rates(subject: Broker, backlog: Backlog, report: Report) -> int:
-    """As `publish_rates`, with PerfTest for a few seconds each."""
+    """Measure as `publish_rates`, with PerfTest for a few seconds each."""
     flags = ["-x1", "-y0", "-p", "-s", str(backlog.size)]
     if backlog.persistent:
         flags += ["-f", "persistent", "-c1000"]
@@ -211,7 +211,7 @@ def perf_test_publish_rates(subject: Broker, backlog: Backlog, report: Report) -
 
 
 def restarts(subject: Broker, backlog: Backlog, held: int, report: Report) -> bool:
-    """Restart after a clean stop and after a kill; return whether everything is marked as redelivered now."""
+    """Restart after a clean stop and after a kill; return whether all messages are marked as redelivered."""
     for how in ("clean", "dirty"):
         stopping, starting = subject.restart(how)
         if how == "clean":
@@ -242,7 +242,7 @@ def drained(
     *,
     redelivered: bool,
 ) -> None:
-    """Drain the queue and check what comes."""
+    """Drain the queue and check its messages."""
     client = subject.connect()
     if options.client == "perf-test":
         rate = perf_test_drain(subject, "long", held)
@@ -267,7 +267,7 @@ def drained(
 
 
 def measure(backlog: Backlog, options: argparse.Namespace, other: Path | None) -> int:
-    """Measure one backlog; return how many bars were missed."""
+    """Measure one backlog; return the number of bars missed."""
     print(f"\n{options.broker}, {backlog}", flush=True)
     where = options.dir or Path(tempfile.gettempdir())
     if (free := shutil.disk_usage(where).free) < backlog.disk:
@@ -306,7 +306,7 @@ def measure(backlog: Backlog, options: argparse.Namespace, other: Path | None) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the figures; return 0 if every bar was cleared, 1 if not, 2 if a broker did not start."""
+    """Print the figures; return 0 if all bars were cleared, 1 if not, 2 if a broker did not start."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.backlog", description="Queues of millions of messages"
     )

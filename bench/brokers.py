@@ -1,8 +1,8 @@
-"""Start and stop the brokers a benchmark compares, each a process of its own on an ephemeral port.
+"""Starts and stops the brokers of a benchmark, each in its own process on an ephemeral port.
 
-Three are known: `leveret` (this checkout), `rabbitmq` (the machine's own installation, with a node name,
-ports and a data directory of its own) and `relay` (`bench/relay.py`, the yardstick). Nothing outside the
-given directory is written, and only processes started here are stopped.
+Three are known: `leveret` (this checkout), `rabbitmq` (the machine's own installation, with a node name, ports and a
+data directory of its own) and `relay` (`bench/relay.py`, the yardstick). Nothing outside the given directory is
+written, and only processes started here are stopped.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ("-m", "leveret")
 FORMER = ("-m", "broker")
-"""The same of revisions from before there was one name."""
+"""Program arguments for revisions without the package `leveret`."""
 NAMES = ("leveret", "rabbitmq", "relay")
 START_LIMIT = 60.0
 STOP_LIMIT = 20.0
@@ -33,12 +33,12 @@ READY = b"Server startup complete"
 
 
 class BrokerError(Exception):
-    """A broker that cannot be started here; the text says why."""
+    """Raised when a broker cannot be started here; the text says why."""
 
 
 @dataclasses.dataclass(slots=True)
 class Broker:
-    """A running broker: where it listens, which process does its work, what it was told."""
+    """A running broker: its port, its process and its settings."""
 
     name: str
     port: int
@@ -49,20 +49,20 @@ class Broker:
     log: Path
 
     def cpu_seconds(self) -> float:
-        """User and system time the broker's process has used so far, in seconds."""
+        """Return the user and system time used by the broker's process so far, in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
     def rss(self) -> int:
-        """Resident memory of the broker's process now, in octets."""
+        """Return the resident memory of the broker's process, in bytes."""
         return self._status("VmRSS")
 
     def peak_rss(self) -> int:
-        """The most resident memory since the start or the last `reset_peak`, in octets."""
+        """Return the peak resident memory since the start or the last `reset_peak`, in bytes."""
         return self._status("VmHWM")
 
     def reset_peak(self) -> None:
-        """Start a new reading of `peak_rss`, where the kernel lets us."""
+        """Reset `peak_rss`, if the kernel permits."""
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
@@ -73,11 +73,11 @@ class Broker:
         return 0
 
     def disk_octets(self) -> int:
-        """Octets the broker's process has caused to be written to a disk so far."""
+        """Return the bytes that the broker's process has caused to be written to a disk so far."""
         return self._io("write_bytes")
 
     def written_octets(self) -> int:
-        """Octets the broker's process has handed to `write` and its like so far, for files and sockets."""
+        """Return the bytes that the broker's process has written to files and sockets so far."""
         return self._io("wchar")
 
     def _io(self, field: str) -> int:
@@ -87,18 +87,18 @@ class Broker:
         return 0
 
     def anonymous_rss(self) -> int:
-        """Resident memory of the broker's process that belongs to no file, in octets."""
+        """Return the anonymous resident memory of the broker's process, in bytes."""
         return self._status("RssAnon")
 
     def storage_counters(self) -> dict[str, int]:
-        """What Leveret logged about its storage when it stopped; empty where it said nothing."""
+        """Return the storage counters that Leveret logged when it stopped; empty if it logged none."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if "storage: " in line]
         found = [dict(COUNTER.findall(line)) for line in lines]
         counters = next((each for each in reversed(found) if "commits" in each), {})
         return {name: int(value) for name, value in counters.items()}
 
     def kill(self) -> None:
-        """End the process by SIGKILL, as a crash would, and wait for it."""
+        """Kill the process with SIGKILL, and wait for it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self.process.wait()
@@ -119,7 +119,7 @@ class Broker:
 def running(
     names: Sequence[str], settings: Sequence[str] = (), relay: Path | None = None
 ) -> Iterator[dict[str, Broker]]:
-    """Run the named brokers for the length of a `with` block.
+    """Run the named brokers for the duration of a `with` block.
 
     Args:
         names: which of `NAMES`.
@@ -128,13 +128,12 @@ def running(
 
     Raises:
         BrokerError: one of them is not installed or does not come up within a minute.
-
     """
     with (
         tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch,
         contextlib.ExitStack() as stack,
     ):
-        # Whoever ends the benchmark early ends the brokers with it.
+        # If the benchmark is interrupted, the brokers end with it.
         previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         stack.callback(signal.signal, signal.SIGTERM, previous)
         brokers = {}
@@ -156,20 +155,19 @@ def start(
     limit: float = START_LIMIT,
     program: Sequence[str] = PROGRAM,
 ) -> Broker:
-    """Start one broker with its files under `directory` and return once clients may connect.
+    """Start one broker with its files under `directory`, and return when clients can connect.
 
     Args:
         name: one of `NAMES`.
-        directory: where its log and data are kept; what it finds there from an earlier start, it recovers.
+        directory: directory of its log and data; data of an earlier start is recovered.
         settings: `KEY=VALUE` pairs for Leveret's `--set`.
         relay: a script to run instead of the project's own relay.
         root: the checkout whose Leveret is started.
-        limit: seconds it may take.
-        program: how Python is told to be Leveret.
+        limit: maximum seconds to start.
+        program: Python arguments that run Leveret.
 
     Raises:
         BrokerError: it is not installed, ended at once, or was not ready within a minute.
-
     """
     match name:
         case "leveret":
@@ -183,13 +181,13 @@ def start(
 
 
 def machine_cpu_seconds() -> float:
-    """CPU time the whole machine has spent on anything so far, in seconds."""
+    """Return the CPU time used by the whole machine so far, in seconds."""
     user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split(maxsplit=8)[1:8])
     return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
 
 
 def flushes(directory: Path) -> int | None:
-    """Flushes that the disk below `directory` has finished so far, whoever asked for them; None where unknown."""
+    """Return the flushes finished so far by the disk of `directory`, for all processes; None if unknown."""
     device = directory.stat().st_dev
     counters = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
     fields = counters.read_text().split() if counters.exists() else []
@@ -315,7 +313,7 @@ def _launch(
 def _wait_for(
     process: subprocess.Popen[bytes], log: Path, line: bytes, name: str, limit: float = START_LIMIT
 ) -> bytes:
-    """Return what a starting broker printed once `line` is in it; end the broker if that does not come about."""
+    """Return the output of a starting broker once it contains `line`; otherwise end the broker."""
     try:
         return _printed(process, log, line, name, limit)
     except BaseException:
@@ -339,7 +337,7 @@ def _printed(process: subprocess.Popen[bytes], log: Path, line: bytes, name: str
 
 
 def _descendant(pid: int, command: str) -> int:
-    """Return the process named `command` at or below `pid`; `pid` itself where there is none."""
+    """Return the process named `command` at or below `pid`; `pid` itself if there is none."""
     waiting = [pid]
     while waiting:
         candidate = waiting.pop()

@@ -1,8 +1,8 @@
-"""A blocking client for very many small messages: it fills and drains queues and checks their order.
+"""A blocking client for very many small messages, which fills and drains queues and checks their order.
 
-Every body begins with its number (8 octets, big-endian). Frames are made in chunks and numbered by slice
-assignment, and deliveries, which are all of one length, are checked by slices as well: a few nanoseconds a message.
-So one core is enough to outrun a broker, and ten million messages take minutes.
+Every body begins with its number (8 bytes, big-endian). Frames are made in chunks and numbered by slice assignment, and
+deliveries, which all have one length, are checked by slices as well: a few nanoseconds per message. So one core is
+enough to be faster than a broker, and ten million messages take minutes.
 """
 
 import select
@@ -25,7 +25,7 @@ frame_at = struct.Struct(">BHI").unpack_from
 
 
 class BulkError(Exception):
-    """The broker did not do what was expected of it; the text says what."""
+    """Raised when the broker did something unexpected; the text says what."""
 
 
 class Bulk:
@@ -33,10 +33,10 @@ class Bulk:
 
     Args:
         port: the broker's, on 127.0.0.1.
-        patience: seconds to wait for a connection, and for anything to come later.
+        patience: seconds to wait for a connection, and later for data.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no broker listens on the port.
 
     """
 
@@ -56,7 +56,7 @@ class Bulk:
         self.call(commands.Channel.Open())
 
     def close(self) -> None:
-        """Drop the connection without ceremony."""
+        """Close the socket without the protocol's close handshake."""
         self.plug.close()
 
     def send(self, method, channel: int = 1) -> None:
@@ -74,11 +74,10 @@ class Bulk:
         return self.reply()
 
     def read(self) -> None:
-        """Wait for octets.
+        """Wait for data.
 
         Raises:
-            BulkError: the connection was closed, or nothing came in time.
-
+            BulkError: the connection was closed, or no data came in time.
         """
         try:
             octets = self.plug.recv(1 << 20)
@@ -110,7 +109,7 @@ class Bulk:
         self.call(commands.Queue.Declare(queue=queue, durable=durable))
 
     def ready_messages(self, queue: str) -> int:
-        """Return how many ready messages a queue holds."""
+        """Return the number of ready messages in a queue."""
         return int(self.call(commands.Queue.Declare(queue=queue, passive=True)).message_count)
 
     # -- publishing ---------------------------------------------------------------------------------------------------
@@ -126,14 +125,13 @@ class Bulk:
         window: int = 20_000,
         progress: Callable[[int], None] | None = None,
     ) -> float:
-        """Publish numbered messages to a queue; return messages a second until the broker has them all.
+        """Publish numbered messages to a queue; return the rate until the broker has accepted all.
 
-        Persistent ones are confirmed, `window` of them under way at most; after transient ones a synchronous method
-        is answered.
+        Persistent messages are confirmed, with at most `window` unconfirmed; transient ones are followed by a
+        synchronous method.
 
         Raises:
-            BulkError: one was refused, or the broker closed.
-
+            BulkError: a message was nacked, or the broker closed.
         """
         if persistent and not self.confirming:
             self.call(commands.Confirm.Select())
@@ -153,7 +151,7 @@ class Bulk:
         return count / (time.perf_counter() - began)
 
     def _write(self, octets: bytearray) -> None:
-        """Write all, reading confirms meanwhile, so that neither side waits for the other for ever."""
+        """Write all bytes, reading confirms meanwhile, so that the two sides do not wait for each other forever."""
         view = memoryview(octets)
         deadline = time.monotonic() + self.patience
         while view:
@@ -204,19 +202,18 @@ class Bulk:
         multiple: bool = False,
         redelivered: bool | None = None,
     ) -> float:
-        """Consume and acknowledge numbered messages; return messages a second from `consume` to the last delivery.
+        """Consume and ack numbered messages; return the rate from `consume` to the last delivery.
 
         Args:
-            queue: from where.
-            first: the number of the first.
-            count: how many there are.
-            prefetch: unacknowledged messages under way at most.
-            multiple: one ack for all that one read brought, instead of one each.
-            redelivered: what that flag has to be, None for anything.
+            queue: the queue.
+            first: the number of the first message.
+            count: the number of messages.
+            prefetch: maximum number of unacknowledged messages.
+            multiple: one ack for all messages of one read, instead of one each.
+            redelivered: the expected flag, None for any.
 
         Raises:
             BulkError: one is missing, out of order or wrongly marked.
-
         """
         taken = Drain(
             self, queue, first, count, prefetch=prefetch, multiple=multiple, redelivered=redelivered
@@ -234,7 +231,7 @@ class Bulk:
 
 
 class Drain:
-    """Takes numbered messages out of a queue, as far as they have been read; see `Bulk.drain`."""
+    """Drains a queue of numbered messages as far as they have been read; see `Bulk.drain`."""
 
     def __init__(
         self,
@@ -258,11 +255,10 @@ class Drain:
         self.client.call(commands.Basic.Consume(queue=self.queue, consumer_tag="bulk"))
 
     def step(self) -> bool:
-        """Check and acknowledge what has been read; return whether that was the last.
+        """Check and ack the messages that have been read; return whether all are drained.
 
         Raises:
             BulkError: a message is missing, out of order or wrongly marked.
-
         """
         client = self.client
         shape = self.shape = self.shape or Shape.of(client.rest)
@@ -282,14 +278,14 @@ class Drain:
 
 
 class Shape:
-    """Where the parts of one delivery are, as long as all are alike."""
+    """Layout of a delivery, as long as all are alike."""
 
     def __init__(self, length: int, tag: int, number: int) -> None:
         self.length, self.tag, self.number = length, tag, number
 
     @classmethod
     def of(cls, octets: bytes) -> "Shape | None":
-        """Read it off a first delivery, if that is there as a whole."""
+        """Derive the layout from a first delivery; None if that is incomplete."""
         at, ends = 0, []
         for _ in range(3):
             if len(octets) - at < 8:
@@ -301,11 +297,10 @@ class Shape:
         return cls(length=at, tag=12 + octets[11], number=ends[1] + 7)
 
     def check(self, octets: bytes, count: int, first: int, *, redelivered: bool | None) -> None:
-        """Check kind, order and mark of so many deliveries.
+        """Check kind, order and mark of `count` deliveries.
 
         Raises:
-            BulkError: they are not what they should be.
-
+            BulkError: a delivery is not as expected.
         """
         step = self.length
         for at, value in enumerate(DELIVER, 7):
@@ -338,7 +333,7 @@ def acks(last: int, count: int) -> bytes:
 def chunks(
     queue: str, first: int, count: int, size: int, *, persistent: bool
 ) -> Iterator[tuple[bytearray, int]]:
-    """Yield frames of numbered messages and how many each holds; the same buffer is used again."""
+    """Yield frames of numbered messages and the number of messages in each; the buffer is reused."""
     one = publish_frames(queue, bytes(8) + b"x" * (size - 8), persistent=persistent)
     step = len(one)
     number = step - 1 - size

@@ -1,8 +1,7 @@
-"""A small, fast AMQP client for measurements: prebuilt frames out, deliveries counted in one loop.
+"""A small, fast AMQP client for benchmarks: prebuilt frames out, deliveries counted in one loop.
 
-It trusts the broker (no negotiation, no recovery, PLAIN guest/guest, frames up to 128 KiB) and must be run
-under uvloop to be worth anything. Replies to synchronous methods come back in order, so each waits in a
-line per connection.
+It trusts the broker (no negotiation, no recovery, PLAIN guest/guest, frames up to 128 KiB) and needs uvloop to be fast
+enough. Replies to synchronous methods come back in order, so each connection has one queue of waiting calls.
 """
 
 import asyncio
@@ -27,17 +26,17 @@ CONFIRM_ACK = 60 << 16 | 80
 CONFIRM_NACK = 60 << 16 | 120
 FRAME_MAX = 131072
 HIGH_WATER = 256 * 1024
-"""Octets of ours that may wait in the transport before `publish` pauses."""
+"""Bytes that may wait in the transport before `publish` pauses."""
 
 
 class ClosedError(ConnectionError):
-    """The broker closed the connection or the channel; the text is its reply."""
+    """Raised when the broker closed the connection or the channel; the text is its reply."""
 
 
 class Client(asyncio.Protocol):
     """One connection. Await `connect`, then the methods; read the counters at any time.
 
-    `on_body`, where given, is called with every delivered body (one frame each) as it is parsed. `ack` makes
+    `on_body`, if given, is called with every delivered body (one frame each) as it is parsed. `ack` makes
     the client acknowledge everything a read delivered with one `multiple` ack per channel.
     """
 
@@ -77,11 +76,11 @@ class Client(asyncio.Protocol):
         Args:
             port: the broker's port.
             channels: how many.
-            narrow: give the socket the smallest receive buffer, so that less hides in the kernel.
+            narrow: give the socket the smallest receive buffer, so that less data waits in the kernel.
             options: see the class.
 
         Raises:
-            OSError: nobody listens there.
+            OSError: no broker listens on the port.
             ClosedError: the broker refused.
 
         """
@@ -107,11 +106,11 @@ class Client(asyncio.Protocol):
         return client
 
     async def open(self, channels: Iterable[int]) -> None:
-        """Open channels, all asked for at once."""
+        """Open channels concurrently."""
         await asyncio.gather(*[self.call(commands.Channel.Open(), channel) for channel in channels])
 
     def expect(self) -> "asyncio.Future[Any]":
-        """Return a future for the next reply that nobody waits for yet."""
+        """Return a future for the next reply that has no waiting call yet."""
         future = asyncio.get_running_loop().create_future()
         if self._closed is not None:
             future.set_exception(ClosedError(self._closed))
@@ -120,11 +119,11 @@ class Client(asyncio.Protocol):
         return future
 
     def send(self, method: Any, channel: int = 1) -> None:
-        """Write a method for which no reply comes."""
+        """Write a method that has no reply."""
         self.transport.write(frame.marshal(method, channel))
 
     def call(self, method: Any, channel: int = 1) -> "asyncio.Future[Any]":
-        """Write a method now; the returned future holds the reply. Several may be under way."""
+        """Write a method now; the returned future holds the reply. Several may be pending."""
         future = self.expect()
         if not future.done():
             self.send(method, channel)
@@ -135,26 +134,25 @@ class Client(asyncio.Protocol):
         await self.call(commands.Queue.Declare(queue=queue, durable=durable, auto_delete=auto_delete))
 
     async def consume(self, queue: str, *, no_ack: bool = True, prefetch: int = 0, channel: int = 1) -> None:
-        """Consume from a queue, with a prefetch count where one is given."""
+        """Consume from a queue, with a prefetch count if given."""
         if prefetch:
             await self.call(commands.Basic.Qos(prefetch_count=prefetch), channel)
         await self.call(commands.Basic.Consume(queue=queue, no_ack=no_ack), channel)
 
     async def ready_messages(self, queue: str) -> int:
-        """Return how many ready messages a queue holds.
+        """Return the number of ready messages in a queue.
 
         Raises:
-            ClosedError: there is no such queue (the channel is closed by that).
-
+            ClosedError: there is no such queue (which closes the channel).
         """
         return int((await self.call(commands.Queue.Declare(queue=queue, passive=True))).message_count)
 
     async def delete(self, queue: str) -> int:
-        """Delete a queue; return how many ready messages went with it."""
+        """Delete a queue; return the number of ready messages deleted with it."""
         return int((await self.call(commands.Queue.Delete(queue=queue))).message_count)
 
     async def publish(self, octets: bytes, count: int) -> None:
-        """Write frames from `publish_frames` that hold `count` messages, once the transport has room."""
+        """Write frames from `publish_frames` that hold `count` messages, once the transport has space."""
         if not self._writable.is_set():
             await self._writable.wait()
         if self._closed is not None:
@@ -163,7 +161,7 @@ class Client(asyncio.Protocol):
         self.published += count
 
     async def flood(self, queue: str, seconds: float, *, size: int = 12, batch: int = 64) -> float:
-        """Publish to a queue as fast as the broker takes it, wait until it has; return messages a second."""
+        """Publish to a queue as fast as the broker accepts messages; return the rate until it has accepted all."""
         octets = publish_batch(queue, size, batch)
         began = now = time.perf_counter()
         before = self.published
@@ -171,33 +169,33 @@ class Client(asyncio.Protocol):
             await self.publish(octets, batch)
             await asyncio.sleep(0)
             now = time.perf_counter()
-        await self.ready_messages(queue)  # answered once everything before it was handled
+        await self.ready_messages(queue)  # the reply comes after all earlier frames were handled
         return (self.published - before) / (time.perf_counter() - began)
 
     def close(self) -> None:
-        """Drop the connection without ceremony."""
+        """Close the transport without the protocol's close handshake."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport and bound what waits in it."""
+        """Keep the transport and limit its write buffer."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(HIGH_WATER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail everyone who waits."""
+        """Fail all waiting calls."""
         self._fail(self._closed or f"connection lost: {exc}")
         self._writable.set()
 
     def pause_writing(self) -> None:
-        """Hold `publish` back."""
+        """Pause `publish`."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let `publish` go on."""
+        """Resume `publish`."""
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Count deliveries and confirms, hand replies to those who wait."""
+        """Count deliveries and confirms, and pass replies to the waiting calls."""
         if self._rest:
             data = self._rest + data
         at, size, before = 0, len(data), self.delivered
@@ -275,7 +273,7 @@ def publish_frames(
 
 
 def publish_batch(routing_key: str, size: int, count: int) -> bytes:
-    """Return the frames of so many messages to the default exchange, no two bodies the same."""
+    """Return the frames of `count` messages to the default exchange, with distinct bodies."""
     return b"".join(publish_frames(routing_key, number.to_bytes(size)) for number in range(count))
 
 

@@ -1,10 +1,9 @@
-"""Leveret beside RabbitMQ and beside the relay, under PerfTest: `python -m bench.compare` or `make bench`.
+"""Compares Leveret with RabbitMQ and the relay under PerfTest: `python -m bench.compare` or `make bench`.
 
-Every round runs every workload against every broker in turn, so that a slow minute of the machine meets all
-of them. What counts is min(sent, received, confirmed) after a warm-up (Java compiles itself during the first
-seconds), and the verdict is the *lowest* of the rounds' paired ratios; for the workloads that keep messages,
-where a shared disk scatters single rounds, the median of them. Every run is appended to `bench/results/` as a
-line of JSON.
+Every round runs every workload against every broker in turn, so that a slow minute of the machine affects all of them.
+The measured rate is min(sent, received, confirmed) after a warm-up (Java compiles itself during the first seconds), and
+the verdict is the *lowest* of the rounds' paired ratios; for the workloads that keep messages, where a shared disk
+scatters single rounds, their median. Every run is appended to `bench/results/` as a line of JSON.
 """
 
 import argparse
@@ -32,7 +31,7 @@ PATIENCE = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One workload against one broker, once."""
+    """One run of one workload against one broker."""
 
     workload: str
     broker: str
@@ -41,30 +40,30 @@ class Run:
     counted: float
     """Messages a second after the warm-up: the least of received and, times copies, sent and confirmed."""
     whole: float
-    """The same from PerfTest's own averages over the whole run, warm-up included."""
+    """Messages a second from PerfTest's own averages over the whole run, including the warm-up."""
     cpu_us: float
     """Microseconds of the broker's CPU time per message received (or sent, whichever is more)."""
     peak_rss: int
     other: float
-    """Share of the machine's CPU time that went neither to the broker nor to PerfTest, in per cent."""
+    """Share of the machine's CPU time used by processes other than the broker and PerfTest, in per cent."""
     left: int | None
-    """Ready messages left in the queue when the clients had gone; None where the queue deletes itself."""
+    """Ready messages left in the queue after the clients have closed; None if the queue is auto-delete."""
     flushes: float | None
-    """Flushes of the disk, whoever asked for them, per message."""
+    """Flushes of the disk per message, by all processes."""
     disk_octets: float
-    """Octets the broker had written to a disk, per message."""
+    """Bytes that the broker had written to a disk, per message."""
     storage: dict[str, int] = dataclasses.field(default_factory=dict)
-    """What the broker logged about its storage, where it was started for this run alone."""
+    """Storage counters logged by the broker, if it was started for this run alone."""
 
     @property
     def messages(self) -> int:
-        """Messages sent to queues or taken from them, whichever is more; at least 1."""
+        """Return the number of messages sent to queues or taken from them, whichever is more; at least 1."""
         sent = self.figures.sent_total * WORKLOADS[self.workload].copies
         return max(self.figures.received_total, sent, WORKLOADS[self.workload].drained, 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and return 0 if every bar was cleared, 1 if not, 2 if something could not run."""
+    """Measure, print, and return 0 if all bars were cleared, 1 if not, 2 if something could not run."""
     options = parser().parse_args(arguments)
     try:
         folder = perftest.fetch(options.perf_test)
@@ -140,7 +139,7 @@ def broker_names(text: str) -> list[str]:
     """Split a comma-separated list of brokers.
 
     Raises:
-        argparse.ArgumentTypeError: one is unknown.
+        argparse.ArgumentTypeError: a broker is unknown.
 
     """
     names = text.split(",")
@@ -153,7 +152,7 @@ def broker_names(text: str) -> list[str]:
 def measure(
     options: argparse.Namespace, started: Mapping[str, brokers.Broker], folder: Path
 ) -> Iterable[Run]:
-    """Run all rounds, a line printed for each run; the order of the brokers turns by one each round."""
+    """Run all rounds and print a line per run; the order of the brokers rotates with each round."""
     order = list(started.values())
     for number in range(1, options.rounds + 1):
         for name in options.workload:
@@ -173,7 +172,7 @@ def measure(
 def run_quietly(
     workload: Workload, broker: brokers.Broker, number: int, options: argparse.Namespace, folder: Path
 ) -> Run:
-    """Run once, or as often as it takes (see `--quiet`); the quietest run counts."""
+    """Run once, or repeatedly until undisturbed (see `--quiet`); the least disturbed run is used."""
     runs = [run_once(workload, broker, number, options, folder)]
     while options.quiet is not None and runs[-1].other > options.quiet and len(runs) < PATIENCE:
         runs.append(run_once(workload, broker, number, options, folder))
@@ -237,7 +236,7 @@ def counted(workload: Workload, figures: perftest.Figures) -> float:
 
 
 def account(options: argparse.Namespace, folder: Path, peers: Mapping[str, str]) -> None:
-    """Run each workload that keeps messages once more on a Leveret of its own; tell what its storage counted."""
+    """Run each workload that keeps messages once more on a Leveret of its own, and report its storage counters."""
     names = [name for name in options.workload if WORKLOADS[name].kept]
     if not names:
         return
@@ -265,13 +264,13 @@ def account(options: argparse.Namespace, folder: Path, peers: Mapping[str, str])
 
 
 def children_cpu_seconds() -> float:
-    """CPU time of our children that have ended (PerfTest; the brokers still run), in seconds."""
+    """Return the CPU time of our ended children (PerfTest; the brokers still run), in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 async def describe(started: Iterable[brokers.Broker]) -> dict[str, str]:
-    """Ask every broker for its product and version, as it tells them in `connection.start`."""
+    """Return the product and version of every broker, from its `connection.start`."""
     told = {}
     for broker in started:
         client = await Client.connect(broker.port)
@@ -287,7 +286,7 @@ async def describe(started: Iterable[brokers.Broker]) -> dict[str, str]:
 def print_setting(
     options: argparse.Namespace, started: Mapping[str, brokers.Broker], peers: Mapping[str, str]
 ) -> None:
-    """Say what is compared with what, where."""
+    """Print the compared brokers and the machine."""
     length = (
         f"{options.rounds} rounds of {options.seconds} s, the first {options.warm_up} s of each not counted"
     )
@@ -303,7 +302,7 @@ def print_setting(
 
 
 def line(run: Run) -> str:
-    """Return one run as a line of the table."""
+    """Format one run as a line of the table."""
     figures = run.figures
     confirmed = "-" if figures.confirmed is None else f"{figures.confirmed:,.0f}"
     p99 = "-" if figures.p99_latency_us is None else f"{figures.p99_latency_us / 1000:.1f}"
@@ -317,7 +316,7 @@ def line(run: Run) -> str:
 
 
 def report(runs: Sequence[Run], names: Sequence[str]) -> bool:
-    """Print medians, paired ratios and verdicts; return whether every bar was cleared."""
+    """Print medians, paired ratios and verdicts; return whether all bars were cleared."""
     by_broker = {(run.workload, run.broker, run.round): run for run in runs}
     rounds = {run.round for run in runs}
     print("\nMedians of what counts, messages a second; ratios: the lowest of the rounds (their median)\n")
@@ -370,9 +369,9 @@ def verdict(
 
 
 def depth_is_right(run: Run, workload: Workload) -> bool:
-    """Whether what was left in durable queues is what was sent and not received, as far as PerfTest's rates tell.
+    """Return whether the messages left in durable queues match those sent minus received, by PerfTest's rates.
 
-    They do not tell of its last second.
+    The rates do not cover PerfTest's last second.
     """
     if not workload.kept or run.left is None:
         return True
@@ -383,7 +382,7 @@ def depth_is_right(run: Run, workload: Workload) -> bool:
 
 
 def imbalance(run: Run, workload: Workload) -> float:
-    """How far sent and received of a whole run are apart, the greater over the smaller."""
+    """Return the ratio of sent and received of a whole run, the greater over the smaller."""
     sent, received = run.figures.sent_total * workload.copies, run.figures.received_total
     return max(sent, received) / max(min(sent, received), 1)
 

@@ -1,11 +1,11 @@
-"""A million delayed messages: `python -m bench.delayed` or `make bench NAME=delayed`.
+"""Benchmark of a million delayed messages: `python -m bench.delayed` or `make bench NAME=delayed`.
 
-First so many small persistent messages are published over one connection, confirmed, with delays between one and
-two hours in no order: how fast, and what memory the broker has then. VmRSS counts the pages of the data file that
-happen to be mapped (RssFile), which the kernel takes back when it wants; RssAnon is what the broker itself needs. Then
-it is stopped and killed and started again. At last messages with delays of two to five seconds are published at a
-steady rate, while another process publishes to another queue, at a steady rate and then as fast as it can: how much
-later than its time each arrives.
+First, small persistent messages are published over one connection, confirmed, with delays between one and two hours in
+random order: measured are the rate and the broker's memory afterwards. VmRSS includes the pages of the data file that
+happen to be mapped (RssFile), which the kernel reclaims on demand; RssAnon is the memory that the broker itself needs.
+Then the broker is stopped, killed and restarted. Finally, messages with delays of two to five seconds are published at
+a steady rate, while another process publishes to another queue, at a steady rate and then as fast as it can: measured
+is the lateness of each message.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from bench.results import Report
 MEMORY = 200 << 20
 LATE_MS = 50.0
 WINDOW = 5000
-"""Messages that are not confirmed yet while the backlog is published."""
+"""Maximum number of unconfirmed messages while the backlog is published."""
 EXCHANGE, QUEUE = "delayed", "due"
 PENDING_MS = (3_600_000, 7_200_000)
 SOON_MS = (2000, 5000)
@@ -52,7 +52,7 @@ def delayed_frames(delay: int, body: bytes) -> bytes:
 
 
 async def declare(port: int) -> None:
-    """Declare the exchange that delays and a queue bound to it, both durable."""
+    """Declare the delayed exchange and a queue bound to it, both durable."""
     client = await Client.connect(port)
     arguments = {"x-delayed-type": "direct"}
     await client.call(
@@ -66,7 +66,7 @@ async def declare(port: int) -> None:
 
 
 async def fill(port: int, count: int, size: int, subject: brokers.Broker) -> tuple[float, int, int]:
-    """Publish messages that are due in hours, all confirmed; return messages a second, and the most RSS and RssAnon."""
+    """Publish messages that are due in hours, all confirmed; return the rate, and the peak RSS and RssAnon."""
     client = await Client.connect(port)
     await client.call(commands.Confirm.Select())
     rng = random.Random(1)  # the same load each time
@@ -90,7 +90,7 @@ async def fill(port: int, count: int, size: int, subject: brokers.Broker) -> tup
 
 
 async def lateness(port: int, rate: int, seconds: float) -> list[float]:
-    """Publish messages with short delays at a steady rate; return by how many ms each came too late, sorted."""
+    """Publish messages with short delays at a steady rate; return the lateness of each in ms, sorted."""
     late: list[float] = []
     clock, unpack = time.time, stamp.unpack
 
@@ -124,7 +124,7 @@ async def lateness(port: int, rate: int, seconds: float) -> list[float]:
 
 
 def beside(port: int, rate: int, seconds: float) -> None:
-    """Publish persistent messages to a queue with a consumer, `rate` a second or, by 0, as fast as they are taken."""
+    """Publish persistent messages to a consumed queue, `rate` a second or, with 0, as fast as they are accepted."""
 
     async def run() -> None:
         publisher = await Client.connect(port)
@@ -147,7 +147,7 @@ def beside(port: int, rate: int, seconds: float) -> None:
 
 
 def memory(subject: brokers.Broker, when: str, report: Report) -> None:
-    """Tell what memory the broker has."""
+    """Report the broker's memory."""
     resident, anonymous = subject.rss(), subject.anonymous_rss()
     report.line(f"VmRSS {when}", resident / 2**20, "MB", most=MEMORY / 2**20)
     report.line(f"  RssAnon {when}", anonymous / 2**20, "MB")
@@ -171,7 +171,7 @@ def restarts(
 
 
 def measure(options: argparse.Namespace, folder: Path) -> int:
-    """Measure everything; return how many bars were missed."""
+    """Measure everything; return the number of bars missed."""
     report = Report("delayed")
     subject = brokers.start("leveret", folder, options.set)
     try:
@@ -195,7 +195,7 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
             )
             other.start()
             try:
-                time.sleep(2)  # until it publishes
+                time.sleep(2)  # until the other process publishes
                 late = uvloop.run(lateness(subject.port, options.rate, options.seconds))
             finally:
                 other.kill()
@@ -214,7 +214,7 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the figures; return 0 if every bar was cleared, 1 if not, 2 if the broker did not start."""
+    """Print the figures; return 0 if all bars were cleared, 1 if not, 2 if the broker did not start."""
     parser = argparse.ArgumentParser(prog="python -m bench.delayed", description="A million delayed messages")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=12, help="octets of each body (default 12)")

@@ -1,11 +1,11 @@
-"""Does anyone pay for somebody else's slowness? `python -m bench.fairness [--quick]`.
+"""Benchmark of fairness: does a slow client slow others down? `python -m bench.fairness [--quick]`.
 
-Three situations in which a broker that holds publishers back too eagerly, or too little, does harm:
+Three situations in which a broker that throttles publishers too much, or too little, does harm:
 
 (a) a consumer with prefetch 1 that never acknowledges must not slow the publishers of its queue;
-(b) a connection that publishes to the queue it consumes from must never stand still, not even when it reads
-    nothing until everything is written;
-(c) consumers that stop reading their sockets must cost a bounded buffer each and leave everyone else their speed.
+(b) a connection that publishes to the queue it consumes from must never stall, not even when it reads nothing
+    until everything is written;
+(c) consumers that stop reading their sockets must cost a bounded buffer each and not slow down other clients.
 """
 
 import argparse
@@ -26,11 +26,11 @@ PUBLISH_BAR = 0.9
 GAP_BAR = 1.0
 HEALTHY_BAR = 0.8
 IN_FLIGHT_BAR = 5 << 20
-"""Octets that may be under way to a consumer that reads nothing: Linux takes up to 4 MiB of them on loopback."""
+"""Maximum bytes in flight to a consumer that reads nothing: Linux buffers up to 4 MiB of them on loopback."""
 
 BODY = 10_000
 FED = 800
-"""Messages of `BODY` octets that each stalled consumer's queue is given: 8 MB."""
+"""Messages of `BODY` bytes published to each stalled consumer's queue: 8 MB."""
 
 PAIRS = 10
 WINDOW = 200
@@ -48,25 +48,24 @@ class Finding:
 
 
 class LossError(Exception):
-    """A broker lost or invented messages."""
+    """Raised when a broker lost messages or delivered extra ones."""
 
 
 async def prefetch_one(port: int, *, seconds: float = 2.0, rounds: int = 6) -> Finding:
-    """(a) The rate into a queue whose only consumer holds one message, beside the rate without a consumer.
+    """(a) Compare the rate into a queue whose only consumer holds one message with that without a consumer.
 
     Raises:
-        LossError: not every message was in its queue afterwards.
-
+        LossError: messages were missing from the queue afterwards.
     """
     ratios = []
     rates: list[tuple[float, float]] = []
     for number in range(rounds + 1):
         measured = {}
-        for consumer in (False, True) if number % 2 else (True, False):  # neither always goes first
+        for consumer in (False, True) if number % 2 else (True, False):  # alternate the order
             queue = f"flood-{os.getpid()}-{number}-{consumer}"
             measured[consumer] = await _flood(port, queue, seconds, consumer=consumer)
         free, held = measured[False], measured[True]
-        if number:  # the first is for warming up
+        if number:  # the first is a warm-up
             ratios.append(held / free)
             rates.append((free, held))
     ratio = median(ratios)
@@ -80,7 +79,7 @@ async def _flood(port: int, queue: str, seconds: float, *, consumer: bool) -> fl
     await other.declare(queue)
     if consumer:
         await other.consume(queue, no_ack=False, prefetch=1)
-    await asyncio.sleep(0.1)  # what the last one left behind is cleared away
+    await asyncio.sleep(0.1)  # the broker cleans up after the last one
     rate = await publisher.flood(queue, seconds)
     kept = await publisher.delete(queue)
     publisher.close()
@@ -92,7 +91,7 @@ async def _flood(port: int, queue: str, seconds: float, *, consumer: bool) -> fl
 
 
 async def own_queue(port: int, *, messages: int = 300_000, no_ack: bool = False) -> Finding:
-    """(b) One connection publishes to its own queue as fast as it can; the longest time without a delivery."""
+    """(b) Publish to the connection's own queue as fast as it can; measure the longest time without a delivery."""
     client = await Client.connect(port, ack=not no_ack)
     queue = f"own-{os.getpid()}-{no_ack}"
     await client.declare(queue)
@@ -116,7 +115,7 @@ async def own_queue(port: int, *, messages: int = 300_000, no_ack: bool = False)
 
 
 async def deaf_publisher(port: int, *, messages: int = 100_000) -> Finding:
-    """(b) The same with acks, but nothing is read before everything is written."""
+    """(b) Publish to the connection's own queue with acks, but read nothing before everything is written."""
     client = await Client.connect(port)
     queue = f"deaf-{os.getpid()}"
     await client.declare(queue)
@@ -141,7 +140,7 @@ async def deaf_publisher(port: int, *, messages: int = 100_000) -> Finding:
 
 
 async def _delivered(client: Client, count: int) -> bool:
-    """Wait until so many messages came; False when nothing came for `PATIENCE` seconds."""
+    """Wait until `count` messages came; False if none came for `PATIENCE` seconds."""
     seen, since = client.delivered, time.perf_counter()
     while client.delivered < count:
         await asyncio.sleep(0.01)
@@ -155,14 +154,13 @@ async def _delivered(client: Client, count: int) -> bool:
 async def stalled_consumers(
     port: int, rss: Callable[[], int], *, count: int = 100, seconds: float = 4.0
 ) -> list[Finding]:
-    """(c) Healthy pairs before, beside and after `count` consumers that read nothing, and what these cost.
+    """(c) Measure healthy pairs before, during and after `count` stalled consumers, and the cost of these.
 
     Args:
         port: the broker's port.
-        rss: tells the broker's resident memory in octets.
-        count: how many stalled consumers, each with a queue and 8 MB of messages of its own.
+        rss: returns the broker's resident memory in bytes.
+        count: number of stalled consumers, each with a queue and 8 MB of messages of its own.
         seconds: length of each of the three measurements.
-
     """
     pairs = [await _pair(port, number) for number in range(PAIRS)]
     await _exchange(pairs, 1.0)
@@ -217,7 +215,7 @@ async def _pair(port: int, number: int) -> tuple[Client, Client, str]:
 
 
 async def _stalled(port: int, queue: str) -> Client:
-    """Return a client that consumes without limit and reads nothing, with little room in its kernel buffer."""
+    """Return a client that consumes without limit and reads nothing, with a small kernel buffer."""
     client = await Client.connect(port, narrow=True)
     await client.declare(queue)
     await client.consume(queue)
@@ -226,7 +224,7 @@ async def _stalled(port: int, queue: str) -> Client:
 
 
 async def _exchange(pairs: Sequence[tuple[Client, Client, str]], seconds: float) -> float:
-    """Let every pair pass messages with at most `WINDOW` under way; return deliveries a second in all."""
+    """Pass messages through every pair with at most `WINDOW` in flight; return total deliveries a second."""
     batch = WINDOW // 4
 
     async def pump(publisher: Client, consumer: Client, queue: str) -> None:
@@ -248,7 +246,7 @@ async def _exchange(pairs: Sequence[tuple[Client, Client, str]], seconds: float)
 
 
 async def _trickle(feeder: Client, queues: Sequence[str]) -> None:
-    """Give the stalled consumers' queues 100 more messages a second."""
+    """Publish 100 more messages a second to the stalled consumers' queues."""
     frames = [publish_frames(queue, bytes(BODY)) for queue in queues]
     while True:
         for octets in frames:
@@ -272,7 +270,7 @@ async def examine(broker: brokers.Broker, *, quick: bool) -> list[Finding]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the findings; return 0 if Leveret cleared every bar, 1 if not, 2 if a broker did not start."""
+    """Print the findings; return 0 if Leveret cleared all bars, 1 if not, 2 if a broker did not start."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.fairness", description="Who pays for a slow client?"
     )

@@ -1,9 +1,8 @@
 """Microseconds per message of the broker's own code, without sockets: `make bench NAME=hotpath`.
 
-Each case feeds one prepared read after the other to a `Connection` whose driver throws the frames away, and prints
-process CPU per message: the least of several rounds, because noise only ever adds. The difference between two lines
-is the price of the stage between them. `--against REF` runs the same cases on another git revision, interleaved, and
-prints the ratios.
+Each case feeds prepared reads one by one to a `Connection` whose driver discards the frames, and prints process CPU per
+message: the least of several rounds, because noise only ever adds. The difference between two lines is the cost of the
+stage between them. `--against REF` runs the same cases on another git revision, interleaved, and prints the ratios.
 """
 
 import argparse
@@ -36,9 +35,9 @@ JUDGED = {
     "hand over, ack each, confirm",
     "fan-out to 5, no ack, per copy",
 }
-"""Behind autoack-12, fan-1x5, ack and confirm-ack: what durable messages need costs transient ones nothing."""
+"""Bars of autoack-12, fan-1x5, ack and confirm-ack: features for durable messages must not slow down transient ones."""
 
-# Where the modules that are measured were before there were folders: earlier revisions run the same cases.
+# Former paths of the measured modules, because earlier revisions run the same cases.
 FORMER = {
     "leveret.broker.amqp.codec": "broker.amqp.codec",
     "leveret.broker.amqp.commands": "broker.amqp.commands",
@@ -53,10 +52,10 @@ FORMER = {
 
 
 def measured(name: str, *attributes: str) -> Any:
-    """Attributes of a module of the revision under measurement; None if that has none such.
+    """Return attributes of a module of the measured revision; None if that lacks one.
 
-    It is the one whose folder comes first on the path, whatever is installed: one without a folder `leveret` has the
-    modules at their former places.
+    That revision's folder is first on the path, whatever is installed: one without a folder `leveret` has the modules
+    at their former places.
     """
     found = importlib.util.find_spec("broker")
     places = list(found.submodule_search_locations or ()) if found is not None else []
@@ -82,32 +81,32 @@ Server = measured("leveret.broker.server.server", "Server")
 
 
 class Sink:
-    """A driver that counts octets and keeps the tags it is asked to ack."""
+    """A driver that counts bytes and keeps the delivery tags to ack."""
 
     def __init__(self) -> None:
         self.octets = 0
         self.connection = None
 
     def flush(self) -> None:
-        """Take what is in the outbox."""
+        """Take the contents of the outbox."""
         outbox = self.connection.outbox
         self.octets += len(b"".join(outbox.frames))
         outbox.frames.clear()
         outbox.drained()
 
     def close(self, delay: float = 0.0) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no socket."""
 
     def admitted(self) -> None:
-        """The client has logged in."""
+        """Do nothing: there is no login timeout."""
 
     def is_heard(self) -> bool:
-        """Whether anything came lately."""
+        """Return whether data was received lately."""
         return True
 
 
 def new_server(*, measured_for_export: bool = False):
-    """A server whose loop never runs, with a disk if this revision has one, measured as for an export if it can be."""
+    """Return a server whose loop never runs, with a disk and measured as for an export if this revision can."""
 
     store = measured("leveret.broker.persistence.data_store", "DataStore|Disk")
     if store is None:  # earlier revisions have none
@@ -116,17 +115,17 @@ def new_server(*, measured_for_export: bool = False):
         tables = importlib.import_module(
             TABLES if store.__module__.startswith("leveret.") else FORMER[TABLES]
         )
-        tables.MAP_SIZE = 1 << 26  # nothing is written, and valgrind has no room for more
+        tables.MAP_SIZE = 1 << 26  # nothing is written, and valgrind has no space for more
         directory = tempfile.TemporaryDirectory(prefix="hotpath-")
         config = Config()
         disk = store(Path(directory.name), config.storage, ram_limit=config.storage.ram_limit)
         server = Server(config, disk)
         disk.environment.close()
-        server.directory = directory  # goes with it
+        server.directory = directory  # removed with the server
     server.now = lambda: NOW
     slices = measured("leveret.broker.scheduling.time_slices", "TimeSlices|Slices")
     if slices is not None:
-        server.turn.slices = slices()  # no step is over, however slow whatever counts makes the broker
+        server.turn.slices = slices()  # no step ends early, however slow a profiler makes the broker
     events = measured("leveret.broker.counters.sampling", "Events") if measured_for_export else None
     if events is not None:
         server.turn.events = events()
@@ -134,7 +133,7 @@ def new_server(*, measured_for_export: bool = False):
 
 
 def connect(server, channels: Sequence[int] = (1,)):
-    """An open connection and its sink."""
+    """Return an open connection and its sink."""
 
     sink = Sink()
     connection = sink.connection = Connection(server, sink, ("127.0.0.1", 1), ("127.0.0.1", 2), NOW)
@@ -152,7 +151,7 @@ def connect(server, channels: Sequence[int] = (1,)):
 
 
 def finish(server) -> None:
-    """What the driver does after a read."""
+    """Do the driver's work after a read."""
     outboxes, server.turn.outboxes = server.turn.outboxes, []
     for outbox in outboxes:
         outbox.flush()
@@ -166,14 +165,14 @@ def finish(server) -> None:
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:
-    """One frame."""
+    """Return one frame."""
     return pack(">BHI", kind, number, len(payload)) + payload + b"\xce"
 
 
 def publish(
     exchange: str, key: str, body: bytes, number: int = 1, properties: bytes = b"\x10\x00\x01"
 ) -> bytes:
-    """The three frames of one publish."""
+    """Return the three frames of one publish."""
     address = bytes((len(exchange),)) + exchange.encode() + bytes((len(key),)) + key.encode()
     method = frame(1, number, b"\x00\x3c\x00\x28\x00\x00" + address + b"\x00")
     header = frame(2, number, pack(">HHQ", 60, 0, len(body)) + properties)
@@ -181,7 +180,7 @@ def publish(
 
 
 def reads(messages: Sequence[bytes], size: int = READ) -> list[bytes]:
-    """A stream cut into reads wherever they happen to end."""
+    """Split a stream into reads at arbitrary places."""
     stream = b"".join(messages)
     return [stream[at : at + size] for at in range(0, len(stream), size)]
 
@@ -189,8 +188,8 @@ def reads(messages: Sequence[bytes], size: int = READ) -> list[bytes]:
 def run(
     count: int, prepared: Sequence[bytes], server, connection, after: Callable[[], None] | None = None
 ) -> float:
-    """CPU microseconds per message of feeding the reads."""
-    gc.collect()  # what earlier cases left is not for this one to clear away
+    """Return the CPU microseconds per message of feeding the reads."""
+    gc.collect()  # garbage of earlier cases must not count here
     began = time.process_time()
     turn = server.turn
     timed = hasattr(turn, "now")
@@ -205,7 +204,7 @@ def run(
 
 
 def declare(server, connection, name: str, **consume: object):
-    """A queue, and perhaps a consumer for it."""
+    """Declare a queue, and optionally a consumer."""
 
     arguments = {"x-confirm-mode": ("longstr", consume["mode"])} if "mode" in consume else {}
     connection.receive(
@@ -230,7 +229,7 @@ def simple(
     octets: int = READ,
     **consume: object,
 ) -> float:
-    """Publishes through the default exchange to one queue, in reads of so many octets."""
+    """Publish through the default exchange to one queue, in reads of `octets` bytes."""
     server = new_server(measured_for_export=measured)
     publisher, consumer = connect(server), connect(server)
     if queue:
@@ -271,7 +270,7 @@ def simple(
 
 
 def fan_out(count: int, copies: int = 5) -> float:
-    """Publishes to a fanout exchange with a no-ack consumer on each of five queues; per copy."""
+    """Publish to a fanout exchange with a no-ack consumer on each of five queues; the result is per copy."""
 
     server = new_server()
     publisher = connect(server)
@@ -283,7 +282,7 @@ def fan_out(count: int, copies: int = 5) -> float:
 
 
 def topics(count: int) -> float:
-    """Publishes with a thousand routing keys to a topic exchange, one queue bound by a wildcard."""
+    """Publish with a thousand routing keys to a topic exchange with one queue bound by a wildcard."""
 
     server = new_server()
     publisher, consumer = connect(server), connect(server)
@@ -294,7 +293,7 @@ def topics(count: int) -> float:
 
 
 def interleaved(count: int) -> float:
-    """Two channels whose frames alternate, as a Java client's do: nothing lies together."""
+    """Publish on two channels whose frames alternate, as a Java client's do: no content is contiguous."""
     server = new_server()
     publisher, consumer = connect(server, (1, 2)), connect(server)
     declare(server, consumer, "q", no_ack=True)
@@ -306,7 +305,7 @@ def interleaved(count: int) -> float:
 
 
 def large(count: int) -> float:
-    """Bodies of 1 MiB in eight frames each."""
+    """Publish bodies of 1 MiB in eight frames each."""
     server = new_server()
     publisher, consumer = connect(server), connect(server)
     declare(server, consumer, "q", no_ack=True)
@@ -341,12 +340,12 @@ CASES: dict[str, Callable[[int], float]] = {
 
 
 def measure(count: int, cases: Sequence[str]) -> dict[str, float]:
-    """One round of these cases."""
+    """Run one round of these cases."""
     return {name: CASES[name](count) for name in cases}
 
 
 def in_process(folder: Path, count: int) -> dict[str, float]:
-    """One round in a fresh interpreter, on the code in `folder`."""
+    """Run one round in a fresh interpreter, on the code in `folder`."""
     script = Path(__file__).resolve()
     command = [sys.executable, str(script), "--count", str(count), "--once"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -355,10 +354,10 @@ def in_process(folder: Path, count: int) -> dict[str, float]:
 
 
 def compare(ref: str, rounds: int, count: int) -> bool:
-    """Run here and another revision by turns and print the ratios; return whether none of `JUDGED` is slower.
+    """Run this and another revision alternately and print the ratios; return whether none of `JUDGED` is slower.
 
     Two ratios are shown: of the least figures, because noise only ever adds, and the median of the rounds' own. The
-    first is judged, over `ENOUGH` rounds or more.
+    first is judged, over at least `ENOUGH` rounds.
     """
     from bench.revision import revision  # noqa: PLC0415 - `--once` runs where there may be no such module
 

@@ -1,8 +1,8 @@
 """Instructions per message of the broker's own code: `make bench-instructions REF=...`.
 
-The cases are those of `bench.hotpath`. Its times scatter by some per cent where a machine is shared; instructions, as
-valgrind (which must be installed) counts them, hardly do. They are no times: a division counts as much as an addition,
-and memory that is not in the cache as much as what is. All copies of a message are counted together.
+The cases are those of `bench.hotpath`. Its times scatter by some per cent on a shared machine; instructions, as counted
+by valgrind (which must be installed), hardly do. They are not times: a division counts as much as an addition, and a
+cache miss as much as a hit. All copies of a message are counted together.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from bench.hotpath import CASES, JUDGED, MOST, ROOT
 from bench.revision import revision
 
 COUNTS = (2000, 6000)
-"""Messages: what the second count costs more than the first is without the start."""
+"""Numbers of messages: the difference between the two counts excludes the start."""
 VALGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
 
 def instructions(folder: Path, case: str) -> float:
-    """Instructions per message of one case, on the code in `folder`."""
+    """Return the instructions per message of one case, on the code in `folder`."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}
     script = ROOT / "bench" / "hotpath.py"
     totals = []

@@ -1,15 +1,14 @@
-"""What each promise costs: `python -m bench.ladder` or `make bench NAME=ladder`.
+"""Cost of each delivery guarantee: `python -m bench.ladder` or `make bench NAME=ladder`.
 
-One producer and one consumer under PerfTest, and each rung asks for one promise more: nothing, acks of the
-consumer, confirms to the producer, persistent messages in a durable queue. RabbitMQ 2.8.1 was measured so (two
-Xeon E5530, 40 GB, Erlang R15B with HiPE); the ratios of its rungs are printed beside today's. Size of a message,
-prefetch count and window are not told of that measurement: the first two are PerfTest's defaults here (12 octets,
-no limit), the window is `--window`.
+One producer and one consumer under PerfTest, and each rung adds one guarantee: none, consumer acks, publisher confirms,
+persistent messages in a durable queue. RabbitMQ 2.8.1 was measured in this way (two Xeon E5530, 40 GB, Erlang R15B with
+HiPE); the ratios of its rungs are printed next to today's. Message size, prefetch count and window of that measurement
+are not published: the first two are PerfTest's defaults here (12 bytes, no limit), the window is `--window`.
 
 `ack` and `ack-light` are Leveret with `confirm.mode` consumer-ack and consumer-ack-light. They differ from `leveret`
-only where there are confirms, so only those rungs are run, and their ratios are to the first rung of `leveret`.
-All brokers are up throughout and take turns within a round, each with a data directory of its own. What counts is
-the least of sent, received and confirmed after the warm-up, as in `bench.compare`.
+only with confirms, so only those rungs are run, and their ratios are to the first rung of `leveret`. All brokers run
+throughout and take turns within a round, each with a data directory of its own. The measured rate is the least of sent,
+received and confirmed after the warm-up, as in `bench.compare`.
 """
 
 import argparse
@@ -27,17 +26,17 @@ from bench.workloads import Workload
 SETTINGS = {"ack": "confirm.mode=consumer-ack", "ack-light": "confirm.mode=consumer-ack-light"}
 NAMES = ("leveret", "rabbitmq", *SETTINGS)
 PUBLISHED = {"no-acks": 44_824, "acks": 32_005, "confirms": 26_103, "persistence": 4_725}
-"""Messages a second that were sent to RabbitMQ 2.8.1, by rung."""
+"""Published send rates of RabbitMQ 2.8.1 in messages a second, by rung."""
 FIRST = next(iter(PUBLISHED))
 FLAGS = {"no-acks": "-x1 -y1 -a", "acks": "-x1 -y1", "confirms": "-x1 -y1 -c{window}"}
 FLAGS["persistence"] = FLAGS["confirms"] + " -f persistent -ad false"
 
 Rates = Mapping[tuple[str, str], Mapping[int, float]]
-"""Messages a second by (rung, broker), and in that by round."""
+"""Messages a second by (rung, broker), and then by round."""
 
 
 def rungs(window: int) -> list[Workload]:
-    """Return the rungs from the cheapest to the dearest, with so many messages that may wait for their confirm."""
+    """Return the rungs from the cheapest to the most expensive, with at most `window` unconfirmed messages."""
     return [
         Workload(name, flags.format(window=window), bar=0.0, aim=0.0, kept=name == "persistence")
         for name, flags in FLAGS.items()
@@ -47,7 +46,7 @@ def rungs(window: int) -> list[Workload]:
 def turns(
     steps: Sequence[Workload], names: Sequence[str], rounds: int
 ) -> Iterator[tuple[int, Workload, str]]:
-    """Yield (round, rung, broker): each rung on each broker it tells apart, another broker first in the next round."""
+    """Yield (round, rung, broker): each rung on each broker affected by it, with the first broker rotating by round."""
     for number in range(1, rounds + 1):
         shift = (number - 1) % len(names)
         for rung in steps:
@@ -57,18 +56,17 @@ def turns(
 
 
 def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> float | None:
-    """Return the median of one rate over the other in the rounds that have both, None if there are none."""
+    """Return the median ratio over the rounds that have both rates; None if there are none."""
     rounds = over.keys() & under.keys()
     return median(over[at] / under[at] for at in rounds) if rounds else None
 
 
 def table(rates: Rates, names: Sequence[str]) -> str:
-    """Return medians of the rounds, ratios to the first rung, and those published; "-" where nothing was measured.
+    """Return medians of the rounds, ratios to the first rung, and those published; "-" for missing results.
 
     Args:
-        rates: what was measured.
+        rates: the measured rates.
         names: the brokers, a pair of columns each.
-
     """
     heads = "".join(f"{name:>12}{'ratio':>8}" for name in ("2.8.1", *names))
     lines = [f"{'messages a second':<18}{heads}"]
@@ -115,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def running(names: Sequence[str], settings: Sequence[str]) -> Iterator[dict[str, brokers.Broker]]:
-    """Run the brokers of the named columns for the length of a `with` block.
+    """Run the brokers of the named columns for the duration of a `with` block.
 
     Args:
         names: which of `NAMES`.
@@ -123,7 +121,6 @@ def running(names: Sequence[str], settings: Sequence[str]) -> Iterator[dict[str,
 
     Raises:
         BrokerError: one of them is not installed or does not come up.
-
     """
     with contextlib.ExitStack() as stack:
         started = {}
@@ -137,7 +134,7 @@ def running(names: Sequence[str], settings: Sequence[str]) -> Iterator[dict[str,
 
 
 def measure(options: argparse.Namespace, rates: dict[tuple[str, str], dict[int, float]]) -> int:
-    """Run everything, print each run, collect the rates; return how many runs failed."""
+    """Run everything, print each run, collect the rates; return the number of failed runs."""
     folder = perftest.fetch(options.perf_test)
     failed = 0
     with running(options.brokers, options.set) as started:
@@ -162,7 +159,7 @@ def measure(options: argparse.Namespace, rates: dict[tuple[str, str], dict[int, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; return 0, 1 if a run failed, 2 if a broker or PerfTest cannot be had."""
+    """Measure and print; return 0, 1 if a run failed, 2 if a broker or PerfTest is not available."""
     options = parser().parse_args(arguments)
     rates: dict[tuple[str, str], dict[int, float]] = {}
     try:

@@ -1,11 +1,11 @@
-"""How long a message takes at a steady 5,000 a second: `python -m bench.latency`.
+"""Latency of messages at a steady 5,000 a second: `python -m bench.latency`.
 
-The same client measures every broker in turn, several rounds. Each message carries the time at which it was *due*, so
-a client or broker that falls behind is charged for it. One connection publishes, another consumes and acknowledges.
+The same client measures every broker in turn, for several rounds. Each message carries the time at which it was *due*,
+so delays of a slow client or broker are included. One connection publishes, another consumes and acknowledges.
 
-`--confirm` measures confirms instead: 2,000 persistent messages of 1,500 octets a second into a durable queue, from the
-moment one was due to its confirm, without a consumer (every message must be on disk) and with one that acknowledges at
-once; beside a raw append and fdatasync on the same disk in the same run.
+`--confirm` measures confirms instead: 2,000 persistent messages of 1,500 bytes a second into a durable queue, from the
+time each was due to its confirm, without a consumer (every message must be on disk) and with one that acknowledges at
+once; compared with a raw append and fdatasync on the same disk in the same run.
 """
 
 import argparse
@@ -35,19 +35,18 @@ WARM_UP = 1.0
 CONFIRM_RATE, CONFIRM_SIZE = 2000, 1500
 RAW_FLUSHES = 300
 FLUSHES = 5.0
-"""How many raw flushes the median confirm may take."""
+"""Maximum ratio of the median confirm to a raw flush."""
 stamp = struct.Struct(">d")
 
 
 async def measure(port: int, *, rate: int = 5000, seconds: float = 5.0, no_ack: bool = False) -> list[float]:
-    """Return the end-to-end times in seconds of all messages after a second of warming up, shortest first.
+    """Return the end-to-end times in seconds of all messages after a second of warm-up, shortest first.
 
     Args:
         port: the broker's port.
         rate: messages a second.
-        seconds: how long to measure.
-        no_ack: consume without acknowledgements; else with a prefetch count of 500 and `multiple` acks.
-
+        seconds: duration of the measurement.
+        no_ack: consume without acknowledgements; otherwise with a prefetch count of 500 and `multiple` acks.
     """
     times: list[float] = []
     clock, unpack = time.perf_counter, stamp.unpack
@@ -86,7 +85,7 @@ async def measure(port: int, *, rate: int = 5000, seconds: float = 5.0, no_ack: 
 
 
 def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[float]:
-    """Return the seconds from when each persistent message was due to its confirm, shortest first, warm-up left out.
+    """Return the seconds from each persistent message's due time to its confirm, shortest first, without warm-up.
 
     Args:
         port: the broker's port.
@@ -96,7 +95,6 @@ def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[fl
 
     Raises:
         BulkError: the broker refused a message or did not confirm in time.
-
     """
     client = Bulk(port)
     reader = Bulk(port) if consumed else None
@@ -149,7 +147,7 @@ def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[fl
 
 
 def settled(client: Bulk) -> list[tuple[int, bool]]:
-    """Take the confirms that have come off what was read: tag and `multiple` of each."""
+    """Remove the confirms that have been read; return tag and `multiple` of each."""
     octets, at, found = client.rest, 0, []
     while len(octets) - at >= 8 and len(octets) - at >= frame_at(octets, at)[2] + 8:
         if octets[at + 7 : at + 11] != CONFIRM_ACK:
@@ -161,7 +159,7 @@ def settled(client: Bulk) -> list[tuple[int, bool]]:
 
 
 def acks_of(reader: Bulk) -> bytes:
-    """Take the deliveries that have come off what was read and return an ack for each."""
+    """Remove the deliveries that have been read, and return an ack for each."""
     octets, at, parts = reader.rest, 0, []
     while len(octets) - at >= 8 and len(octets) - at >= (size := frame_at(octets, at)[2] + 8):
         if octets[at + 7 : at + 11] == b"\x00\x3c\x00\x3c":
@@ -173,7 +171,7 @@ def acks_of(reader: Bulk) -> bytes:
 
 
 def raw_flushes(folder: Path, count: int = RAW_FLUSHES) -> list[float]:
-    """Return the seconds that appending `CONFIRM_SIZE` octets to a file and fdatasync took, each time."""
+    """Return the seconds of each append of `CONFIRM_SIZE` bytes to a file with fdatasync."""
     times = []
     with tempfile.NamedTemporaryFile(dir=folder, buffering=0) as file:
         for _ in range(count):
@@ -187,7 +185,7 @@ def raw_flushes(folder: Path, count: int = RAW_FLUSHES) -> list[float]:
 
 
 def confirm_table(options: argparse.Namespace) -> int:
-    """Print confirm latencies and judge them; return how many bars were missed."""
+    """Print confirm latencies and judge them; return the number of bars missed."""
     report = Report("latency confirm")
     found: dict[tuple[str, bool], list[list[float]]] = {}
     raw = []

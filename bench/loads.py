@@ -1,4 +1,4 @@
-"""What a workload needs before PerfTest starts, PerfTest's flags for it, and what is left afterwards.
+"""Preparation of a workload before PerfTest, PerfTest's flags for it, and the cleanup afterwards.
 
 The queues of the paper's workload and those that are drained are declared here, durable, and PerfTest is told that they
 exist. Up to `QUEUES_PER_EXCHANGE` queues share one durable direct exchange and one PerfTest; more are divided.
@@ -15,20 +15,19 @@ from bench.workloads import Workload
 
 QUEUES_PER_EXCHANGE = 15
 WINDOW = 4000
-"""Messages under way to the disk while a queue is filled."""
+"""Maximum number of unconfirmed messages while a queue is filled."""
 
 
 def prepare(port: int, workload: Workload, tag: str) -> list[list[str]]:
-    """Declare and fill what the workload needs.
+    """Declare and fill the queues of a workload.
 
     Args:
-        port: the broker's.
-        workload: which.
-        tag: a name for this run's queues that no other run has.
+        port: the broker's port.
+        workload: the workload.
+        tag: a unique name for this run's queues.
 
     Returns:
         the flags of every PerfTest to be started.
-
     """
     flags = workload.flags.split()
     if workload.drained:
@@ -69,11 +68,10 @@ async def declare(port: int, tag: str, queues: int) -> None:
 
 
 async def fill(port: int, queue: str, count: int, size: int) -> None:
-    """Declare a durable queue and store so many persistent messages in it, every one confirmed.
+    """Declare a durable queue and store `count` persistent messages in it, all confirmed.
 
     Raises:
         ClosedError: the broker closed the connection, or did not confirm for a minute.
-
     """
     client = await Client.connect(port)
     await client.declare(queue, durable=True)
@@ -89,11 +87,10 @@ async def fill(port: int, queue: str, count: int, size: int) -> None:
 
 
 async def confirmed(client: Client, count: int, patience: float = 60.0) -> None:
-    """Wait until so many messages were confirmed or refused.
+    """Wait until `count` messages were confirmed or nacked.
 
     Raises:
-        ClosedError: nothing came for `patience` seconds, or messages were refused.
-
+        ClosedError: no confirm came for `patience` seconds, or messages were nacked.
     """
     loop = asyncio.get_running_loop()
     seen, since = client.confirmed, loop.time()
@@ -107,7 +104,7 @@ async def confirmed(client: Client, count: int, patience: float = 60.0) -> None:
 
 
 async def clean(port: int, workload: Workload, tag: str) -> int | None:
-    """Delete what `prepare` and PerfTest declared; return the ready messages found, None if they had gone."""
+    """Delete the objects of `prepare` and PerfTest; return the ready messages found, None if they had gone."""
     if not workload.named_queue and not workload.queues:
         return None
     queues = [f"{tag}-{number}" for number in range(1, workload.queues + 1)] or [tag]

@@ -1,9 +1,9 @@
-"""Leveret beside another revision of itself under PerfTest: `python -m bench.pairs` or `make bench-pairs REF=...`.
+"""Compares Leveret with another revision under PerfTest: `python -m bench.pairs` or `make bench-pairs REF=...`.
 
 Both revisions run all the time, each with an empty data directory. Each pair runs one workload against one and then
-against the other, and the next pair in the other order, so that a slow minute of the machine meets both. A pair beside
-which other processes took more of the machine than `--quiet` is named and run again. What counts is the median of a
-workload's ratios, here over there, and the geometric mean of these medians.
+against the other, and the next pair in the other order, so that a slow minute of the machine affects both. A pair
+during which other processes used more of the machine than `--quiet` is reported and repeated. The result is the median
+of a workload's ratios, this revision over the other, and the geometric mean of these medians.
 """
 
 import argparse
@@ -30,7 +30,7 @@ Measure = Callable[[brokers.Broker, int], compare.Run]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; returns 0 if every bar was cleared, 1 if not, 2 if something could not run."""
+    """Measure and print; returns 0 if all bars were cleared, 1 if not, 2 if something could not run."""
     options = parser().parse_args(arguments)
     try:
         folder = perftest.fetch(options.perf_test)
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def compared(options: argparse.Namespace, folder: Path, here: brokers.Broker, there: brokers.Broker) -> int:
-    """Run all pairs and print them with their medians; returns 0 if every bar was cleared, else 1."""
+    """Run all pairs and print them with their medians; returns 0 if all bars were cleared, else 1."""
     tellers = uvloop.run(compare.describe([here]))
     print(
         f"{tellers['leveret']} beside {options.against}; {options.pairs} pairs, {options.seconds} s a run\n"
@@ -105,7 +105,7 @@ def compared(options: argparse.Namespace, folder: Path, here: brokers.Broker, th
 def ratios(
     measure: Measure, here: brokers.Broker, there: brokers.Broker, pairs: int, quiet: float
 ) -> list[float]:
-    """Measure so many pairs, each at most `PATIENCE` times until it is undisturbed; returns here over there."""
+    """Measure `pairs` pairs, each at most `PATIENCE` times until undisturbed; returns this revision over the other."""
     kept = []
     for number in range(1, pairs + 1):
         order = (here, there) if number % 2 else (there, here)

@@ -1,9 +1,9 @@
-"""The experiment of the paper about confirms on consumer ack: `python -m bench.paper`.
+"""Reproduces the experiment of the paper about confirms on consumer ack: `python -m bench.paper`.
 
-Per queue two producers of two channels and three consumers of three, 1,500 octets, persistent, confirms and acks;
-1 to 30 queues. Our three modes and RabbitMQ take turns in random order inside blocks, each run with a broker of its
-own in a fresh directory. Speed-ups are paired ratios with 95 % intervals, beside the paper's. A sweep may be stopped
-anywhere and gone on with: `--resume DIR`. `--short` takes 10 minutes, `--blocks 6` makes a verdict of it.
+Per queue two producers of two channels and three consumers of three, 1,500 bytes, persistent, confirms and acks; 1 to
+30 queues. Leveret's three modes and RabbitMQ take turns in random order inside blocks, each run with a broker of its
+own in a fresh directory. Speed-ups are paired ratios with 95 % intervals, next to the paper's. A sweep may be stopped
+at any time and continued with `--resume DIR`. `--short` takes 10 minutes, `--blocks 6` makes a verdict of it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PRESETS = {
     "paper": {"queues": QUEUES, "seconds": 600, "cut_start": 15.0, "cut_end": 5.0, "blocks": 3},
 }
 OVERHEAD = 8.0
-"""Seconds that a run is thought to take beyond its load until one has shown how many."""
+"""Assumed seconds of a run besides its load, until one has been measured."""
 BAR = 24
 
 Measure = Callable[
@@ -37,11 +37,10 @@ Measure = Callable[
 
 
 def main(arguments: Sequence[str] | None = None, measured: Measure = measure) -> int:
-    """Measure or take up a sweep and print its report.
+    """Start or continue a sweep and print its report.
 
     Returns:
         0; 1 if a verdict is against us; 2 if a run or everything failed; 130 or 143 if it was stopped.
-
     """
     command = parser()
     options = command.parse_args(arguments)
@@ -51,14 +50,14 @@ def main(arguments: Sequence[str] | None = None, measured: Measure = measure) ->
         )
     stamp = time.strftime("paper-%Y%m%dT%H%M%SZ", time.gmtime())
     records = Records(options.report or options.resume or options.out or RESULTS / stamp)
-    # Whoever ends the sweep ends its broker and load generators with it.
+    # If the sweep is interrupted, its broker and load generators end with it.
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if options.report:
             return show(records, records.plan())
         if not options.resume:
             plan = planned(command, options)
-            perftest.fetch(plan.perf_test)  # what cannot be run leaves no directory
+            perftest.fetch(plan.perf_test)  # a plan that cannot run leaves no directory
             records.begin(plan)
         plan = records.plan()
         folder = perftest.fetch(plan.perf_test)
@@ -127,16 +126,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def spelt(values: Sequence[object] | dict[str, object]) -> str:
-    """Return values as they are given on the command line."""
+    """Return values as they are written on the command line."""
     return ",".join(map(str, values))
 
 
 def positive(text: str) -> int:
-    """Read a number above 0.
+    """Parse a number above 0.
 
     Raises:
         ValueError: it is none.
-
     """
     if (value := int(text)) < 1:
         raise ValueError(text)
@@ -144,21 +142,19 @@ def positive(text: str) -> int:
 
 
 def numbers(text: str) -> list[int]:
-    """Read comma-separated numbers above 0, each once.
+    """Parse comma-separated numbers above 0, each once.
 
     Raises:
         ValueError: one is none.
-
     """
     return sorted({positive(each) for each in text.split(",")})
 
 
 def line_names(text: str) -> list[str]:
-    """Read comma-separated names of lines.
+    """Parse comma-separated names of lines.
 
     Raises:
-        argparse.ArgumentTypeError: one is unknown.
-
+        argparse.ArgumentTypeError: a name is unknown.
     """
     names = text.split(",")
     if unknown := [name for name in names if name not in LINES]:
@@ -167,7 +163,7 @@ def line_names(text: str) -> list[str]:
 
 
 def given(options: argparse.Namespace) -> list[str]:
-    """Return the options that the command line has, `--resume` and `--report` last."""
+    """Return the options on the command line, `--resume` and `--report` last."""
     names = [name for name, value in vars(options).items() if value is not None and value is not False]
     return [
         f"--{name.replace('_', '-')}" for name in sorted(names, key=lambda name: name in {"resume", "report"})
@@ -175,7 +171,7 @@ def given(options: argparse.Namespace) -> list[str]:
 
 
 def planned(command: argparse.ArgumentParser, options: argparse.Namespace) -> Plan:
-    """Return the plan that the command line asks for; ends the program if it makes no sense."""
+    """Return the plan of the command line; ends the program if it is invalid."""
     preset = PRESETS["short" if options.short else "paper" if options.paper_length else "full"]
     chosen = {
         name: value if getattr(options, name) is None else getattr(options, name)
@@ -203,7 +199,7 @@ def planned(command: argparse.ArgumentParser, options: argparse.Namespace) -> Pl
 
 
 def sweep(plan: Plan, records: Records, folder: Path, measured: Measure) -> int:
-    """Run what is not recorded yet and record it; returns how many runs failed. Those are tried again by `--resume`."""
+    """Run and record all runs not recorded yet; returns the number of failures, which `--resume` repeats."""
     waiting = remaining(plan, records.done())
     progress = Progress(len(plan.trials), len(plan.trials) - len(waiting), plan.seconds, sys.stdout)
     failed = 0
@@ -225,14 +221,13 @@ def sweep(plan: Plan, records: Records, folder: Path, measured: Measure) -> int:
 
 
 class Progress:
-    """A bar with the time left: redrawn on a terminal, a line per run elsewhere.
+    """A progress bar with the time left: redrawn on a terminal, a line per run otherwise.
 
     Args:
         total: runs of the whole plan.
-        done: those that are recorded already.
+        done: number of runs recorded already.
         seconds: the load of each.
-        sink: where it is drawn.
-
+        sink: the output stream.
     """
 
     __slots__ = ("_sink", "_terminal", "_took", "done", "seconds", "total")
@@ -252,13 +247,13 @@ class Progress:
         return f"[{'#' * filled}{'.' * (BAR - filled)}] {self.done}/{self.total} {share:4.0%}, {clock} left"
 
     def tick(self, what: str, elapsed: float) -> None:
-        """Redraw the bar while a run is under way."""
+        """Redraw the bar during a run."""
         if self._terminal:
             self._sink.write(f"\r{self.bar(elapsed)}  {what}\x1b[K")
             self._sink.flush()
 
     def finished(self, what: str, took: float) -> None:
-        """Print what came of a run that took so many seconds, broker and all."""
+        """Print the result of a run that took `took` seconds, including the broker."""
         self._took.append(took)
         self.done += 1
         before, after = ("\r", "\x1b[K") if self._terminal else ("", "")
@@ -267,7 +262,7 @@ class Progress:
 
 
 def show(records: Records, plan: Plan) -> int:
-    """Print the report of what is recorded; 1 if a verdict is against us, else 0."""
+    """Print the report of the recorded runs; 1 if a verdict is against us, else 0."""
     found = results(plan, records.read(BenchRun), records.read(BenchSample), records.read(BenchCost))
     text, good = report(plan, found)
     print("\n".join(text), flush=True)

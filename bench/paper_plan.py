@@ -1,6 +1,6 @@
-"""What is measured in which order: the lines that are compared, and a random plan that can be taken up again.
+"""The lines that a sweep compares, and its random order of runs, which can be resumed.
 
-Nothing here knows a clock, a file or a process.
+Pure: no clock, file or process is used here.
 """
 
 import random
@@ -19,9 +19,9 @@ CONSUMERS, CONSUMER_CHANNELS = 3, 3
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One of the brokers, or ways to set up ours, that are compared.
+    """One of the compared brokers or configurations of Leveret.
 
-    `sync` says what a confirm waits for; with `broker` and `mode` it tells the lines apart in the records.
+    `sync` is the event that a confirm waits for; with `broker` and `mode` it identifies the line in the records.
     """
 
     name: str
@@ -75,7 +75,7 @@ LINES = {
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One run: a line under so many queues and a publisher window. `number` counts from 1 through the plan."""
+    """One run of a line with a number of queues and a publisher window. `number` counts from 1 through the plan."""
 
     number: int
     block: int
@@ -86,7 +86,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that a sweep does, in its order, and what has to be the same for all of it."""
+    """All runs of a sweep, in order, and its fixed settings."""
 
     sweep: str
     seed: int
@@ -99,15 +99,15 @@ class Plan(msgspec.Struct, frozen=True):
     trials: tuple[Trial, ...]
 
     def run_id(self, trial: Trial) -> str:
-        """Return the name of a run, which no run of another sweep has."""
+        """Return the name of a run, unique among all sweeps."""
         return f"{self.sweep}-{trial.number:05d}"
 
     def cells(self) -> list[tuple[int, int]]:
-        """Return the (window, queues) that are measured, in order."""
+        """Return the measured (window, queues), in order."""
         return sorted({(trial.window, trial.queues) for trial in self.trials})
 
     def lines(self) -> list[str]:
-        """Return the names of the lines that are compared, in the order of `LINES`."""
+        """Return the names of the compared lines, in the order of `LINES`."""
         there = {trial.line for trial in self.trials}
         return [name for name in LINES if name in there]
 
@@ -115,18 +115,17 @@ class Plan(msgspec.Struct, frozen=True):
 def shuffled(
     seed: int, lines: Sequence[str], queues: Iterable[int], windows: Iterable[int], blocks: int
 ) -> tuple[Trial, ...]:
-    """Return all trials: blocks one after the other, in each the cells in random order, in each cell its lines.
+    """Return all trials: blocks in sequence, in each the cells in random order, in each cell its lines.
 
-    The lines of one cell follow each other, so that a slow hour of the machine meets all that is divided by
-    each other; their order is drawn anew for each cell.
+    The lines of one cell are run in sequence, so that a slow hour of the machine affects all values of a ratio; their
+    order is random in each cell.
 
     Args:
         seed: the same seed gives the same order.
         lines: names of `LINES`.
         queues: queue counts.
         windows: publisher windows, messages a channel may have unconfirmed.
-        blocks: how often everything is measured.
-
+        blocks: number of repetitions.
     """
     chance = random.Random(seed)
     cells = [(count, window) for window in windows for count in queues]

@@ -1,8 +1,8 @@
-"""What is kept of a sweep: its plan and JSON Lines of three tables, written so that being stopped loses nothing.
+"""Records of a sweep: its plan and JSON Lines of three tables, written so that a stop loses no run.
 
-`bench_run` and `bench_sample` are tables of the export; `bench_cost` has what the report needs beside them. A
-run's files are written under another name and renamed, `bench_run` last: a run is recorded when it has that file.
-What a run that was stopped left behind is removed before the sweep goes on.
+`bench_run` and `bench_sample` are tables of the export; `bench_cost` has the other data for the report. A run's files
+are written under temporary names and renamed, `bench_run` last: a run is recorded when it has that file. Files of an
+interrupted run are removed before the sweep continues.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ TABLES: dict[type[msgspec.Struct], str] = {
 
 
 class RecordsError(Exception):
-    """A directory that holds no sweep, another one, or one that is being measured; the text says which."""
+    """Raised for a directory with no sweep, another sweep, or one that is running; the text says which."""
 
 
 class Records:
@@ -39,11 +39,10 @@ class Records:
         self.directory = directory
 
     def begin(self, plan: Plan) -> None:
-        """Make the directory and keep the plan in it.
+        """Create the directory and write the plan to it.
 
         Raises:
             RecordsError: there is a sweep in it already.
-
         """
         target = self.directory / PLAN
         if target.exists():
@@ -53,11 +52,10 @@ class Records:
         self._put(target, msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
 
     def plan(self) -> Plan:
-        """Return the plan that was kept.
+        """Return the recorded plan.
 
         Raises:
-            RecordsError: there is none, or not one of ours.
-
+            RecordsError: there is none, or it is invalid.
         """
         try:
             return msgspec.json.decode((self.directory / PLAN).read_bytes(), type=Plan)
@@ -70,11 +68,10 @@ class Records:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep everybody else from measuring into this directory for the length of a `with` block.
+        """Lock this directory against other sweeps for the duration of a `with` block.
 
         Raises:
-            RecordsError: somebody else does.
-
+            RecordsError: another process has locked it.
         """
         with (self.directory / PLAN).open("rb") as lock:
             try:
@@ -113,11 +110,11 @@ class Records:
         return (path for path in (self.directory / table).rglob("*.jsonl") if not path.name.startswith("."))
 
     def done(self) -> set[str]:
-        """Return the ids of the runs that are recorded."""
+        """Return the ids of the recorded runs."""
         return {run.run_id for run in self.read(BenchRun)}
 
     def tidy(self) -> None:
-        """Remove what runs that were stopped left behind. Nobody else may be writing."""
+        """Remove files of interrupted runs. No other process may be writing."""
         complete = {path.name.removeprefix("bench_run-") for path in self._files("bench_run")}
         for table in TABLES.values():
             for path in (self.directory / table).rglob("*"):

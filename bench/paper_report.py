@@ -1,4 +1,4 @@
-"""The table of a sweep: rates, speed-ups beside the paper's, and what a message cost. Text out of records, no more."""
+"""The table of a sweep: rates, speed-ups next to the paper's, and the cost of a message; made from records only."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ PAPER = {
     "consumer-ack": {1: 3.08, 2: 2.01, 15: 1.41, 30: 1.40},
     "consumer-ack-light": {1: 3.48, 2: 2.16, 15: 1.53, 30: 1.53},
 }
-"""What the paper reports, by queues: new rate over old."""
+"""New rate over old by number of queues, from the paper."""
 PAPER_ABOVE_THREE = {"consumer-ack": 1.429, "consumer-ack-light": 1.565}
 """Its mean over all queue counts above 3."""
 BUSY = 0.10
-"""Share of the machine that something else took above which a run is named."""
+"""Share of the machine used by other processes from which a run is reported."""
 GENERATORS = (
     "Up to 15 queues: one PerfTest, one durable direct exchange. More: two PerfTests at once, each with an "
     "exchange\nand half of the queues, because a PerfTest publishes to one exchange only; their rates are added, of "
@@ -39,7 +39,7 @@ LEGEND = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One recorded run and what its steady seconds had."""
+    """One recorded run and the figures of its steady seconds."""
 
     run: BenchRun
     cost: BenchCost
@@ -70,7 +70,7 @@ def results(
 
 
 def setting(plan: Plan) -> Iterator[str]:
-    """Say what is measured, and beside what."""
+    """Yield the description of the measured lines and their baselines."""
     first, last = plan.cut_start, plan.seconds - plan.cut_end
     yield f"sweep {plan.sweep}, seed {plan.seed}, git {plan.git or 'unknown'}, PerfTest {plan.perf_test}"
     yield (
@@ -125,7 +125,7 @@ def table(plan: Plan, found: Sequence[Result], window: int) -> list[str]:
 
 
 def figures(name: str, queues: int, mine: Sequence[Result], here: Sequence[Result]) -> str:
-    """Return what the table says of one line under so many queues, after its name."""
+    """Return the table's text for one line and number of queues, after its name."""
     text = f"{fmean(result.steady.counted for result in mine):>9,.0f}"
     for baseline in BASELINES:
         text += f"{'-' if baseline == name else shown(speed_up(name, baseline, here)):>21}"
@@ -145,13 +145,13 @@ def figures(name: str, queues: int, mine: Sequence[Result], here: Sequence[Resul
 
 
 def mean(found: Sequence[Result], of: Callable[[Result], float | None], form: str) -> str:
-    """Return the mean of a figure, ten wide; a dash where none of the runs has it."""
+    """Return the mean of a figure, ten wide; a dash if none of the runs has it."""
     values = [value for value in map(of, found) if value is not None]
     return f"{format(fmean(values), form) if values else '-':>10}"
 
 
 def counter(cost: BenchCost, name: str) -> float | None:
-    """Return one of the broker's own counters per message, None where it did not log it."""
+    """Return one of the broker's own counters per message; None if it did not log it."""
     return cost.counters[name] / cost.messages if name in cost.counters else None
 
 
@@ -175,7 +175,7 @@ def shown(found: Ratio | None) -> str:
 
 
 def above_three(name: str, found: Sequence[Result]) -> str:
-    """Return the mean speed-up over all queue counts above 3, the paper's beside it; empty of none."""
+    """Return the mean speed-up over all queue counts above 3 with the paper's; empty if there is none."""
     counts = sorted({result.run.queues for result in found if result.run.queues > 3})
     texts = []
     for baseline in BASELINES:
@@ -210,7 +210,7 @@ def judge(plan: Plan, found: Sequence[Result]) -> tuple[list[str], bool]:
 
 
 def remarks(found: Sequence[Result]) -> Iterator[str]:
-    """Name what makes runs doubtful."""
+    """Yield the reasons for doubting runs."""
     yield from named(
         found, f"more than {BUSY:.0%} of the machine went to something else", lambda r: r.cost.other > BUSY
     )
@@ -226,7 +226,7 @@ def remarks(found: Sequence[Result]) -> Iterator[str]:
 
 
 def named(found: Sequence[Result], what: str, doubtful: Callable[[Result], bool]) -> Iterator[str]:
-    """Say of how many runs something holds, line by line, if of any."""
+    """Yield the number of runs that meet a condition, line by line, if any."""
     lines = [result.cost.line for result in found if doubtful(result)]
     if lines:
         counts = ", ".join(f"{name} {lines.count(name)}" for name in LINES if name in lines)

@@ -1,4 +1,4 @@
-"""One run of a sweep: a broker of its own in a fresh directory, PerfTest, and what both cost."""
+"""One run of a sweep: starts a broker in a fresh directory, runs PerfTest, and measures the cost of both."""
 
 import os
 import platform
@@ -31,13 +31,13 @@ from leveret import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 FRACTIONS = ("cpu_seconds", "slowest_commit_ms")
-"""What is logged beside counters and is no whole number."""
+"""Logged values besides counters that are not integers."""
 LOOK = 0.5
-"""Seconds between two looks at whether PerfTest has ended."""
+"""Seconds between two checks whether PerfTest has ended."""
 
 
 class TrialError(Exception):
-    """A run that did not come to its end, and of which nothing is recorded; the text says why."""
+    """Raised when a run did not finish, so that nothing is recorded; the text says why."""
 
 
 def measure(
@@ -46,13 +46,13 @@ def measure(
     """Start a broker, load it, stop it.
 
     Args:
-        plan: how long, and what is cut.
-        trial: which line under how many queues and which window.
-        folder: where `perftest.fetch` put PerfTest.
+        plan: has the duration, and the seconds to exclude.
+        trial: the line, number of queues and window.
+        folder: the folder of `perftest.fetch`.
         tick: called about twice a second with the seconds since the load began.
 
     Raises:
-        TrialError: the broker or PerfTest failed, or a second that counts is missing.
+        TrialError: the broker or PerfTest failed, or a second to be measured is missing.
 
     """
     line = LINES[trial.line]
@@ -87,7 +87,7 @@ def measure(
         cpu=processor(),
         kernel=platform.release(),
         broker=line.broker,
-        version=__version__ if line.broker == "leveret" else told,  # to clients ours says it is a RabbitMQ
+        version=__version__ if line.broker == "leveret" else told,  # it tells clients it is RabbitMQ
         mode=line.mode,
         sync=line.sync,
         queues=trial.queues,
@@ -123,14 +123,14 @@ def measure(
 
 
 def workload(trial: Trial) -> Workload:
-    """Return the paper's load for `loads.prepare`, which divides more than 15 queues on two exchanges."""
+    """Return the paper's load for `loads.prepare`, which divides more than 15 queues among two exchanges."""
     channels = f"-X{PRODUCER_CHANNELS} -Y{CONSUMER_CHANNELS}"
     flags = f"{channels} -q{PREFETCH} -c{trial.window} -s{SIZE} -f persistent"
     return Workload("paper", flags, bar=0.0, aim=0.0, kept=True, queues=trial.queues)
 
 
 def row(run_id: str, sample: Sample) -> BenchSample:
-    """Return a sample as it is recorded."""
+    """Return a sample in its recorded form."""
     return BenchSample(run_id=run_id, t_s=sample.t_s, **sample.rates, **sample.latencies)
 
 
@@ -142,14 +142,13 @@ def generate(
     scratch: Path,
     tick: Callable[[], None],
 ) -> list[list[Sample]]:
-    """Run PerfTests at once until they end and return the samples of each.
+    """Run PerfTests concurrently until they end and return the samples of each.
 
-    None of them outlives the call.
+    All of them have ended when this returns.
 
     Raises:
         PerfTestError: one failed or did not end in time, or the broker ended.
-        SampleError: one wrote what cannot be read.
-
+        SampleError: the output of one cannot be parsed.
     """
     outputs = [scratch / f"perf-test-{at}.csv" for at in range(len(flags))]
     logs = [output.with_suffix(".log") for output in outputs]
@@ -184,7 +183,7 @@ def generate(
 
 
 def logged(broker: brokers.Broker) -> dict[str, int]:
-    """Return what a Leveret that has stopped logged about its storage and its messages; empty where it did not."""
+    """Return the counters of storage and messages that a stopped Leveret logged; empty if there are none."""
     counters = broker.storage_counters()
     for line in broker.log.read_text(errors="replace").splitlines():
         if "totals: " in line:
@@ -193,13 +192,13 @@ def logged(broker: brokers.Broker) -> dict[str, int]:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that says something."""
+    """Return the last line of a log that is not empty."""
     lines = [each for each in log.read_text(errors="replace").splitlines() if each.strip()]
     return lines[-1] if lines else "(nothing)"
 
 
 class Meter:
-    """Readings of what was used so far: CPU seconds, octets, flushes."""
+    """Resource usage so far: CPU seconds, bytes, flushes."""
 
     def __init__(
         self, broker: float, clients: float, machine: float, write_bytes: int, wchar: int, flushes: int | None
@@ -209,7 +208,7 @@ class Meter:
 
     @classmethod
     def read(cls, broker: brokers.Broker) -> "Meter":
-        """Read all of them; of processes that have ended, those of our children count as clients."""
+        """Read all values; among ended processes, our children count as clients."""
         return cls(
             broker.cpu_seconds(),
             children_cpu_seconds(),
@@ -220,7 +219,7 @@ class Meter:
         )
 
     def since(self, before: "Meter") -> "Meter":
-        """Return what was used between an earlier reading and this one."""
+        """Return the usage since an earlier reading."""
         known = self.flushes is not None and before.flushes is not None
         return Meter(
             self.broker - before.broker,
@@ -233,7 +232,7 @@ class Meter:
 
 
 def git_revision() -> str:
-    """Return the commit that is checked out, with `-dirty` where files differ from it; empty outside of git."""
+    """Return the current commit, with `-dirty` if files differ from it; empty outside of git."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
@@ -243,7 +242,7 @@ def git_revision() -> str:
 
 
 def processor() -> str:
-    """Return the machine's processor and how many there are."""
+    """Return the machine's processor model and number of processors."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
         (each.partition(":")[2].strip() for each in lines if each.startswith("model name")), "unknown"

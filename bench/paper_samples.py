@@ -1,6 +1,6 @@
-"""PerfTest's per-second lines: read, those of several PerfTests put together, and the seconds that count.
+"""PerfTest's per-second lines: parses them, merges those of several PerfTests, and selects the steady seconds.
 
-Nothing here knows a clock, a file or a process.
+Pure: no clock, file or process is used here.
 """
 
 import csv
@@ -16,16 +16,16 @@ LATENCIES = (
 )
 PERCENTILES = (("p50", "median"), ("p75", "75th p."), ("p95", "95th p."), ("p99", "99th p."))
 SHORTEST = 0.05
-"""Seconds an interval has at least; a rate over next to no time is as large as a number can be."""
+"""Minimum length of an interval in seconds; the rate of a very short one would be arbitrarily large."""
 
 
 class SampleError(ValueError):
-    """What PerfTest wrote cannot be read, or has no second that counts; the text says why."""
+    """Raised when PerfTest's output cannot be parsed, or has no second to measure; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One interval: when it began and ended (seconds since the start), rates a second, latencies in microseconds."""
+    """One interval: start and end (seconds since the start), rates a second, latencies in microseconds."""
 
     since: float
     t_s: float
@@ -34,7 +34,7 @@ class Sample:
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """Return its length."""
         return self.t_s - self.since
 
 
@@ -42,7 +42,7 @@ def parse(text: str) -> list[Sample]:
     """Read a file that PerfTest's `--output-file` wrote.
 
     A column that PerfTest left empty because the flag it belongs to was not given (`returned` without
-    `mandatory`) counts nothing. A last line that was cut off is left out.
+    `mandatory`) counts as 0. A truncated last line is left out.
 
     Raises:
         SampleError: a column is missing, or a value is no number.
@@ -77,11 +77,11 @@ def parse(text: str) -> list[Sample]:
 
 
 def merged(parts: Sequence[Sequence[Sample]]) -> list[Sample]:
-    """Put the samples of PerfTests that ran at once together; one alone is returned as it is.
+    """Merge the samples of concurrent PerfTests; a single one is returned unchanged.
 
-    Their seconds do not begin together, so each rate is spread over the whole seconds it covers, and a
-    second's rate is the sum: the counts stay what they were. Percentiles cannot be added: of those that end in
-    the same second, the worst is taken.
+    Their seconds do not begin together, so each rate is spread over the whole seconds it covers, and a second's rate is
+    the sum: the counts are preserved. Percentiles cannot be added: of those that end in the same second, the worst is
+    taken.
     """
     if len(parts) == 1:
         return list(parts[0])
@@ -105,13 +105,13 @@ def merged(parts: Sequence[Sequence[Sample]]) -> list[Sample]:
 
 
 def total(samples: Iterable[Sample], name: str) -> int:
-    """Return how many messages were published, confirmed, ... in all of it."""
+    """Return the total number of published, confirmed, ... messages."""
     return round(sum(sample.rates[name] * sample.seconds for sample in samples))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Steady:
-    """What the seconds that count had: mean rates, the median of PerfTest's medians of confirm latency."""
+    """Figures of the steady seconds: mean rates, the median of PerfTest's medians of confirm latency."""
 
     seconds: float
     published: float
@@ -122,22 +122,21 @@ class Steady:
 
     @property
     def counted(self) -> float:
-        """The rate that is compared: the least of published, confirmed and received, messages a second."""
+        """Return the compared rate: the least of published, confirmed and received, messages a second."""
         return min(self.published, self.confirmed, self.received)
 
 
 def steady(samples: Sequence[Sample], seconds: float, cut_start: float, cut_end: float) -> Steady:
-    """Cut the warm-up and the end and average the rest.
+    """Cut the warm-up and the end, and average the rest.
 
     Args:
-        samples: of the whole run.
-        seconds: how long PerfTest was told to publish; what came after it does not count in any case.
-        cut_start: so many seconds at the start do not count.
-        cut_end: so many before `seconds` do not count.
+        samples: the samples of the whole run.
+        seconds: PerfTest's publishing time; later samples are always excluded.
+        cut_start: seconds excluded at the start.
+        cut_end: seconds excluded before `seconds`.
 
     Raises:
         SampleError: no second is left.
-
     """
     half = 0.5
     kept = [

@@ -1,4 +1,4 @@
-"""Paired ratios with their confidence intervals. Nothing here knows a clock, a file or a process."""
+"""Paired ratios with their confidence intervals. Pure: no clock, file or process is used here."""
 
 import dataclasses
 import math
@@ -12,13 +12,13 @@ T_95 = (
 )
 """Student's t, two-sided 95 %, for 1 to 30 degrees of freedom."""
 ENOUGH = 6
-"""Pairs from which a bound is judged."""
+"""Minimum number of pairs for a verdict."""
 NOT_SLOWER = 0.95
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratio:
-    """The geometric mean of paired ratios and its 95 % confidence interval; none of one pair."""
+    """The geometric mean of paired ratios and its 95 % confidence interval, which a single pair has not."""
 
     n: int
     mean: float
@@ -27,21 +27,20 @@ class Ratio:
 
     @property
     def judged(self) -> bool:
-        """Whether there are enough pairs for a verdict."""
+        """Return whether there are enough pairs for a verdict."""
         return self.n >= ENOUGH
 
     @property
     def not_slower(self) -> bool:
-        """Whether the lower bound says that nothing was lost; to be asked where `judged`."""
+        """Return whether the lower bound shows no slowdown; valid only if `judged`."""
         return self.low is not None and self.low >= NOT_SLOWER
 
 
 def t_95(freedom: int) -> float:
-    """Return Student's t for a two-sided 95 % interval; beyond the table its last value, which is a little wide.
+    """Return Student's t for a two-sided 95 % interval; beyond the table its last value, which is slightly wide.
 
     Raises:
         ValueError: less than one degree of freedom.
-
     """
     if freedom < 1:
         message = "one value has no spread"
@@ -50,14 +49,13 @@ def t_95(freedom: int) -> float:
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
-    """Return how many times the first of each pair is the second; None of no pairs.
+    """Return the mean ratio of the first of each pair to the second; None without pairs.
 
     Args:
         pairs: (mode, baseline) of one block each, all above 0.
 
     Raises:
         ValueError: a value is not above 0.
-
     """
     if not pairs:
         return None
@@ -70,5 +68,5 @@ def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
 
 
 def paired(mode: Mapping[int, float], baseline: Mapping[int, float]) -> list[tuple[float, float]]:
-    """Return what both have, block by block; a block that only one of them has counts nothing."""
+    """Return the pairs of both by block; blocks that only one of them has are left out."""
     return [(mode[block], baseline[block]) for block in sorted(mode.keys() & baseline.keys())]

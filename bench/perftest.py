@@ -1,4 +1,4 @@
-"""RabbitMQ's own load generator: fetched from Maven Central when first needed, run, and its figures read.
+"""RabbitMQ's load generator PerfTest: downloads it from Maven Central on first use, runs it, parses its figures.
 
 PerfTest is Java; `mvn` resolves it by its coordinates into `bench/cache/` (ignored by git), from where
 later runs start it without a network.
@@ -15,7 +15,7 @@ from pathlib import Path
 CACHE = Path(__file__).resolve().parent / "cache"
 VERSION = "2.22.1"
 GRACE = 40.0
-"""Seconds PerfTest may take beyond its own time limit before its run counts as failed."""
+"""Seconds that PerfTest may take after its own time limit before its run counts as failed."""
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -34,12 +34,12 @@ NAMES = {"sending": "sent", "receiving": "received"}
 
 
 class PerfTestError(Exception):
-    """PerfTest cannot be had or did not run; the text says why."""
+    """Raised when PerfTest is not available or did not run; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run of PerfTest reported, in messages a second unless said otherwise."""
+    """Figures reported by one run of PerfTest, in messages a second unless noted otherwise."""
 
     sent: float
     received: float
@@ -53,11 +53,10 @@ class Figures:
 
 
 def fetch(version: str = VERSION) -> Path:
-    """Return the folder with PerfTest and what it needs, after downloading it the first time.
+    """Return the folder with PerfTest and its dependencies, downloading it the first time.
 
     Raises:
-        PerfTestError: java or mvn is missing, or Maven Central did not give it.
-
+        PerfTestError: java or mvn is missing, or the download from Maven Central failed.
     """
     if shutil.which("java") is None:
         message = "PerfTest needs java (17 or newer) on the path, for instance Debian's default-jre-headless"
@@ -83,23 +82,22 @@ def fetch(version: str = VERSION) -> Path:
 
 
 def run(folder: Path, port: int, flags: list[str], seconds: int, warm_up: int) -> Figures:
-    """Run one PerfTest against a broker on loopback and read its figures; see `run_all`."""
+    """Run one PerfTest against a broker on loopback and parse its figures; see `run_all`."""
     return run_all(folder, port, [flags], seconds, warm_up)
 
 
 def run_all(folder: Path, port: int, flags: list[list[str]], seconds: int, warm_up: int) -> Figures:
-    """Run several PerfTests at once against a broker on loopback and add up their figures.
+    """Run several PerfTests concurrently against a broker on loopback and add up their figures.
 
     Args:
-        folder: where `fetch` put it.
+        folder: the folder of `fetch`.
         port: the broker's AMQP port on 127.0.0.1; guest may log in.
         flags: the workload of each.
-        seconds: how long they send (`-z`).
-        warm_up: the first so many seconds do not count in `sent`, `received` and `confirmed`.
+        seconds: duration of sending (`-z`).
+        warm_up: initial seconds excluded from `sent`, `received` and `confirmed`.
 
     Raises:
         PerfTestError: one failed, hung or reported nothing.
-
     """
     command = command_line(folder, port, seconds)
     with ThreadPoolExecutor(len(flags)) as pool:
@@ -108,7 +106,7 @@ def run_all(folder: Path, port: int, flags: list[list[str]], seconds: int, warm_
 
 
 def command_line(folder: Path, port: int, seconds: int) -> list[str]:
-    """Return what starts a PerfTest that sends for so many seconds to a broker on loopback, without a workload."""
+    """Return the command of a PerfTest that sends for `seconds` to a broker on loopback, without a workload."""
     command = ["java", "-cp", f"{folder}/*", "com.rabbitmq.perf.PerfTest"]
     return [*command, "-h", f"amqp://guest:guest@127.0.0.1:{port}", "-z", str(seconds)]
 
@@ -126,7 +124,7 @@ def _output(command: list[str], seconds: int) -> str:
 
 
 def added(parts: list[Figures]) -> Figures:
-    """Return the figures of several PerfTests as one: rates and counts added, the worst latencies."""
+    """Return the combined figures of several PerfTests: rates and counts added, the worst latencies."""
     if len(parts) == 1:
         return parts[0]
     confirmed = [part.confirmed for part in parts if part.confirmed is not None]
@@ -144,13 +142,12 @@ def added(parts: list[Figures]) -> Figures:
 
 
 def parse(output: str, warm_up: int) -> Figures:
-    """Read PerfTest's report (its default metrics format).
+    """Parse PerfTest's report (its default metrics format).
 
-    A run that ended by itself before there was a whole second after the warm-up has the averages of all of it.
+    A run that ended by itself before the first whole second after the warm-up has the averages of its whole time.
 
     Raises:
         PerfTestError: there is no whole second after the warm-up in it.
-
     """
     steady: dict[str, list[float]] = {}
     totals: dict[str, float] = {}
@@ -160,7 +157,7 @@ def parse(output: str, warm_up: int) -> Figures:
             continue
         now = float(found["time"])
         if now - before < 0.05:
-            continue  # a rate over next to no time, as large as a number can be
+            continue  # the rate of a very short interval is arbitrarily large
         for name, value in rate.findall(line):
             totals[name] = totals.get(name, 0.0) + float(value) * (now - before)
             if now > warm_up + 0.5 and now - before > 0.5:

@@ -1,9 +1,9 @@
-"""The yardstick: how fast this machine's interpreter can relay AMQP messages when it does nothing else.
+"""The yardstick: a minimal AMQP relay that shows how fast this machine's interpreter can pass on messages.
 
-Not a broker. It understands just enough of AMQP 0-9-1 for PerfTest and the other benchmarks here (any user,
-direct, fanout and the default exchange, prefetch, acknowledgements, immediate confirms) and leaves out all
-that makes a broker: checks, permissions, limits, storage, metrics, flow control. What Leveret reaches
-beside it, in the same run, tells how much of the interpreter's speed the real thing spends on its features.
+Not a broker. It implements just enough of AMQP 0-9-1 for PerfTest and the other benchmarks here (any user, direct,
+fanout and the default exchange, prefetch, acknowledgements, immediate confirms) and omits all that makes a broker:
+checks, permissions, limits, storage, metrics, flow control. Leveret's rate relative to it, in the same run, shows how
+much of the interpreter's speed the features of a broker cost.
 
     python -m bench.relay PORT
 """
@@ -29,17 +29,17 @@ PUBLISH = 60 << 16 | 40
 DELIVER = 60 << 16 | 60
 ACK = 60 << 16 | 80
 METHOD, HEADER, BODY = 1, 2, 3
-SHORTEST = 12  # what the method struct reads; a shorter frame waits for what follows it
+SHORTEST = 12  # size of the method struct; a shorter frame waits for the bytes after it
 UNLIMITED = sys.maxsize
 PARTIAL, MIXED = 0, -1
 FRAME_END = b"\xce"
 
 Message = tuple[bytes, bytes, int]
-"""The publish's exchange and routing key, the content frames, the channel they name: all as they came."""
+"""Exchange and routing key of the publish, the content frames, and their channel: all as received."""
 
 
 class Queue:
-    """Messages in order, and the subscriptions that take turns at them."""
+    """Messages in order, and the subscriptions that receive them in rotation."""
 
     __slots__ = ("auto_delete", "name", "next_up", "ready", "subscriptions")
 
@@ -60,20 +60,20 @@ class Queue:
         return None
 
     def put(self, message: Message) -> None:
-        """Hand a message over at once if nobody waits before it, else keep it."""
+        """Deliver a message immediately if no other waits before it, otherwise keep it."""
         if not self.ready and (subscription := self.taker()) is not None:
             subscription.send(message)
         else:
             self.ready.append(message)
 
     def drain(self) -> None:
-        """Hand over what is ready while anyone has credit."""
+        """Deliver ready messages while any subscription has credit."""
         while self.ready and (subscription := self.taker()) is not None:
             subscription.send(self.ready.popleft())
 
 
 class Channel:
-    """One channel's tags, unsettled deliveries and the content that arrives in pieces."""
+    """Delivery tags, unsettled deliveries and partial contents of one channel."""
 
     __slots__ = (
         "confirmed",
@@ -112,7 +112,7 @@ class Subscription:
         self.ends: dict[bytes, tuple[bytes, bytes]] = {}
 
     def send(self, message: Message) -> None:
-        """Add one deliver with its content to what the peer's next write takes along."""
+        """Add one deliver with its content to the peer's next write."""
         address, content, number = message
         channel, peer = self.channel, self.peer
         channel.delivery_tag = tag = channel.delivery_tag + 1
@@ -130,7 +130,7 @@ class Subscription:
             peer.relay.dirty.append(peer)
 
     def deliver_ends(self, address: bytes) -> tuple[bytes, bytes]:
-        """Return a deliver frame for this address without its tag: what comes before it and what behind."""
+        """Return a deliver frame for this address without its tag: the parts before and after it."""
         size = 4 + 1 + len(self.tag) + 8 + 1 + len(address)
         before = (
             type_channel_size.pack(METHOD, self.channel.number, size)
@@ -141,7 +141,7 @@ class Subscription:
 
 
 class Relay:
-    """What all peers share: queues, exchanges, bindings and the routes cached from them."""
+    """State shared by all peers: queues, exchanges, bindings and the routes cached from them."""
 
     __slots__ = ("bindings", "dirty", "exchanges", "named", "queues", "routes")
 
@@ -154,7 +154,7 @@ class Relay:
         self.named = 0
 
     def route(self, address: bytes) -> list[Queue]:
-        """Find the queues of a publish's address and remember them until the topology changes."""
+        """Return the queues of a publish's address, cached until the topology changes."""
         exchange, key = address[1 : 1 + address[0]].decode(), address[2 + address[0] :].decode()
         if exchange:
             everything = self.exchanges.get(exchange) == "fanout"
@@ -169,7 +169,7 @@ class Relay:
         return found
 
     def declare(self, name: str, *, auto_delete: bool) -> Queue:
-        """Return the queue of that name, made if need be."""
+        """Return the queue of that name, created if it does not exist."""
         if not name:
             self.named += 1
             name = f"amq.gen-{self.named}"
@@ -179,14 +179,14 @@ class Relay:
         return self.queues[name]
 
     def delete(self, name: str) -> int:
-        """Forget a queue and its bindings; return how many messages went with it."""
+        """Delete a queue and its bindings; return the number of its messages."""
         self.bindings = {binding for binding in self.bindings if binding[2] != name}
         self.routes.clear()
         queue = self.queues.pop(name, None)
         return len(queue.ready) if queue else 0
 
     def unsubscribe(self, peer: "Peer", tag: bytes | None = None) -> None:
-        """End one subscription of a peer, or all of them, and the auto-delete queues they leave alone."""
+        """End one subscription of a peer, or all of them, and delete auto-delete queues without others."""
         for queue in list(self.queues.values()):
             kept = [
                 one
@@ -199,14 +199,14 @@ class Relay:
                     self.delete(queue.name)
 
     def flush(self) -> None:
-        """Let everyone who was given something write it."""
+        """Flush all peers with pending output."""
         for peer in self.dirty:
             peer.flush()
         self.dirty.clear()
 
 
 class Peer(asyncio.Protocol):
-    """One client: parses whole reads in one loop, answers with one write."""
+    """One client connection: parses whole reads in one loop, responds with one write."""
 
     def __init__(self, relay: Relay) -> None:
         self.relay = relay
@@ -226,14 +226,14 @@ class Peer(asyncio.Protocol):
         self.relay.unsubscribe(self)
 
     def flush(self) -> None:
-        """Write everything collected since the last time, at once."""
+        """Write all output collected since the last flush."""
         self.dirty = False
         if self.out:
             self.transport.write(b"".join(self.out))
             self.out.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Handle all whole frames of a read, then send what came of them: confirms, deliveries, answers."""
+        """Handle all complete frames of a read, then send the resulting confirms, deliveries and replies."""
         if self.rest:
             data = self.rest + data
         at = 0
@@ -302,7 +302,7 @@ class Peer(asyncio.Protocol):
         self.out.append(frame.marshal(method, number))
 
     def cold(self, octets: bytes) -> None:
-        """Do whatever is not publish or ack."""
+        """Handle any method other than publish and ack."""
         relay = self.relay
         _, number, method = frame.unmarshal(octets)
         match method:
@@ -358,7 +358,7 @@ class Peer(asyncio.Protocol):
 
 
 def settle(unacked: dict[int, Subscription], tag: int, *, multiple: bool) -> None:
-    """Give the credit of one delivery, or of all up to it, back and send what waited for it."""
+    """Return the credit of one delivery, or of all up to it, and deliver messages that waited for it."""
     if multiple:
         tags = []
         for one in unacked:
@@ -375,7 +375,7 @@ def settle(unacked: dict[int, Subscription], tag: int, *, multiple: bool) -> Non
 
 
 def content_end(data: bytes, at: int, size: int, number: int) -> int:
-    """Return where the content at `at` ends: `PARTIAL` if not all here, `MIXED` with another channel's."""
+    """Return the end of the content at `at`: `PARTIAL` if incomplete, `MIXED` with another channel's."""
     if size - at < 22:
         return PARTIAL
     kind, channel, length, _, _, body = header_at(data, at)

@@ -1,4 +1,4 @@
-"""Where benchmarks put their figures, and how they print a figure beside its bar."""
+"""Benchmark results: appends figures to files, and prints them with their bars."""
 
 import json
 import time
@@ -16,12 +16,11 @@ def append(entry: dict[str, object]) -> None:
 
 
 class Report:
-    """Prints figures beside their bars, records them and remembers whether one was missed.
+    """Prints figures with their bars, records them and remembers missed bars.
 
     Args:
         tool: the name under which figures are recorded.
-        judged: whether bars count.
-
+        judged: whether bars are checked.
     """
 
     __slots__ = ("judged", "missed", "tool")
@@ -43,7 +42,7 @@ class Report:
         append({"tool": self.tool, "what": what, "value": value, "unit": unit, "most": most, "least": least})
 
     def fact(self, what: str, *, holds: bool) -> None:
-        """Print something that must hold."""
+        """Print a condition that must hold."""
         print(f"  {what:<58}{'pass' if holds else 'FAIL':>14}", flush=True)
         self.missed += not holds
         append({"tool": self.tool, "what": what, "holds": holds})

@@ -1,4 +1,4 @@
-"""Other revisions of this project, to be measured beside this one."""
+"""Checkouts of other revisions of this project, for comparison."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @contextlib.contextmanager
 def revision(ref: str) -> Iterator[Path]:
-    """Unpack a git revision into a temporary folder for the length of a `with` block."""
+    """Unpack a git revision into a temporary folder for the duration of a `with` block."""
     packed = subprocess.run(["git", "-C", str(ROOT), "archive", ref], check=True, capture_output=True).stdout
     with tempfile.TemporaryDirectory(prefix="leveret-bench-") as folder:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:

@@ -1,7 +1,7 @@
-"""Many connections, many queues, and doing nothing: `python -m bench.scale` or `make bench NAME=scale`.
+"""Benchmark of many connections, many queues, and an idle broker: `python -m bench.scale` or `make bench NAME=scale`.
 
-Reports the memory per idle connection and channel, connections accepted and queues declared a second, the time to
-start, and what an idle broker costs. The client runs in this process, the broker in its own; both need as many file
+Reports the memory per idle connection and channel, the rates of accepting connections and declaring queues, the time to
+start, and the cost of an idle broker. The client runs in this process, the broker in its own; both need as many file
 descriptors as connections (the soft limit is raised to the hard one).
 """
 
@@ -50,9 +50,9 @@ START, TUNE, OPEN_OK, CHANNEL_OPEN_OK = (10 << 16 | 10, 10 << 16 | 30, 10 << 16 
 
 
 class Idler(asyncio.Protocol):
-    """A connection that shakes hands, opens its channels and then sends nothing.
+    """A connection that completes the handshake, opens its channels and then sends nothing.
 
-    It asks for heartbeats every 600 s: as a client would, but none falls into the measurement.
+    It requests heartbeats every 600 s: as a client would, but none occurs during the measurement.
     """
 
     __slots__ = ("channels", "done", "missing", "rest", "transport")
@@ -69,7 +69,7 @@ class Idler(asyncio.Protocol):
         self.transport.write(b"AMQP\0\0\x09\x01")
 
     def data_received(self, data: bytes) -> None:
-        """Take the next step of the handshake for each method."""
+        """Advance the handshake for each method."""
         data = self.rest + data
         at = 0
         while len(data) - at >= 12:
@@ -81,7 +81,7 @@ class Idler(asyncio.Protocol):
         self.rest = data[at:]
 
     def step(self, method: int) -> None:
-        """Answer one method of the broker."""
+        """Reply to one method of the broker."""
         match method:
             case _ if method == START:
                 self.transport.write(START_OK)
@@ -98,17 +98,16 @@ class Idler(asyncio.Protocol):
             self.done.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who waits."""
+        """Notify the waiting call."""
         if not self.done.done():
             self.done.set_exception(ConnectionError(f"closed during the handshake: {exc}"))
 
 
 async def connect(port: int, count: int, channels: int) -> tuple[list[Idler], float]:
-    """Open so many connections, `AT_ONCE` at a time; return them and the seconds it took.
+    """Open `count` connections, `AT_ONCE` at a time; return them and the seconds it took.
 
     Raises:
         OSError: the broker refused one.
-
     """
     loop = asyncio.get_running_loop()
     idlers: list[Idler] = []
@@ -126,7 +125,7 @@ async def connect(port: int, count: int, channels: int) -> tuple[list[Idler], fl
 
 
 async def connections(broker: brokers.Broker, report: Report, count: int) -> None:
-    """Hold idle connections; then fewer connections with channels."""
+    """Measure idle connections; then fewer connections with channels."""
     await connect_and_drop(broker, 50)
     before = broker.rss()
     idlers, took = await connect(broker.port, count, 0)
@@ -161,7 +160,7 @@ async def connections(broker: brokers.Broker, report: Report, count: int) -> Non
 
 
 async def connect_and_drop(broker: brokers.Broker, count: int) -> None:
-    """Let the broker do everything once before memory is compared."""
+    """Make the broker do everything once before memory is compared."""
     await drop((await connect(broker.port, count, 1))[0])
 
 
@@ -232,7 +231,7 @@ async def queues(broker: brokers.Broker, report: Report, count: int, *, durable:
 
 
 def restart(name: str, report: Report, count: int) -> None:
-    """Stop a broker that has many durable queues, cleanly and by SIGKILL, and start it again."""
+    """Stop a broker that has many durable queues, cleanly and by SIGKILL, and restart it."""
     with tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch:
         broker = brokers.start(name, Path(scratch))
         try:
@@ -263,7 +262,7 @@ async def declare_durable(port: int, count: int) -> None:
 
 
 async def still_there(port: int, count: int) -> int:
-    """Return how many of the durable queues are there; the first missing one ends the count."""
+    """Return the number of existing durable queues; the first missing one ends the count."""
     client = await Client.connect(port)
     waiting = [
         client.call(commands.Queue.Declare(queue=f"kept-{number}", passive=True)) for number in range(count)
@@ -295,14 +294,14 @@ def idle(name: str, report: Report, starts: int) -> None:
 
 
 def raise_limit(count: int) -> int:
-    """Raise the soft limit of file descriptors for us and our children; return how many connections fit."""
+    """Raise the soft limit of file descriptors for us and our children; return the number of connections that fit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return min(count, hard - SPARE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the figures; return 0 if Leveret cleared every bar, 1 if not, 2 if a broker did not start."""
+    """Print the figures; return 0 if Leveret cleared all bars, 1 if not, 2 if a broker did not start."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.scale", description="Many connections, many queues, idling"
     )

@@ -1,9 +1,8 @@
-"""How long the broker's event loop stands still: `python -m bench.stalls` or `make bench NAME=stalls`.
+"""Stalls of the broker's event loop: `python -m bench.stalls` or `make bench NAME=stalls`.
 
-Thirty queues at once get more messages than memory has room for, are drained while more come, are drained to the end,
-filled again and deleted. A ticker inside the broker's process asks to be called every 10 ms and notes how much later it
-was, and how much of that time the loop's own thread was computing. `--trace` adds what Python was doing in the longest
-stalls.
+Thirty queues concurrently get more messages than fit in memory, are drained while more come, are drained to the end,
+filled again and deleted. A ticker inside the broker's process schedules a call every 10 ms and notes its lateness, and
+how much of that time the loop's own thread was computing. `--trace` adds the Python stacks of the longest stalls.
 """
 
 import argparse
@@ -33,7 +32,7 @@ from bench.results import Report
 QUEUES = 30
 TICK = 0.01
 NOTED = 0.005
-"""Lateness that is noted, in seconds."""
+"""Minimum lateness to be noted, in seconds."""
 TRACED = 0.08
 STALL_MS = 100.0
 WINDOW = 20_000
@@ -44,14 +43,14 @@ CALL = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
 class Collector:
-    """Adds up how long the garbage collector has run, in whichever thread."""
+    """Adds up the time of garbage collections, in any thread."""
 
     def __init__(self) -> None:
         self.seconds = self.began = 0.0
         gc.callbacks.append(self.called)
 
     def called(self, phase: str, _info: object) -> None:
-        """A collection begins or has ended."""
+        """Handle the begin or end of a collection."""
         if phase == "start":
             self.began = time.monotonic()
         else:
@@ -59,9 +58,9 @@ class Collector:
 
 
 async def tick(notes: Path, *, trace: bool) -> None:
-    """Note when the loop was late, until cancelled.
+    """Note the lateness of the loop, until cancelled.
 
-    A line each of time, lateness, computing time and what of it the garbage collector took, in seconds.
+    Each line has time, lateness, computing time and the garbage collector's part of it, in seconds.
     """
     collector = Collector()
     with notes.open("w") as sink, notes.with_suffix(".trace").open("w") as traces:
@@ -81,7 +80,7 @@ async def tick(notes: Path, *, trace: bool) -> None:
 
 
 def serve(arguments: Sequence[str]) -> None:
-    """Be the broker, with a ticker beside it in its loop. The first argument says where notes go."""
+    """Run the broker with a ticker in its loop. The first argument is the file of the notes."""
     from leveret.broker.cli import main as cli  # noqa: PLC0415 - only here is the broker in this process
 
     notes, trace, *rest = arguments
@@ -105,7 +104,7 @@ def serve(arguments: Sequence[str]) -> None:
 
 
 def publish(port: int, first: int, count: int, size: int, *, persistent: bool) -> None:
-    """Publish so many messages to each of the queues, a chunk each by turns, confirmed if persistent."""
+    """Publish `count` messages to each of the queues, a chunk each in turn, confirmed if persistent."""
     client = Bulk(port)
     if persistent:
         client.call(commands.Confirm.Select())
@@ -130,7 +129,7 @@ def publish(port: int, first: int, count: int, size: int, *, persistent: bool) -
 
 
 def drain(port: int, first: int, count: int) -> None:
-    """Take so many messages out of each of the queues, a connection each, and check their order."""
+    """Drain `count` messages from each of the queues, a connection each, and check their order."""
     drains = {}
     for number in range(QUEUES):
         client = Bulk(port)
@@ -138,7 +137,7 @@ def drain(port: int, first: int, count: int) -> None:
         each.begin()
     deadline = time.monotonic() + 120
     for each in list(drains.values()):
-        if each.step():  # what came together with consume-ok
+        if each.step():  # deliveries that came together with consume-ok
             drains.pop(each.client.plug)
     while drains:
         readable, _, _ = select.select(list(drains), [], [], 10.0)
@@ -160,7 +159,7 @@ def prepare(port: int) -> None:
 
 
 def delete(port: int) -> None:
-    """Delete the queues, all at once."""
+    """Delete the queues concurrently."""
     client = Bulk(port)
     for number in range(QUEUES):
         client.send(commands.Queue.Delete(queue=f"stall-{number}"))
@@ -171,11 +170,10 @@ def delete(port: int) -> None:
 
 @contextlib.contextmanager
 def beside(what: Callable[..., None], *given: object, **named: object) -> Iterator[None]:
-    """Run something in a process of its own meanwhile.
+    """Run a function in a process of its own during a `with` block.
 
     Raises:
-        BulkError: it failed.
-
+        BulkError: the function failed.
     """
     process = multiprocessing.get_context("fork").Process(target=what, args=given, kwargs=named)
     process.start()
@@ -192,7 +190,7 @@ def beside(what: Callable[..., None], *given: object, **named: object) -> Iterat
 
 
 def phases(port: int, options: argparse.Namespace, *, persistent: bool) -> Iterator[str]:
-    """Do one thing after the other; yield the name of each before it begins."""
+    """Run the phases one after the other; yield the name of each before it begins."""
     count, size = options.messages, options.size
     yield "filling"
     prepare(port)
@@ -212,7 +210,7 @@ def phases(port: int, options: argparse.Namespace, *, persistent: bool) -> Itera
 
 
 def summary(traces: str) -> str:
-    """Return where the loop's thread was when it was late, the most frequent places first."""
+    """Return the places of the loop's thread during stalls, the most frequent first."""
     places: Counter[str] = Counter()
     for stall in traces.split("Timeout (")[1:]:
         for thread in stall.split("\nThread "):
@@ -224,7 +222,7 @@ def summary(traces: str) -> str:
 
 
 def measure(options: argparse.Namespace, *, persistent: bool) -> int:
-    """Run all phases against one broker and print the longest stall of each; return how many were too long."""
+    """Run all phases against one broker and print the longest stall of each; return the number above the limit."""
     kind = "persistent" if persistent else "transient"
     total = options.messages * QUEUES
     print(f"\n{QUEUES} durable queues, {total:,} {kind} messages of {options.size} octets, twice", flush=True)

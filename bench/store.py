@@ -1,9 +1,9 @@
-"""The commit path beside a bare segment file, without a broker: `python -m bench.store` or `make bench NAME=store`.
+"""Compares the commit path with a bare segment file: `python -m bench.store` or `make bench NAME=store`.
 
-One thread publishes a batch of persistent messages into a durable queue, cuts it and commits it, both flushes
-included; beside it the same octets go to a file by writev and fdatasync. The two take turns on the same disk,
-each cell of the table several times, and medians count. Then the same with bodies apart from their records, and
-the octets that a message costs on disk when it goes to several queues.
+Without a broker, one thread publishes a batch of persistent messages into a durable queue, cuts it and commits it,
+including both flushes; for comparison the same bytes are written to a file by writev and fdatasync. The two take turns
+on the same disk, each cell of the table several times, and medians are compared. The same is measured with bodies apart
+from their records, and the bytes per message on disk when it goes to several queues.
 """
 
 import argparse
@@ -28,7 +28,7 @@ BATCHES = (1, 10, 100, 1000)
 FAN_OUT = (1, 2, 5, 10)
 RATIO = 0.4
 MOST_OCTETS = 256 * 1024 * 1024
-"""What one cell writes at most in one round."""
+"""Maximum bytes that one cell writes in one round."""
 SEGMENT_OCTETS = 64 * 1024 * 1024
 ALWAYS, NEVER = 1 << 40, 0
 """Values of `queue_index_embed_msgs_below`."""
@@ -43,7 +43,7 @@ def content(size: int) -> bytes:
 
 
 class Store:
-    """A durable environment with its journal, driven by hand."""
+    """A durable environment with its journal, without a broker."""
 
     def __init__(self, folder: Path, embed_below: int) -> None:
         self.environment = Environment(folder)
@@ -54,11 +54,11 @@ class Store:
         self.seq_no = 0
 
     def accepted(self, _seq_no: int) -> None:
-        """A message is safe."""
+        """Note that a message is on disk."""
         self.confirmed += 1
 
     def refused(self, seq_no: int) -> None:
-        """A message is not."""
+        """Note that a message was refused."""
         raise OSError(seq_no)
 
     def queue(self) -> VariableQueue:
@@ -76,13 +76,13 @@ class Store:
         self.commit()
 
     def commit(self) -> None:
-        """Commit what was noted."""
+        """Commit all noted changes."""
         batch = self.journal.cut()
         self.environment.commit(batch)
         self.journal.settled()
 
     def drop(self, queue: VariableQueue) -> None:
-        """Forget a queue and let its pages be used again."""
+        """Delete a queue so that its pages can be reused."""
         queue.purge()
         self.journal.sweep(queue.qid, 0, 1 << 62)
         self.commit()
@@ -91,7 +91,7 @@ class Store:
 
 
 class Segments:
-    """The yardstick: what is written goes to the end of a file and is flushed. A full file is followed by a new one."""
+    """The yardstick: appends batches to a file and flushes it. A full file is followed by a new one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,7 +100,7 @@ class Segments:
         self.path = folder
 
     def publish(self, body: bytes, count: int) -> None:
-        """Write a batch, each message after a header of 16 octets, and flush it."""
+        """Write a batch, each message after a header of 16 bytes, and flush it."""
         if self.at >= SEGMENT_OCTETS:
             self.close()
             self.path = self.folder / f"segment-{time.monotonic_ns()}"
@@ -108,7 +108,7 @@ class Segments:
             self.at = 0
         head = struct.pack(">QQ", count, len(body))
         parts = [head, body] * count
-        for first in range(0, len(parts), 1024):  # as many as the kernel takes
+        for first in range(0, len(parts), 1024):  # the maximum number that the kernel accepts
             self.at += os.writev(self.file, parts[first : first + 1024])
         os.fdatasync(self.file)
 
@@ -122,7 +122,7 @@ class Segments:
 
 
 def rate(publish: Callable[[], None], count: int, octets: int, seconds: float) -> float:
-    """Return messages a second of calling `publish`, which handles `count` of them, for some seconds."""
+    """Return the rate of calling `publish`, which handles `count` messages, for some seconds."""
     publish()
     most = max(3, MOST_OCTETS // (octets * count))
     began = now = time.perf_counter()
@@ -159,7 +159,7 @@ def cell(
 
 
 def written_octets() -> int:
-    """Octets this process has caused to be written to a disk."""
+    """Return the bytes that this process has caused to be written to a disk."""
     for line in Path("/proc/self/io").read_text().splitlines():
         if line.startswith("write_bytes:"):
             return int(line.split()[1])
@@ -167,7 +167,7 @@ def written_octets() -> int:
 
 
 def fan_out(store: Store, size: int, copies: int, *, batch: int = 100, batches: int = 20) -> float:
-    """Return the octets written to the disk per message that goes to so many queues."""
+    """Return the bytes written to the disk per message that goes to `copies` queues."""
     body = content(size)
     queues = [store.queue() for _ in range(copies)]
     store.publish(queues, body, batch)
@@ -181,7 +181,7 @@ def fan_out(store: Store, size: int, copies: int, *, batch: int = 100, batches: 
 
 
 def amplification(folder: Path) -> None:
-    """Print the octets written per message, in environments that nothing was deleted from yet."""
+    """Print the bytes written per message, in environments without earlier deletions."""
     stores = {"embedded": Store(folder / "fan-embedded", ALWAYS), "apart": Store(folder / "fan-apart", NEVER)}
     print(
         f"\n{'size':>6}{'queues':>8}{'embedded':>12}{'apart':>12}  octets written per message, batches of 100"

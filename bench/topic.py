@@ -1,10 +1,9 @@
-"""Topic matching: 2,000 patterns against 1,000,000 generated topics, and the route cache in front.
+"""Benchmark of topic matching: 2,000 patterns against 1,000,000 generated topics, and the route cache in front.
 
-Patterns and topics have 2-6 words out of a vocabulary of 26; in patterns a word is `*` with 10 % and `#`
-with 1 % probability. "matched" never meets a whole-key cache: the topic exchange splits and matches every
-key. "afresh" remembers no transitions either, which is what each first match after a bind costs. "repeated"
-asks the router's cache for keys that it knows. Run: python -m bench.topic [--topics N] [--patterns N]
-[--seed N]
+Patterns and topics have 2-6 words out of a vocabulary of 26; in patterns a word is `*` with 10 % and `#` with 1 %
+probability. "matched" uses no whole-key cache: the topic exchange splits and matches every key. "afresh" remembers no
+transitions either, which is the cost of each first match after a bind. "repeated" uses the router's cache with keys
+that it has. Run: python -m bench.topic [--topics N] [--patterns N] [--seed N]
 """
 
 import argparse

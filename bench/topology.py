@@ -1,7 +1,7 @@
 """Memory of exchanges, queues and bindings: bytes allocated per item (tracemalloc), and private memory of a broker.
 
-The first lines create 100,000 of each in this process; the names and keys count too, as new strings like those that
-come from the wire. A queue costs the default exchange one entry in a dict, which is in the queue's figure. Their
+The first lines create 100,000 of each in this process; names and keys are included, as new strings like those
+from the wire. A queue takes one entry in a dict of the default exchange, which is in the queue's figure. These
 queues have no storage. The last line starts a broker with a data directory and declares durable queues, each bound
 to a durable exchange of its own: the growth of its anonymous memory per pair, beside the 1,872 bytes that a book
 counts in RabbitMQ's database for one.
@@ -78,11 +78,11 @@ async def declare_pairs(port: int, first: int, count: int) -> None:
 
 
 def live(count: int) -> float:
-    """Return the bytes of anonymous memory by which a broker grows for each durable pair."""
+    """Return the growth in bytes of a broker's anonymous memory per durable pair."""
     with tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch:
         broker = brokers.start("leveret", Path(scratch))
         try:
-            asyncio.run(declare_pairs(broker.port, 0, 100))  # what is allocated once, is
+            asyncio.run(declare_pairs(broker.port, 0, 100))  # one-time allocations
             before = broker.anonymous_rss()
             asyncio.run(declare_pairs(broker.port, 100, count))
             return (broker.anonymous_rss() - before) / count

@@ -1,11 +1,11 @@
-"""Transactions beside publisher confirms: `python -m bench.transactions` or `make bench NAME=transactions`.
+"""Compares transactions with publisher confirms: `python -m bench.transactions` or `make bench NAME=transactions`.
 
-RabbitMQ's documentation says that transactions "decrease throughput by a factor of 250" beside confirms. It names
-neither the size of a message nor how many may wait for their confirm. Measured here are four ways of knowing that a
-persistent message is safe: a transaction for each, one for every hundred, waiting for each confirm, and confirms with
-a window. The queue is durable and has no consumer, so that each message must be on the disk before any answer;
-afterwards all have to be in it. Brokers take turns within a round, one connection and one channel each time. What the
-disk does alone is told beside them: 1,500 octets appended to a file and flushed, again and again.
+RabbitMQ's documentation says that transactions "decrease throughput by a factor of 250" compared with confirms. It
+states neither the size of a message nor the number of unconfirmed ones. Measured here are four ways of publishing
+persistent messages safely: a transaction for each, one for every hundred, waiting for each confirm, and confirms with a
+window. The queue is durable and has no consumer, so that each message must be on the disk before any reply; afterwards
+all have to be in it. Brokers take turns within a round, with one connection and one channel each time. The speed of the
+disk alone is printed as well: 1,500 bytes appended to a file and flushed, repeatedly.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from bench.client import publish_frames
 from bench.latency import raw_flushes
 
 CLAIM = 250.0
-"""Confirms over transactions, as it is said."""
+"""The documented factor of confirms over transactions."""
 BATCH = 100
 PATIENCE = 30.0
 FIRST, CONFIRMS = "tx-1", "confirms"
@@ -40,18 +40,17 @@ Rates = Mapping[tuple[str, str], Sequence[float]]
 
 
 def publish(port: int, way: str, *, seconds: float, size: int, window: int) -> float:
-    """Publish to a queue of its own for so long; return messages a second until the last was answered for.
+    """Publish to a queue of its own for `seconds`; return the rate until the last reply.
 
     Args:
         port: the broker's, on 127.0.0.1.
         way: one of `TITLES`.
-        seconds: how long to begin new messages.
-        size: octets of each body.
-        window: how many may wait for their confirm where they are pipelined.
+        seconds: time in which new messages are begun.
+        size: bytes of each body.
+        window: maximum number of unconfirmed messages if they are pipelined.
 
     Raises:
-        BulkError: the broker refused, fell silent, or has not every message in the queue.
-
+        BulkError: the broker refused, stopped responding, or lacks messages in the queue.
     """
     client = Bulk(port, patience=PATIENCE)
     try:
@@ -73,7 +72,7 @@ def publish(port: int, way: str, *, seconds: float, size: int, window: int) -> f
 
 
 def commit(client: Bulk, one: bytes, batch: int, end: float) -> None:
-    """Publish in transactions of `batch` messages until the clock says `end`, each committed before the next begins."""
+    """Publish in transactions of `batch` messages until the time `end`, each committed before the next begins."""
     client.call(commands.Tx.Select())
     octets = one * batch + frame.marshal(commands.Tx.Commit(), 1)
     while time.perf_counter() < end:
@@ -83,11 +82,11 @@ def commit(client: Bulk, one: bytes, batch: int, end: float) -> None:
 
 
 def confirm(client: Bulk, one: bytes, window: int, end: float) -> None:
-    """Publish with at most `window` messages unconfirmed until the clock says `end`, then wait for the rest."""
+    """Publish with at most `window` messages unconfirmed until the time `end`, then wait for the rest."""
     client.call(commands.Confirm.Select())
     while time.perf_counter() < end:
         if room := window - (client.sent - client.confirmed):
-            client.sent += room  # first: confirms may come while they are written
+            client.sent += room  # before writing, as confirms may come meanwhile
             client._write(bytearray(one * room))
         if client.confirmed < client.sent:
             client._confirms()
@@ -96,7 +95,7 @@ def confirm(client: Bulk, one: bytes, window: int, end: float) -> None:
 
 
 def measure(broker: brokers.Broker, way: str, options: argparse.Namespace) -> tuple[float, float]:
-    """Return messages a second, and what share of the machine neither the broker nor this process took, in per cent."""
+    """Return the rate, and the per cent of the machine used by other processes than the broker and this one."""
     began, everything = time.monotonic(), brokers.machine_cpu_seconds()
     ours = time.process_time() + broker.cpu_seconds()
     rate = publish(broker.port, way, seconds=options.seconds, size=options.size, window=options.window)
@@ -106,7 +105,7 @@ def measure(broker: brokers.Broker, way: str, options: argparse.Namespace) -> tu
 
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str, str]]:
-    """Yield (round, way, broker): every way on every broker in each round, another broker first in the next."""
+    """Yield (round, way, broker): every way on every broker in each round, with the first broker rotating."""
     for number in range(1, rounds + 1):
         shift = (number - 1) % len(names)
         for way in TITLES:
@@ -115,17 +114,16 @@ def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str, str]]:
 
 
 def factors(confirmed: Sequence[float], others: Sequence[float]) -> list[float]:
-    """Return how many times as fast confirms were in each round."""
+    """Return the factor of confirms over the others in each round."""
     return [fast / slow for fast, slow in zip(confirmed, others, strict=True)]
 
 
 def table(rates: Rates, names: Sequence[str]) -> str:
-    """Return medians over the rounds, and beside each by what factor pipelined confirms are faster.
+    """Return medians over the rounds, each with the factor by which pipelined confirms are faster.
 
     Args:
-        rates: what was measured, rounds in order.
+        rates: the measured rates, rounds in order.
         names: the brokers, a pair of columns each; with Leveret and RabbitMQ a column with the ratio of the two.
-
     """
     versus = {"leveret", "rabbitmq"} <= set(names)
     heads = "".join(f"{name:>12}{'confirms x':>12}" for name in names)
@@ -162,7 +160,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; return 0, or 2 if a broker did not start or did not do what it should."""
+    """Measure and print; return 0, or 2 if a broker did not start or did not work as expected."""
     options = parser().parse_args(arguments)
     rates: dict[tuple[str, str], list[float]] = {}
     flushes: list[float] = []

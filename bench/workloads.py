@@ -1,17 +1,17 @@
-"""The PerfTest workloads that decide whether Leveret is fast, and the bars it has to clear."""
+"""The PerfTest workloads for comparing Leveret with RabbitMQ, and the bars to clear."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """One set of PerfTest flags and what is asked of it.
+    """One set of PerfTest flags and its bars.
 
-    `copies` is how many queues each message goes to; `bar` and `aim` are multiples of RabbitMQ's rate in the
-    same run. `fair` says that sent and received must end within `FAIR` of each other. `kept` says that the queues
-    are durable and the messages persistent, so that what went to the disk is counted and told. `queues` durable
-    queues are declared beforehand (see `bench.loads`); into `drained` workloads so many messages are stored
-    beforehand, and PerfTest only takes them out. The relay takes no part where it would have to store.
+    `copies` is the number of queues each message goes to; `bar` and `aim` are multiples of RabbitMQ's rate in the same
+    run. With `fair` sent and received must end within `FAIR` of each other. With `kept` the queues are durable and the
+    messages persistent, so that writes to the disk are counted and reported. `queues` durable queues are declared
+    beforehand (see `bench.loads`); for `drained` workloads so many messages are stored beforehand, and PerfTest only
+    consumes them. The relay is left out where it would have to store.
     """
 
     name: str
@@ -26,16 +26,16 @@ class Workload:
     drained: int = 0
     relayed: bool = True
     seconds: int = 0
-    """Where not 0, the least length of a run: many connections take their time to start."""
+    """Minimum length of a run in seconds, if not 0: many connections take time to start."""
 
     @property
     def sends(self) -> bool:
-        """Whether messages are published during the run."""
+        """True if messages are published during the run."""
         return not self.drained
 
     @property
     def receives(self) -> bool:
-        """Whether messages are consumed during the run."""
+        """True if messages are consumed during the run."""
         return "-y0" not in self.flags
 
 
