@@ -1,7 +1,7 @@
 """A broker without a garbage collector, which reports on SIGUSR2 what a collection finds.
 
-The answer is a file of the directory it runs in: how many objects of each type were in cycles or only to be had from
-there, and how many connections are left.
+The report is a file in its working directory: the number of objects of each type that were in cycles or reachable
+only from there, and the number of connections left.
 """
 
 import gc
@@ -23,7 +23,7 @@ def _type(each: object) -> str:
 
 
 def answer(*_signal: object) -> None:
-    """Collect, and write down what was found."""
+    """Collect, and write the findings to the file."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     gc.set_debug(0)

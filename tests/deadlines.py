@@ -1,6 +1,6 @@
 """A test that hangs ends its worker with the stack of each thread, and is not run again.
 
-One that has failed says so before: what hypothesis does to make its case smaller takes a part of its time at most.
+A failed test is reported before its deadline: hypothesis may use only a fraction of its time to shrink the case.
 """
 
 import faulthandler
@@ -43,8 +43,8 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
 class OnceScheduling(LoadFileScheduling):
     """Distribution of whole files to workers, without a repetition of tests that have ended a worker.
 
-    What it is made of runs such a test in each worker that follows, up to nine times. It also gives away again what the
-    dead worker had done: who is given a file without tests to run waits for ever, as a worker keeps its last test
+    The base class runs such a test again in each following worker, up to nine times. It also assigns finished files of
+    the dead worker again: a worker that gets a file without tests left waits for ever, as a worker keeps its last test
     until it has another or is told to end.
     """
 

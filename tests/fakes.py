@@ -1,7 +1,7 @@
 """A broker without sockets, event loop or clock, shared by the tests of the pure core.
 
-Frames are shown as text, one line each: channel, method, the fields that are not empty, the body. So a test says
-what was sent as a list of lines, and a golden transcript is the same lines in a file.
+Frames are shown as text, one line each: channel, method, the fields that are not empty, the body. A test compares
+a list of such lines, and a golden transcript has the same lines in a file.
 """
 
 import itertools
@@ -94,7 +94,7 @@ def hurry(node: Node, *, looks: int) -> None:
 
 
 class ManualJournal:
-    """A journal whose commits happen when a test says so; `rows` is what is on disk."""
+    """A journal whose commits happen when a test says so; `rows` are those on disk."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
@@ -144,7 +144,7 @@ class StoringNode(Node):
     """A server that has just started on the rows that an earlier one has stored.
 
     Args:
-        rows: what is on disk.
+        rows: those on disk.
         settings: the configuration.
 
     """
@@ -223,7 +223,7 @@ class DiskNode(Node):
     """A server that has just started on a data directory. Its changes are on disk after `commit`, not before.
 
     Args:
-        data_dir: where it is; nobody else may be using it.
+        data_dir: its path; no other process may use it.
         settings: the configuration.
 
     """

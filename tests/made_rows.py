@@ -111,7 +111,7 @@ def run_twice(job, rows, data, folder):
         job: the job.
         rows: lists of rows, by table.
         data: the fixture that writes them.
-        folder: where results go, those of the second run in place of the first ones.
+        folder: for the results; those of the second run replace the first ones.
 
     Returns:
         The page.

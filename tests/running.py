@@ -29,9 +29,9 @@ class Running:
     """A broker process that listens on a free port.
 
     Args:
-        tmp_path: where its data go.
+        tmp_path: parent of its data directory.
         arguments: more words for `leveret serve`.
-        files: how many file descriptors it may have; as many as the tests by default.
+        files: its limit of file descriptors; that of the tests by default.
         before: words before those of the interpreter, as of a tracer that runs it.
         program: words for the interpreter instead of those that start the broker as it is.
         is_judged: whether a slow step of its loop fails the test.
@@ -125,7 +125,7 @@ class Running:
 def deadline(process: "subprocess.Popen[Any]", seconds: float) -> Iterator[threading.Event]:
     """Kill a process and its children if the block takes longer; the event is set then.
 
-    Whoever reads from its pipes comes to their end then.
+    A reader of its pipes gets EOF then.
     """
     late = threading.Event()
 
@@ -157,7 +157,7 @@ def leash() -> list[str]:
     """Return words before a command that let its process end with the test run that started it, however that ends."""
     setpriv = shutil.which("setpriv")
     if setpriv is None or threading.current_thread() is not threading.main_thread():
-        return []  # what is tied to a thread dies with that
+        return []  # a leash to a thread ends with that thread
     return [setpriv, "--pdeathsig", "KILL"]
 
 

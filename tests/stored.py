@@ -28,7 +28,7 @@ class Stored:
     """An open data directory and its queues.
 
     Args:
-        data_dir: where it is.
+        data_dir: its path.
         names: of its durable queues, which are in the vhost `/`.
 
     """

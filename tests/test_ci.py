@@ -41,7 +41,7 @@ def test_ci_runs_tests_that_exist():
 
 
 def test_the_page_of_platforms_has_every_claimed_version():
-    """docs/platforms.md says how each claimed version is tested, and claims no other; the lowest is what is required."""
+    """docs/platforms.md says how each claimed version is tested, and names no other; the lowest is the required one."""
     page = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
 
     assert CLAIMED == re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)

@@ -25,11 +25,11 @@ NEVER_IMPORTED = {"analytics", "bench", "tests", "docs", "docker"}
 FOLDERS = (
     "leveret",  # the version, and one day the API; loads nothing of the rest
     "exchanges",  # from routing keys to opaque destinations
-    "storage",  # what a message is; errors, damage, permissions
-    "storage.journal",  # what has to go to disk
+    "storage",  # messages; errors, damage, permissions
+    "storage.journal",  # pending writes to disk
     "storage.queues",  # backing queues: in memory, on disk, or both
     "storage.store",  # LMDB environments, recovery, check, compaction
-    "confirm",  # who may be told what, when
+    "confirm",  # publisher confirms
     "broker",  # reply codes and exit codes
     "broker.process",  # alarms, allocator, garbage collector, logs, systemd
     "broker.auth",  # users, passwords, patterns of names, failed logins
@@ -52,7 +52,7 @@ FOLDERS = (
     "broker.cli",  # the command
     "leveret.__main__",
 )
-# Leaves, and what of ours they may import beside their own.
+# Leaves, and the modules of ours that they may import beside their own.
 LEAVES = {
     "exchanges": (),
     "storage": (),
@@ -78,7 +78,7 @@ DRIVERS = (
     "analytics.command",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
-# A file that the writer's thread opens anew, while the reader's waits.
+# A file that the writer's thread opens again, while the reader's waits.
 THREADS = ("storage.store.tables",)
 
 # Third-party packages, and the only modules that may import them.

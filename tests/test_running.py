@@ -54,7 +54,7 @@ def test_fails(numbers):
 """
 """A failing test whose case takes more than 300 examples to shrink."""
 OTHERS, BEFORE = 6, 4
-"""Numbers of files run after and before the one that hangs, with this many tests and with one."""
+"""Number of files before and after the one that hangs, and of tests in each before it; those after it have one."""
 PLUGIN = 'pytest_plugins = ("deadlines",)'
 
 

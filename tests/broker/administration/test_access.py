@@ -36,7 +36,7 @@ def allowed(users: Users, user: User | None, vhost: str | None, *, change: bool 
 
 @pytest.mark.parametrize("tag", TABLE)
 def test_what_a_tag_allows(tag):
-    """A tag gives the rights that RabbitMQ's management gives, mostly where the user may connect."""
+    """A tag grants the rights of RabbitMQ's management, mostly in vhosts that the user may connect to."""
     users = Users()
     user = User("u", "", frozenset({tag} if tag else ()))
     users.add(user)
@@ -51,7 +51,7 @@ def test_the_operator_may_everything():
 
 
 def test_changing_as_a_client_needs_an_open_door():
-    """An administrator needs permissions in a vhost, too, to do there what clients do."""
+    """An administrator needs permissions in a vhost, too, for the operations of clients there."""
     users = Users()
     user = User("u", "", frozenset({"administrator"}))
     users.add(user)

@@ -304,7 +304,7 @@ def test_what_is_no_definitions_file(node, octets, text):
 
 
 def test_bindings_to_what_is_there_already(node):
-    """A file may bind what the broker has, predeclared exchanges of a new vhost included."""
+    """A file may bind existing objects, predeclared exchanges of a new vhost included."""
     Client(node).declare("old", durable=True)
     load(
         node,

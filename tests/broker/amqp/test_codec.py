@@ -144,7 +144,7 @@ def test_unknown_method():
 
 
 def test_publish_takes_any_octets():
-    """The names in basic.publish need not be UTF-8, as RabbitMQ does not look at them."""
+    """The names in basic.publish need not be UTF-8, as RabbitMQ does not check them."""
     payload = b"\x00\x3c\x00\x28\0\0\x01\xfe\x02\xff\xed\x01"
     read = codec.decode_method(payload, 0, len(payload))
     assert read.routing_key == "\udcff\udced"

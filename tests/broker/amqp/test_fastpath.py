@@ -1,4 +1,4 @@
-"""The hand-packed frames equal what the codec, and pamqp, would write."""
+"""Hand-packed frames equal those of the codec and of pamqp."""
 
 import pamqp.body
 import pamqp.frame
@@ -63,7 +63,7 @@ def test_delivers_equal_those_of_the_codec(channel, consumer_tag, tag, exchange,
 
 @given(channels, names, tags, st.text("azAZ09-_.:", max_size=60), names)
 def test_delivers_equal_those_of_pamqp(channel, consumer_tag, tag, exchange, key):
-    """For names that pamqp can write, a `basic.deliver` is octet for octet pamqp's."""
+    """A `basic.deliver` with names that pamqp can write is octet for octet pamqp's."""
     head, tail = deliver_parts(channel, consumer_tag, shortstr(exchange) + shortstr(key))
     method = make(commands.Basic.Deliver, consumer_tag, tag, False, exchange, key)
 
@@ -72,7 +72,7 @@ def test_delivers_equal_those_of_pamqp(channel, consumer_tag, tag, exchange, key
 
 @given(channels, tags, st.booleans(), octets, octets, st.integers(0, 0xFFFFFFFF))
 def test_get_oks_equal_those_of_the_codec(channel, tag, redelivered, exchange, key, count):
-    """`basic.get-ok` is the codec's."""
+    """`basic.get-ok` equals the codec's."""
     address = shortstr(text(exchange)) + shortstr(text(key))
     method = make(Basic.GetOk, tag, redelivered, text(exchange), text(key), count)
 
@@ -83,7 +83,7 @@ def test_get_oks_equal_those_of_the_codec(channel, tag, redelivered, exchange, k
 
 @given(channels, st.integers(0, 65535), octets, octets, octets)
 def test_returns_equal_those_of_the_codec(channel, code, reason, exchange, key):
-    """`basic.return` is the codec's, where the text needs no cutting."""
+    """`basic.return` equals the codec's if the text needs no cutting."""
     address = shortstr(text(exchange)) + shortstr(text(key))
     method = make(Basic.Return, code, text(reason), text(exchange), text(key))
 
@@ -91,7 +91,7 @@ def test_returns_equal_those_of_the_codec(channel, code, reason, exchange, key):
 
 
 def test_heartbeat_equals_that_of_pamqp():
-    """A heartbeat is pamqp's."""
+    """A heartbeat equals pamqp's."""
     assert pamqp.frame.marshal(pamqp.heartbeat.Heartbeat(), 0) == HEARTBEAT
 
 

@@ -64,7 +64,7 @@ def framed(payload):
 @settings(max_examples=300)
 @given(values, st.integers(0, 2**63))
 def test_the_priority_is_found_in_the_frames(given_values, body_size):
-    """The reader for priority queues finds what the whole walk finds, and 0 where there is none."""
+    """The reader for priority queues finds the same priority as the full parser, and 0 without one."""
     payload = pamqp_payload(body_size, given_values)
 
     assert (properties.Properties(payload).priority or 0) == properties.priority(framed(payload) + b"body")
@@ -155,7 +155,7 @@ def test_empty_flag_words_may_follow():
 
 
 def test_short_walks_stop_early():
-    """The delivery mode is read even if what follows it is cut off: `check` is what judges the whole."""
+    """The delivery mode is read even if the rest is cut off: `check` validates the whole."""
     assert properties.delivery_mode(header(0x1100, b"\x02\x09")) == 2
 
 

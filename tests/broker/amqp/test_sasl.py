@@ -52,7 +52,7 @@ def test_amqplain():
     ],
 )
 def test_malformed_amqplain(response, text):
-    """Missing fields and wrong types are told in RabbitMQ's words, without the table."""
+    """Missing fields and wrong types are refused with RabbitMQ's text, without the table."""
     with pytest.raises(MalformedResponse, match=text) as caught:
         sasl.amqplain(response)
     assert "secret" not in str(caught.value)
@@ -66,7 +66,7 @@ def test_amqplain_raises_nothing_else(response):
 
 
 def test_mechanisms():
-    """The offer lists what is known and enabled; others are unknown or invalid, as RabbitMQ tells them apart."""
+    """The offer lists the known and enabled mechanisms; others are unknown or invalid, as in RabbitMQ."""
     assert sasl.mechanisms() == "PLAIN AMQPLAIN"
     assert sasl.mechanisms(["AMQPLAIN", "EXTERNAL"]) == "AMQPLAIN"
     assert sasl.read_response("PLAIN", "\0u\0p")[0] == "u"

@@ -62,7 +62,7 @@ plain_values = st.recursive(
 
 
 def as_plain(value):
-    """Turn what pamqp decodes into what `tables.plain` returns."""
+    """Convert a table decoded by pamqp to the form that `tables.plain` returns."""
     match value:
         case dict():
             return {name: as_plain(inner) for name, inner in value.items()}
@@ -102,7 +102,7 @@ def test_agrees_with_pamqp(mapping):
 
 @given(st.binary(max_size=200))
 def test_arbitrary_octets_raise_nothing_else(octets):
-    """Arbitrary octets are a table or a MalformedTable, and what is read can be written."""
+    """Arbitrary octets are a table or a MalformedTable, and a table that was read can be written."""
     try:
         table = table_of(octets)
     except MalformedTable:
@@ -196,7 +196,7 @@ def test_entry_limit():
 
 
 def test_first_of_two_counts():
-    """Of two fields with one name the first counts, as in RabbitMQ's look-ups."""
+    """The first of two fields with one name counts, as in RabbitMQ's look-ups."""
     assert {"a": ("byte", 1)} == table_of(b"\x01ab\x01\x01ab\x02")
 
 

@@ -28,7 +28,7 @@ def test_failures_are_forgotten():
 
 
 def test_the_log_has_a_line_a_second_and_address():
-    """Of the refusals of one address one per second is logged, and the next line has the number of those left out."""
+    """One refusal per second and address is logged, and the next line has the number of those left out."""
     found = Refusals()
 
     assert [True, False, False] == [found.admit("a", 100.0 + number / 10) for number in range(3)]

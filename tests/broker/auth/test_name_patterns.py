@@ -25,7 +25,7 @@ LOOKAHEADS = (
 @pytest.mark.parametrize("pattern", LOOKAHEADS)
 @given(name=st.text("abc.)]amqsy", max_size=6))
 def test_a_lookahead_at_the_start(pattern, name):
-    """A lookahead at the start, positive or negative, matches exactly where Python's `re` does."""
+    """A lookahead at the start, positive or negative, matches exactly as in Python's `re`."""
     octets = name.encode()
 
     assert (re.search(pattern.encode(), octets) is not None) == bool(Patterns().compile(pattern)(octets))

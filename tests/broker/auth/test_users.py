@@ -182,7 +182,7 @@ def test_vhost_access(users):
 
 
 def test_topic_permissions(users):
-    """Routing keys are restricted where a row says so, with the names of user and vhost filled in literally."""
+    """Routing keys are restricted by topic permissions, with the names of user and vhost filled in literally."""
     users.set_topic_permissions("app", "a.b", "amq.topic", "^{username}\\.{vhost}\\.", "^x")
     topics = users.topic_permissions("app", "a.b")
     assert topics

@@ -248,7 +248,7 @@ def test_what_cannot_be_published(client, options, text):
 
 
 def test_permissions_are_asked_for_each_address():
-    """A user may publish where its write permission matches, to topic exchanges also by routing key."""
+    """A user may publish to exchanges that its write permission matches, to topic exchanges also by routing key."""
     user = UserConfig("me", "me", (), {"/": (".*", "^(amq.topic|$)", ".*")})
     node = Node(users=(user,))
     node.users.set_topic_permissions("me", "/", "amq.topic", "^free", ".*")
@@ -396,7 +396,7 @@ def test_a_consumer_counts_what_it_does(client):
 
 
 def test_a_consumer_without_acks_acks_nothing(client):
-    """Its deliveries are done with when they are sent."""
+    """Deliveries of a consumer without acks are complete when they are sent."""
     client.receive(publish_frames("q") * 2)
     client.consume("q", "a", no_ack=True)
     consumer = client.connection.channels[1].consumers["a"]

@@ -21,7 +21,7 @@ def bob(node) -> Client:
 
 
 def take_right(node) -> None:
-    """From now on `bob` may read nothing."""
+    """Revoke the read permissions of `bob`."""
     node.administration.users.set_permissions(None, "/", "bob", configure=".*", write=".*", read="")
     node.run_turn()
 

@@ -46,7 +46,7 @@ def test_hops_between_exchanges_are_limited():
 
 
 def test_hops_count_for_each_key():
-    """With a second key a message may pass half as many exchanges."""
+    """A message with a second key may pass half as many exchanges."""
     client = publisher(exchange_hops=1)
     client.receive(publish_frames("k", b"body", exchange="x"))
     one_key = client.sent()

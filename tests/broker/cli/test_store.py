@@ -244,7 +244,7 @@ def test_a_start_goes_on_without_compaction(tmp_path, monkeypatch, caplog):
 
 
 def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
-    """An error of the reading program is a finding that names where it was."""
+    """An error of the reading program is a finding that names its place."""
     output = b'{"reading": "blocks"}\n{"find'
     done = subprocess.CompletedProcess([], 1, output, b"Traceback\nKeyError: 5\n")
     monkeypatch.setattr(subprocess, "run", lambda *_words, **_options: done)

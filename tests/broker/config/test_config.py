@@ -471,7 +471,7 @@ def test_a_directory_is_read_in_lexical_order(tmp_path):
     ],
 )
 def test_the_environment_is_read(environ, attribute, value):
-    """RabbitMQ's variables and our own do what the keys they stand for do."""
+    """RabbitMQ's and our own environment variables have the effects of their keys."""
     assert value == getattr(load(environ=environ), attribute)
 
 
@@ -580,7 +580,7 @@ def test_loopback_users():
 
 
 def test_users_and_virtual_hosts(tmp_path):
-    """More users and virtual hosts can be set up; a user's permissions hold where its vhost_pattern matches."""
+    """More users and virtual hosts can be configured; a user's permissions apply where its vhost_pattern matches."""
     config = config_of(
         tmp_path,
         """
@@ -671,7 +671,7 @@ def test_limits_of_virtual_hosts_and_users():
 
 
 def test_secrets_are_never_shown():
-    """Neither the effective configuration nor a message contains a password."""
+    """The effective configuration and all messages are free of passwords."""
     shown = "\n".join(effective(load(settings=["default_pass=hush1", "default_users.bob.password=hush2"])))
 
     assert "hush" not in shown

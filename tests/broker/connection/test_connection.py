@@ -1,4 +1,4 @@
-"""The life of a connection: methods, errors, closing, time, and what it leaves behind."""
+"""Connections: methods, errors, closing, timeouts, and the release of resources."""
 
 import random
 
@@ -750,7 +750,7 @@ def test_users_are_looked_at_again(client):
 
 
 class Worker(Client):
-    """A client that remembers what it holds."""
+    """A client that keeps track of its deliveries."""
 
     def __init__(self, node: Node, number: int) -> None:
         super().__init__(node, port=50000 + number)

@@ -1,12 +1,12 @@
-"""The receive loop against a plain one: whatever way a stream is cut into reads, the broker does the same.
+"""The receive loop compared with a plain one: a stream has the same effects, however it is cut into reads.
 
-The loop takes three ways with a publish (as a repetition of the last one, whole, or assembled from frames), and the
-way depends on where reads end. So the same stream is fed whole, frame by frame, octet by octet and cut at random, and
-to a reference that looks at one frame at a time and remembers nothing.
+The loop handles a publish in one of three ways (as a repetition of the last one, whole, or assembled from frames),
+depending on where reads end. So the same stream is fed whole, frame by frame, octet by octet and cut at random, and
+to a reference that handles one frame at a time and caches nothing.
 
-What may differ is only how confirms are put together and where deliveries and returns, which a channel gets
-independently of each other, stand among each other. Streams are such as a client can send: it settles only what it
-has got before, and each queue has at most one consumer, for with two it may well depend on the reads who gets what.
+Only the grouping of confirms may differ, and the order of deliveries and returns among each other, which a channel
+gets independently. Streams are valid for a client: it settles only deliveries it has received, and each queue has at
+most one consumer, since with two the distribution of messages may depend on the reads.
 """
 
 import logging
@@ -160,17 +160,17 @@ Split = Callable[[list[bytes]], list[bytes]]
 
 
 def whole(frames: list[bytes]) -> list[bytes]:
-    """Everything in one read."""
+    """Return everything as one read."""
     return [b"".join(frames)]
 
 
 def by_frame(frames: list[bytes]) -> list[bytes]:
-    """A read for each frame."""
+    """Return a read for each frame."""
     return frames
 
 
 def by_octet(frames: list[bytes]) -> list[bytes]:
-    """A read for each octet."""
+    """Return a read for each octet."""
     octets = b"".join(frames)
     return [octets[at : at + 1] for at in range(len(octets))]
 
@@ -197,7 +197,7 @@ class Session:
     Args:
         split: that way.
         client_class: with the receive loop that is meant.
-        looks: after so many looks at the time each step of the loop is over; 0 for never.
+        looks: looks at the clock after which each step of the loop ends; 0 for never.
 
     """
 
@@ -245,7 +245,7 @@ class Session:
             self.ordered.setdefault(number, []).append(str(item))
 
     def seen(self) -> dict[str, Any]:
-        """Everything that must not depend on the way the stream was split."""
+        """Return everything that must not depend on the way the stream was split."""
         connection = self.client.connection
         vhost = self.node.vhosts["/"]
         return {
@@ -559,7 +559,7 @@ def test_repeated_publishes_are_told_apart_by_their_bodies_only(size):
 
 
 def test_a_repeated_publish_does_not_pass_an_unfinished_one():
-    """A publish where the content of another is due is 505, even if it equals the last complete one."""
+    """A publish in place of an expected content is 505, even if it equals the last complete one."""
     complete = publish_frames("q1", b"body")
     unfinished = cut(publish_frames("q2", b"body"))[0]
     session = Session(whole)

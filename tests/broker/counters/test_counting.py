@@ -112,7 +112,7 @@ def test_a_dead_letter_without_a_queue_is_unroutable():
     """A dead letter without a queue counts as published to its exchange and as unroutable."""
     node = Node()
     client = Client(node)
-    client.declare("q", arguments=DEAD)  # nobody has declared `dead`
+    client.declare("q", arguments=DEAD)  # `dead` is not declared
     client.publish("q")
     client.ask(make(Basic.Get, 0, "q", False))
     client.send(Basic.Reject(1, False))

@@ -296,7 +296,7 @@ def test_a_full_disk_stops_the_export_and_not_the_broker(tmp_path, small_disk):
         load = Load(running.address, "q")
         load.publish(100)
         fill(filler)
-        while not log:  # rows go into what is left of a file's last page at first
+        while not log:  # rows first fill the rest of a file's last page
             load.publish(100)
             fill(filler)
             if select([running.process.stdout], [], [], 0)[0]:

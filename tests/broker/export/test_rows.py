@@ -257,7 +257,7 @@ def test_a_connection_s_counters_never_fall(node, looking):
 
 
 def test_a_connection_says_who_it_is(node, looking):
-    """The row of a connection has user, vhost, address and state, and what its channels wait for."""
+    """The row of a connection has user, vhost, address and state, and the reasons for which its channels wait."""
     client = Client(node)
     client.declare("q")
     client.consume("q")

@@ -1,4 +1,4 @@
-"""The declaration of the export's tables, and what follows from it."""
+"""The declaration of the export's tables, and the schemas and pages made from it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The HTTP listener: its answers, and that answering delays nobody else."""
+"""The HTTP listener: its answers, and that they delay nobody."""
 
 import asyncio
 import contextlib
@@ -179,7 +179,7 @@ async def test_scrapes_at_once_are_few(ask, monkeypatch):
     assert (503, "too many scrapes at once") == (await ask("/metrics"))[:2]
 
 
-# -- who means harm ---------------------------------------------------------------------------------------------------
+# -- hostile clients --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

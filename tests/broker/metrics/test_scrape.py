@@ -111,7 +111,7 @@ def test_size_bounds_are_written_as_rabbitmq_does():
     assert SIZE_BOUNDS == (*SIZE_LABELS, "+Inf")
 
 
-# -- what happened ---------------------------------------------------------------------------------------------------
+# -- counters of events -----------------------------------------------------------------------------------------------
 
 PROTOCOL = {"protocol": "amqp091"}
 CLASSIC = {**PROTOCOL, "queue_type": "rabbit_classic_queue"}

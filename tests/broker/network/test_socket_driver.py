@@ -256,7 +256,7 @@ class Read:
 def reads(octets: int, most: int) -> tuple[int, list[Callable[[], object]], Read]:
     """Read so many octets of a buffer of 800 again and again until that is paused, at most so many times.
 
-    A step is over after ten looks at the clock. Returns how often, and what is to be called in the next round of the loop.
+    A step ends after ten looks at the clock. Returns the number of reads, and the calls for the next round of the loop.
     """
     node = Node()
     soon: list[Callable[[], object]] = []

@@ -198,7 +198,7 @@ def test_a_broken_disk_ends_the_broker(tmp_path, error):
 
 def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
     """Blocked publishers are closed cleanly, and writes that failed are logged."""
-    few = 20  # what the sockets hold, should the broker stop reading at once
+    few = 20  # messages that sockets hold if the broker stops reading at once
     trigger = tmp_path / "broken"
     error = "from leveret.storage.errors import DiskFullError; raise DiskFullError('no room')"
     program = ("-c", BROKEN.format(error=error), str(trigger))

@@ -96,7 +96,7 @@ def test_a_message_that_does_not_format_is_still_logged(name):
 
 
 def test_levels_are_per_output_and_per_category(name):
-    """An output drops what is below its level; a category can be quieter than the rest."""
+    """An output drops records below its level; a category can have a higher level than the rest."""
 
     def act(logger):
         logger.info("one")

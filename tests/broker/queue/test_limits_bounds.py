@@ -70,7 +70,7 @@ def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:
 
 
 def test_octets_are_known_again_when_nothing_is_left() -> None:
-    """Messages unacked when a limit was set do not make it count too little for ever, whatever is dropped."""
+    """Messages unacked when a limit is set do not distort its count permanently, whatever is dropped."""
     client = Client()
     client.declare("q")
     queue = client.node.vhosts["/"].queues["q"]

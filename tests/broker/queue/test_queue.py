@@ -438,7 +438,7 @@ def test_the_highest_priority_is_served_while_it_has_room():
 
 
 def test_an_exclusive_consumer_is_alone():
-    """An exclusive consumer keeps others out, and is refused where there are others, until it is cancelled."""
+    """An exclusive consumer excludes others, and is refused beside others, until it is cancelled."""
     client = Client()
     client.send(make(Wire.Declare, 0, "q", False, False, False, False, False, {}))
     other = Client(client.node, port=50001)

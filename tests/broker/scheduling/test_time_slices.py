@@ -110,7 +110,7 @@ def test_jobs_go_on_in_turn(driven: Driven):
 
 
 def test_jobs_get_the_same_time(driven: Driven):
-    """A job of small pieces does as many of them in its turn as it has time for, before one of large pieces goes on."""
+    """A job of small slices does as many in its turn as there is time for, before one of large slices goes on."""
 
     def small() -> Iterator[None]:
         while True:

@@ -69,9 +69,9 @@ class Wheel(RuleBasedStateMachine):
             called = len(connection.calls)
             due = self.due.pop(number, None)
             asked = [] if due is None else [due, *answers[number]]
-            assert all(time <= self.now + ROUNDING for time in asked[:called])  # nobody early
+            assert all(time <= self.now + ROUNDING for time in asked[:called])  # none is early
             rest = asked[called:]
-            assert not rest or rest[0] > self.now - TICK_SECONDS - ROUNDING or called  # nobody late
+            assert not rest or rest[0] > self.now - TICK_SECONDS - ROUNDING or called  # none is late
             assert called <= len(asked)
             if rest:
                 self.due[number] = rest[0]

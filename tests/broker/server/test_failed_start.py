@@ -31,7 +31,7 @@ def filled(tmp_path: Path) -> None:
                 )
             channel.basic_publish("", "short", b"kept", PERSISTENT)
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
-    time.sleep(0.01)  # what expires has expired by the clock on the wall, which no test can set
+    time.sleep(0.01)  # lets messages expire by the wall clock, which no test can set
 
 
 def start(tmp_path: Path, *arguments: str) -> int:

@@ -22,7 +22,7 @@ from leveret.broker.server.server import RESERVED_FILES
 FORCED = (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
 STOP_LIMIT = 10.0
 FILES = 128
-QUIET = ("--set", "log.connection.level=critical")  # nobody reads the log of these
+QUIET = ("--set", "log.connection.level=critical")  # the log of these is not read
 ALARMED = (*QUIET, "--set", "vm_memory_high_watermark.absolute=1")
 
 
@@ -106,7 +106,7 @@ def test_connections_beyond_the_file_limit_are_refused(tmp_path, opened, greeted
 
         assert (0, "") == (code, err)
         assert "Traceback" not in log
-        assert log.count("limit of file descriptors") < 100  # told by number, not one by one
+        assert log.count("limit of file descriptors") < 100  # reported by number, not one by one
 
 
 def test_the_memory_alarm_blocks_publishers_only(tmp_path, opened):

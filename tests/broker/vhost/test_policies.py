@@ -22,7 +22,7 @@ QUORUM: Table = {"x-queue-type": ("longstr", "quorum")}
 
 
 def policies(*rows: tuple[str, str, Mapping[str, Any], float, str], operator: bool = False) -> Policies:
-    """Policies by name, pattern, definition, priority and what they apply to."""
+    """Return policies by name, pattern, definition, priority and apply-to."""
     made = Policies("/", lambda: None)
     for row in rows:
         made.set(*row, operator=operator)
@@ -39,7 +39,7 @@ def names(kept: Policies, kind: str, name: str) -> tuple[str | None, str | None]
 
 # -- matching ----------------------------------------------------------------------------------------------------------
 
-# what RabbitMQ 3.10 said of a classic queue q0 and a quorum queue qq, after each of these
+# policies that RabbitMQ 3.10 applied to a classic queue q0 and a quorum queue qq, after each of these
 STEPS: tuple[tuple[tuple[str, Mapping[str, Any], int, str] | str, str | None, str | None], ...] = (
     (("^q", {"max-length": 5, "max-age": "1D"}, 0, "all"), None, None),
     (("^q", {"max-length": 5, "dead-letter-strategy": "at-least-once"}, 0, "all"), None, "p"),

@@ -26,7 +26,7 @@ def refused(definition: Any = GOOD, *, operator: bool = False, **changes: Any) -
     return said.removeprefix(PREFIX).removesuffix("\n")
 
 
-# key, values that RabbitMQ 3.10 takes, values that it refuses, what it says they are not
+# key, values that RabbitMQ 3.10 accepts, values that it refuses, and its text for these
 VALUES = (
     ("alternate-exchange", ("", "x"), (-1, 1.5, None, True), "alternate exchange name"),
     ("dead-letter-exchange", ("", "x"), (-1, 1.5, None, True), "dead letter exchange name"),
@@ -56,7 +56,7 @@ VALUES = (
         ("x", 1, True),
         "confirm-mode value",
     ),
-    # where RabbitMQ crashes, or takes what it then cannot use
+    # RabbitMQ crashes here, or accepts values that it then cannot use
     ("max-age", ("1D", "10Y"), ("D", "1", "", 5), "max age"),
 )
 TERMS = {None: "null", True: "true", False: "false", "": "<<>>"}
