@@ -1,4 +1,4 @@
-"""Tables that a program writes into a page of the documentation, and the revision they are of."""
+"""Tables written by programs into pages of the documentation, and the revision they are of."""
 
 import subprocess
 from pathlib import Path

@@ -48,7 +48,7 @@ def marked() -> set[str]:
 
 
 def test_what_runs_for_each_message_is_marked():
-    """Each file with a function that is called for every message has the mark, and so keeps the rules for hot files."""
+    """Each file with a function called for every message has the mark, and so follows the rules for hot files."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::ResourceWarning", "-c", CALLED, str(COUNT)],
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,

@@ -20,7 +20,7 @@ def topology(node):
 
 
 def test_what_is_declared_survives(node, topology):
-    """Exchanges, queues and bindings made here are those that a client's declarations would have made."""
+    """Exchanges, queues and bindings made here equal those that a client declares."""
     topology.declare_exchange(ADMIN, "/", "x", "topic", arguments={"alternate-exchange": "amq.fanout"})
     topology.declare_queue(ADMIN, "/", "q", arguments={"x-max-length": 5, "x-queue-mode": "lazy"})
     topology.bind(ADMIN, "/", "x", "q", routing_key="a.#", arguments={"n": 1.5})

@@ -52,7 +52,7 @@ def test_impossible_users(users, name, options, text):
 
 
 def test_a_deleted_user_is_disconnected():
-    """The connections of a deleted user are closed with RabbitMQ's words; others stay."""
+    """The connections of a deleted user are closed with RabbitMQ's text; others stay."""
     node = Node()
     node.administration.users.put(None, "ann", tags=[], password="ann")
     node.administration.users.set_permissions(None, "/", "ann", configure="", write="", read="")

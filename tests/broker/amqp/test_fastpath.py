@@ -139,7 +139,7 @@ def test_reframing_changes_nothing_but_frames(channel, frame_max, other, other_m
 
 @given(channels, st.integers(22, 220), channels, st.integers(9, 220), bodies)
 def test_a_content_header_is_never_split(channel, frame_max, other, other_max, body):
-    """A header that exceeds `frame_max` is one frame all the same, and only body frames are made to fit."""
+    """A header that exceeds `frame_max` is one frame nevertheless, and only body frames are cut to fit."""
     header = build(len(body), content_type="x" * 250)
     content = content_frames(channel, frame_max, header, body)
     numbers, longest, read, chunks = unpack(reframe(content, other, other_max))

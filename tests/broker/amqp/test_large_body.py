@@ -1,4 +1,4 @@
-"""Large contents on their way in and out."""
+"""Large contents, received and sent."""
 
 import random
 import struct
@@ -14,7 +14,7 @@ NUMBERS = st.integers(1, 65535)
 
 
 def frames(number: int, body: bytes, sizes: list[int]) -> list[bytes]:
-    """Body frames of these sizes, the last with the rest."""
+    """Return body frames of these sizes, the last with the rest."""
     cut, at = [], 0
     for size in sizes:
         cut.append(body[at : at + size])
@@ -64,7 +64,7 @@ def test_a_body_is_reframed_without_copying_it(before, after, body, sizes, frame
 
 
 def payloads_of(octets: bytes, number: int) -> list[bytes]:
-    """The payloads of frames of a channel."""
+    """Return the payloads of frames of a channel."""
     found, at = [], 0
     while at < len(octets):
         _, channel, size = struct.unpack_from(">BHI", octets, at)

@@ -72,7 +72,7 @@ def test_the_priority_is_found_in_the_frames(given_values, body_size):
 
 @pytest.mark.parametrize("words", [[], [0x0001], [0x0001, 0x0001]])
 def test_the_priority_is_found_behind_more_flag_words(words):
-    """Flag words that name nothing are skipped."""
+    """Flag words without a property are skipped."""
     flags = [0x1800 | bool(words), *words[1:], *([0] if words else [])]
     payload = struct.pack(f">HHQ{len(flags)}H", 60, 0, 4, *flags) + b"\x02\x07"
 
@@ -141,13 +141,13 @@ def header(word, octets=b""):
     ],
 )
 def test_malformed(payload):
-    """A list that is cut off, left over, no table or announced without end is refused."""
+    """A list that is cut off, too long, not a table or announced without end is refused."""
     with pytest.raises(MalformedProperties):
         properties.check(payload)
 
 
 def test_empty_flag_words_may_follow():
-    """Further flag words are skipped if they name nothing; `replace` drops them."""
+    """Further flag words without a property are skipped; `replace` drops them."""
     payload = header(0x1001, b"\0\x01\0\x01\0\0\x02")
     properties.check(payload)
     assert properties.delivery_mode(payload) == 2

@@ -167,7 +167,7 @@ def test_each_tag(octets, field):
     ],
 )
 def test_malformed(octets):
-    """Cut-off fields, unknown tags and floats that are no numbers are refused, as RabbitMQ refuses them."""
+    """Cut-off fields, unknown tags and floats that are not numbers are refused, as by RabbitMQ."""
     with pytest.raises(MalformedTable):
         table_of(octets)
 
@@ -264,7 +264,7 @@ TERMS = [
 
 @pytest.mark.parametrize(("field", "text"), TERMS)
 def test_terms_print_as_in_erlang(field, text):
-    """Values in reply texts look as Erlang prints them."""
+    """Values in reply texts are printed as Erlang prints them."""
     assert text == tables.term_text(field)
 
 

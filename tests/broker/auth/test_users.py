@@ -75,7 +75,7 @@ def test_nothing_shows_a_secret():
     ],
 )
 def test_refused_logins(users, name, password, peer, reason):
-    """A refused login has its reason for the log."""
+    """A refused login has a reason for the log."""
     with pytest.raises(LoginRefusedError) as caught:
         users.authenticate(name, Password(password), peer)
     assert reason == str(caught.value)
@@ -96,7 +96,7 @@ def test_blank_password_never_matches():
 
 
 def test_loopback_users_are_configured():
-    """Which users are bound to loopback is configuration."""
+    """The set of loopback users is configuration."""
     users = Users(loopback_users=["app"])
     users.add(User("app", hash_password(SECRET)))
     users.add(User("guest", hash_password(SECRET)))

@@ -76,7 +76,7 @@ def test_requeued_messages_go_back_to_their_places(client):
 
 
 def test_recover_requeues_everything(client):
-    """`basic.recover` puts all unacked messages back; without requeue it is not implemented."""
+    """`basic.recover` requeues all unacked messages; without requeue it is not implemented."""
     fill(client, 3)
 
     assert ["1 basic.recover-ok"] == client.ask(make(Basic.Recover, True))
@@ -318,7 +318,7 @@ def test_a_reply_consumer_takes_no_acks_and_is_alone(client):
 
 
 def test_a_cancelled_consumer_keeps_what_it_got(client):
-    """After `basic.cancel` its unacked messages can still be acked; nothing new comes."""
+    """Unacked messages of a cancelled consumer can still be acked; no message is delivered after `basic.cancel`."""
     client.consume("q")
     client.publish("q", b"a")
     client.sent()
@@ -349,7 +349,7 @@ def test_prefetch_applies_to_each_consumer(client):
 
 
 def test_consumers_per_channel_can_be_limited():
-    """One consumer more than configured is 530."""
+    """One consumer more than the limit is 530."""
     client = Client(Node(consumer_max_per_channel=1), capabilities=CAPABILITIES)
     client.declare("q")
     client.consume("q", "a")

@@ -1,4 +1,4 @@
-"""Nothing is sent on a channel after its `channel.close`, whatever was under way when it was closed."""
+"""Nothing is sent on a channel after its `channel.close`, whatever was in progress."""
 
 import pytest
 from fakes import Client, DiskNode, StoringNode, hurry, publish_frames, queue_declare
@@ -16,7 +16,7 @@ MANY = 10_000
 
 
 def bob(node) -> Client:
-    """A client whose channel is closed when a consumer loses its right: it does not know `basic.cancel`."""
+    """A client without `basic.cancel`, whose channel is closed when a consumer loses its permission."""
     return Client(node, user="bob", port=50001, capabilities={})
 
 

@@ -54,7 +54,7 @@ def test_a_commit_in_pieces_does_what_one_in_one_piece_does():
 
 
 def test_a_channel_that_ends_amid_its_commit_leaves_nothing_unacked():
-    """A connection that is lost while its commit is under way settles or requeues each of its deliveries once."""
+    """A connection lost during its commit settles or requeues each of its deliveries once."""
     client = transaction(1)
     client.node.turn.slices.begin()
     client.connection.receive(b"")
@@ -100,7 +100,7 @@ def test_a_channel_that_ends_amid_its_rollback_requeues_all(monkeypatch):
 
 @pytest.mark.parametrize("looks", [1, 2, 7])
 def test_a_commit_waits_for_queues_that_somebody_else_had_put_off(tmp_path: Path, looks: int) -> None:
-    """Commit-ok comes when all is on disk, also if another client's publishes wait in the queue at the time."""
+    """Commit-ok is sent when all is on disk, also if another client's publishes wait in the queue at the time."""
     node = DiskNode(tmp_path)
     busy, client = Client(node), Client(node)
     for number in range(10):

@@ -111,7 +111,7 @@ def test_a_line_is_a_key_and_a_value(line, key, value):
 
 @pytest.mark.parametrize("line", ["", "   ", "# a = b", "   # a = b"])
 def test_blank_lines_and_comments_set_nothing(line):
-    """A line without a setting is no error."""
+    """A line without a setting is not an error."""
     assert parse_line(line, "here", {}) is None
 
 
@@ -301,7 +301,7 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
     ],
 )
 def test_a_key_for_later_is_a_warning(key):
-    """A key that RabbitMQ has and this release does not act on loads, with a warning that names it."""
+    """A RabbitMQ key without an effect in this release is accepted, with a warning that names it."""
     config = load(settings=[f"{key}=1"])
 
     (warning,) = config.warnings

@@ -39,7 +39,7 @@ class Reader:
 
 @pytest.fixture
 def queue() -> Queue:
-    """A queue with a consumer that takes nothing by itself."""
+    """A queue with a consumer that takes messages only when a test says so."""
     made = Queue("q", "/", MemoryQueue(), Turn())
     made.consumers = [CONSUMER]
     return made
@@ -106,7 +106,7 @@ def test_a_pause_ends_with_the_queue(queue):
 
 
 def test_pauses_without_use_become_rare(queue):
-    """Each pause in which hardly anything was delivered doubles the time until the next, up to a limit."""
+    """Each pause with hardly any deliveries doubles the time until the next, up to a limit."""
     fill(queue, HIGH + 1)
     seen = []
     for _ in range(12):

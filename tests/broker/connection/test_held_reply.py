@@ -36,7 +36,7 @@ def other(node) -> Client:
 
 
 def frames(*methods: Any, channel: int = 1) -> bytes:
-    """The octets of several methods."""
+    """Return the octets of several methods."""
     return b"".join(encode_method(channel, method) for method in methods)
 
 

@@ -100,7 +100,7 @@ def recovering(monkeypatch, pieces: int, error: Exception) -> Client:
 
 @pytest.mark.parametrize("pieces", [0, 10], ids=["in its first step", "in a later step"])
 def test_a_bug_in_a_method_ends_its_connection(monkeypatch, caplog, pieces):
-    """An exception in any step of a method is logged and answered with 541, and nothing waits for it or is kept."""
+    """An exception in any step of a method is logged and answered with 541, and no state of the method is kept."""
     client = recovering(monkeypatch, pieces, ValueError("a bug"))
     client.connection.receive(encode_method(1, make(Basic.Recover, True)))
     was_held = client.connection.held is not None

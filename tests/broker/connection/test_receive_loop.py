@@ -192,7 +192,7 @@ def at_random(seed: int, longest: int) -> Split:
 
 
 class Session:
-    """A broker with a client whose octets arrive split in one certain way.
+    """A broker with a client whose octets arrive split in one given way.
 
     Args:
         split: that way.
@@ -412,7 +412,7 @@ class Script:
         return self.chosen.randbytes(size)
 
     def _settlement(self, number: int) -> bytes:
-        """Settle something that the client has got before this phase."""
+        """Settle deliveries that the client has received before this phase."""
         at = 0 if self.chosen.random() < 0.6 else self.chosen.randrange(len(self._tags))
         tag = self._tags[at]
         multiple = self.chosen.random() < 0.3
@@ -608,7 +608,7 @@ def test_a_body_in_many_small_frames_takes_no_more_memory_than_in_one():
 
 
 def test_a_remembered_route_ends_with_the_permission():
-    """After a permission is taken away, an equal publish is refused."""
+    """An equal publish is refused after its permission is revoked."""
     session = Session(whole)
     publish = publish_frames("q1", b"body")
     session.feed([publish, publish])
@@ -620,7 +620,7 @@ def test_a_remembered_route_ends_with_the_permission():
 
 
 def test_large_messages_are_counted_large_when_repeated():
-    """A queue knows that its messages are large although it has run dry between equal publishes."""
+    """A queue remembers that its messages are large although it becomes empty between equal publishes."""
     node = Node()
     client = Client(node)
     client.declare("q")

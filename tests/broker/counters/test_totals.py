@@ -75,7 +75,7 @@ def test_what_is_gone_is_added_up_by_type(gone):
 
 
 def work(node: Node) -> tuple[Client, Client]:
-    """A publisher and a consumer that do a little of everything."""
+    """A publisher and a consumer that use all kinds of operations."""
     publisher, consumer = Client(node), Client(node, port=50001)
     publisher.ask(Confirm.Select())
     publisher.declare("q")

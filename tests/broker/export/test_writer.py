@@ -112,7 +112,7 @@ async def test_a_new_hour_begins_new_files(tmp_path):
 
 
 async def test_a_clock_that_was_set_back_stops_nothing(tmp_path):
-    """A file whose beginning lies in the future is finished, and the next one begins now."""
+    """A file that begins in the future is finished, and the next one begins now."""
     exporting = Exporting(tmp_path)
     await exporting.look(10)
     exporting.node.clock.now -= 5

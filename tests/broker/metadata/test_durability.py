@@ -138,7 +138,7 @@ def test_a_deleted_queue_is_freed_at_once(client, node, is_durable):
 
 
 def test_a_queue_that_fails_refuses_what_it_was_about_to_take(client, node, monkeypatch):
-    """An internal error of one queue nacks the message, and its other copy is stored as the only one there is."""
+    """An internal error of one queue nacks the message, and its other copy is stored as the only one."""
     durable(client, "bad", "good")
     for name in ("bad", "good"):
         client.send(make(Queue.Bind, 0, name, "amq.fanout", "", False, {}))

@@ -74,7 +74,7 @@ def test_a_queue_that_goes_meanwhile_is_left_out():
 
 
 def definitions(count: int, **more: object) -> bytes:
-    """A file with so many queues and a policy."""
+    """A definitions file with so many queues and a policy."""
     queues = [
         {"name": f"n{number}", "vhost": "/", "durable": False, "auto_delete": False, "arguments": {}}
         for number in range(count)

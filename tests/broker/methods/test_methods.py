@@ -37,7 +37,7 @@ def unbind(queue: str, exchange: str, key: str = "") -> Any:
 
 
 def test_handlers_are_named_after_the_wire():
-    """Each handler is called `class_method` for the method it handles."""
+    """Each handler is named `class_method` for the method it handles."""
     names = {
         method.name.replace(".", "_").lower(): handler.__name__.replace("_", "")
         for method, handler in HANDLERS.items()

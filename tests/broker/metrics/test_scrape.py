@@ -34,17 +34,17 @@ def scraper(node: Node, *, per_object: bool = False) -> Scraper:
 
 
 def scraped(node: Node) -> Scraped:
-    """The answer to `/metrics`."""
+    """Return the answer to `/metrics`."""
     return Scraped(scraper(node).aggregated(PROCESS))
 
 
 def per_object(node: Node) -> Scraped:
-    """The answer to `/metrics/per-object`."""
+    """Return the answer to `/metrics/per-object`."""
     return Scraped(scraper(node).per_object(PROCESS))
 
 
 def detailed(node: Node, *families: str, **asked) -> Scraped:
-    """The answer to `/metrics/detailed`."""
+    """Return the answer to `/metrics/detailed`."""
     return Scraped(scraper(node).detailed(Asked(frozenset(families), **asked), PROCESS))
 
 

@@ -1,4 +1,4 @@
-"""Clients that leave, stall or fall silent, over real sockets."""
+"""Clients that disconnect, stall or fall silent, over real sockets."""
 
 import contextlib
 import socket
@@ -238,7 +238,7 @@ def test_the_end_of_a_client_is_not_put_off_for_its_confirms(tmp_path, opened):
 
 
 class Read:
-    """The transport of a socket that always has more to be read."""
+    """The transport of a socket with an endless supply of octets."""
 
     def __init__(self) -> None:
         self.is_read = True

@@ -40,7 +40,7 @@ class Handle:
 
 
 class Loop(Clock):
-    """An event loop that does one thing at a time, when a test says so."""
+    """An event loop that makes one call at a time, when a test says so."""
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> Handle:  # type: ignore[override]
         handle = Handle(callback, *arguments)

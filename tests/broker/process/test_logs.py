@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_reopened_is_kept(name, tmp_path):
 
 
 def test_a_broken_stream_is_survived(name):
-    """A closed console loses lines and raises nothing."""
+    """A closed console loses lines and raises no exception."""
     stream = io.StringIO()
     configured = logs.configure([logs.Output(stream=stream)], {}, name)
     stream.close()
@@ -149,7 +149,7 @@ def test_a_broken_stream_is_survived(name):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_survived(name):
-    """A file that cannot be written loses lines and raises nothing."""
+    """A file that cannot be written loses lines and raises no exception."""
     configured = logs.configure([logs.Output(file=Path("/dev/full"))], {}, name)
     logging.getLogger(name).info("lost")
     configured.close()

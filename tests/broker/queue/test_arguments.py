@@ -308,7 +308,7 @@ def test_an_unequal_argument_is_told_with_both_values(received, current, texts):
 @pytest.mark.parametrize("other", INTEGERS)
 @pytest.mark.parametrize("one", INTEGERS)
 def test_equal_integers_of_different_width_are_equal(one, other):
-    """A redeclaration by another client library, with other integer types, is the same queue."""
+    """Equal integers of different types are equal in a redeclaration, such as one by another client library."""
     redeclare(ExistingQueue(arguments={"x-expires": (one, 100)}), expires=(other, 100))
 
 
@@ -402,7 +402,7 @@ def test_arguments_of_other_types_are_refused_by_quorum_queues(key):
     ],
 )
 def test_a_quorum_queue_is_durable_and_belongs_to_nobody(properties, fault):
-    """The first property in RabbitMQ's order that quorum queues cannot have is named."""
+    """The first property, in RabbitMQ's order, that quorum queues cannot have is named."""
     declared = {"durable": True, "exclusive": False, "auto_delete": False, **properties}
     check_queue_properties("q", "/", **declared, arguments={})
     assert f"invalid property '{fault}' for queue 'q' in vhost '/'" == refusal(

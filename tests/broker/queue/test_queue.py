@@ -287,7 +287,7 @@ def test_messages_are_handed_out_one_at_a_time_in_rotation(specs, global_prefetc
 )
 @example(counts=[125, 224, 540, 540], prefetches=[0], share=False)  # many are acked, a piece at a time
 def test_many_messages_keep_their_order(counts, prefetches, share):
-    """Each consumer's messages ascend, and none is lost or doubled, whatever the lengths of the runs."""
+    """Each consumer's messages are in order, and none is lost or duplicated, whatever the lengths of the runs."""
     specs = [Spec(0 if share else number, False, limit, 0) for number, limit in enumerate(prefetches)]
     bench = Bench(specs, [0, 0, 0, 0])
     for count in counts:

@@ -232,7 +232,7 @@ def test_a_queue_with_arrivals_that_is_put_off_is_touched_once():
 
 
 def test_whoever_waits_goes_on_behind_arrivals_that_were_put_off():
-    """`when_caught_up` calls back when queues with arrivals that were put off have run, before others and later ones."""
+    """`when_caught_up` calls back when put-off queues with arrivals have run, before others and later ones."""
     hurried = Hurried()
     queues = [hurried.queue() for _ in range(4)]
     for queue in queues[:3]:

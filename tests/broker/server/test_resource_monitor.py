@@ -92,7 +92,7 @@ class Loop(Clock):
         return self.threads[-1]
 
     def due(self) -> None:
-        """Let the time of the next timer come."""
+        """Advance to the time of the next timer."""
         self.now, callback = self.later.pop(0)
         callback()
 

@@ -458,7 +458,7 @@ def test_dead_letters_wait_for_the_disk() -> None:
 
 
 def test_queues_of_a_lost_connection_go_in_slices() -> None:
-    """Exclusive and auto-delete queues of a connection that ends are deleted in several steps."""
+    """Exclusive and auto-delete queues of a closed connection are deleted in several steps."""
     client = Client()
     other = Client(client.node, port=50001)
     for number in range(100):

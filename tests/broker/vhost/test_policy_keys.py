@@ -26,7 +26,7 @@ def refused(definition: Any = GOOD, *, operator: bool = False, **changes: Any) -
     return said.removeprefix(PREFIX).removesuffix("\n")
 
 
-# key, values that RabbitMQ 3.10 accepts, values that it refuses, and its text for these
+# key, values that RabbitMQ 3.10 accepts, values that it refuses, the noun of its text "is not a valid ..."
 VALUES = (
     ("alternate-exchange", ("", "x"), (-1, 1.5, None, True), "alternate exchange name"),
     ("dead-letter-exchange", ("", "x"), (-1, 1.5, None, True), "dead letter exchange name"),

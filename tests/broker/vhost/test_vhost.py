@@ -40,7 +40,7 @@ def test_what_is_not_there_is_not_found(vhost):
 
 
 def test_the_default_exchanges_are_there(vhost):
-    """Each vhost begins with RabbitMQ's exchanges."""
+    """Each vhost is created with RabbitMQ's exchanges."""
     names = ("", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
 
     assert list(names) == [vhost.exchange(name).name for name in names]

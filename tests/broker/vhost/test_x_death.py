@@ -67,7 +67,7 @@ def entry(name="q", **changes):
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_first_death(reason):
-    """The first death makes all nine headers, sorted by name, with RabbitMQ's types."""
+    """The first death adds all nine headers, sorted by name, with RabbitMQ's types."""
     letter = die(message(), reason=reason)
 
     expected = {
