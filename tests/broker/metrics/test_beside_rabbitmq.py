@@ -1,7 +1,7 @@
-"""Metrics beside those of a real RabbitMQ after the same work: names, types, labels and values.
+"""Metrics compared with those of a real RabbitMQ after the same work: names, types, labels and values.
 
-What may be different is written down in `broker.metrics.rabbitmq_differences`; a difference that is not there fails here, and
-so does one there that is none.
+Known differences are listed in `broker.metrics.rabbitmq_differences`; one that is not listed fails here, and so does one
+that is listed and does not exist.
 """
 
 from collections import Counter, defaultdict
