@@ -1,1 +1,1 @@
-"""A channel: publishing, delivering, settling, confirms and transactions."""
+"""Channels: publishing, delivery, settling, confirms and transactions."""

@@ -1,14 +1,14 @@
-"""A channel: what it has consumed, what it has published, and what is settled.
+"""Channels: publish, ack, nack and reject, `basic.get`, confirms, transactions and closing.
 
-Pure: frames leave through the connection's outbox, errors are raised as `AMQPError` for the connection to turn into a
-Close. The connection's receive loop reaches into `unacked`, `published` and `confirms` itself where a message is
-nothing special; everything else comes through the methods here.
+Pure: frames are sent through the connection's outbox, errors are raised as `AMQPError`, which the connection turns into
+a close method. For plain messages the connection's receive loop updates `unacked`, `published` and `confirms` directly;
+everything else goes through the methods here.
 
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
-# ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
-# ruff: noqa: TRY301 - an error is raised and answered in one place
+# ruff: noqa: S101 - asserts state invariants for the type checker; no input is checked by them
+# ruff: noqa: TRY301 - errors are raised and handled in the same function
 
 from collections import deque
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -58,7 +58,7 @@ from leveret.storage.message import Message
 
 
 class ChannelHost(Protocol):
-    """What a channel needs of its connection."""
+    """A connection, as its channels see it."""
 
     vhost: VHost
     user: User
@@ -76,56 +76,56 @@ class ChannelHost(Protocol):
     exclusive_queues: dict[str, Queue]
 
     def forget_routes(self) -> None:
-        """Drop the cached routes: the channel publishes differently from now on."""
+        """Drop the cached routes, because the channel's mode has changed."""
 
     def reply_when_safe(
         self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
     ) -> None:
-        """Send frames of that channel when everything journaled so far is safe, and execute nothing before.
+        """Send frames of a channel when everything journaled so far is committed, and execute nothing before.
 
-        `files`: bodies included that are being written to files of their own. `after`: takes a function to be called
-        when there is something to wait for before that; everything journaled by then is safe, too.
+        `files`: wait for bodies that are being written to separate files, too. `after`: registers a callback for
+        something to wait for before that; everything journaled by then is committed, too.
         """
 
     def work_off(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
-        """Carry out the steps of a method of that channel, and execute nothing before; then send the reply."""
+        """Execute the steps of a method of a channel, and nothing else before they are done; then send the reply."""
 
     def wait_for_fan_out(self, fan_out: FanOut) -> None:
         """Execute nothing before a message has reached all its queues."""
 
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
-        """541 where transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
+        """Raise 541 if transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
 
 
 PIECE = 1024
-"""Deliveries that are settled before the time is looked at."""
+"""Number of deliveries settled between two checks of the time."""
 _FEW_CONSUMERS = 64
 Record = tuple[Consumer | Getter, int]
-"""An unacked delivery: who got it (which knows the queue), and its seq_id there."""
+"""An unacked delivery: its consumer or `Getter` (which knows the queue), and its seq_id in the queue."""
 
 
 class Transaction:
-    """What a transactional channel has not committed yet, or is committing."""
+    """Publishes and settlements of a transactional channel that are not committed yet, or are being committed."""
 
     __slots__ = ("is_handed_over", "is_whole", "octets", "publishes", "settled", "steps")
 
     def __init__(self) -> None:
         self.is_handed_over = False
-        """Its queues have all of it; those that are put off have not journaled that yet."""
+        """True once everything was passed to the queues; those that are deferred have not journaled it yet."""
         self.is_whole = True
-        """No queue has refused a message."""
+        """False if a queue has refused a message."""
         self.octets = 0
-        """Of the contents of the publishes."""
+        """Total size of the contents of the publishes, in bytes."""
         self.steps: Iterator[bool] = iter(())
-        """What is left of its commit."""
+        """The remaining steps of its commit."""
         self.publishes: list[tuple[Sequence[Queue], Message, bool, bool]] = []
-        """queues, message, whether it is mandatory and whether it is persistent"""
+        """Queues, message, mandatory, persistent."""
         self.settled: list[tuple[int, Record, bool | None]] = []
-        """delivery tag, record, and the outcome: None acked, else rejected with requeue or without"""
+        """Delivery tag, record and outcome: None for acked, true for rejected with requeue, false without."""
 
 
 class Channel:
-    """One open channel of one connection."""
+    """A channel of a connection."""
 
     __slots__ = (
         "_preparing",
@@ -178,11 +178,11 @@ class Channel:
         # consuming
         self.consumers: dict[str, Consumer] = {}
         self.got = 0
-        """Unacked messages that came by `basic.get`."""
+        """Number of unacked messages fetched by `basic.get`."""
         self.unacked: MutableMapping[int, Record] = {}
         self.delivery_tag = 0
         self.first_tag = 1
-        """No lower tag is unacked."""
+        """Lower bound of the unacked delivery tags."""
         self.ages: ConsumerTimeouts | None = None
         self.prefetch_count = 0
         self.global_prefetch = 0
@@ -192,42 +192,42 @@ class Channel:
         self.confirm_ages: ConfirmTimeouts | None = None
         self.confirm_times = ConfirmTimes()
         self.numbered: Route | None = None
-        """That of the last publish with a number in this turn."""
+        """Route of the last publish of this turn with a sequence number."""
         self.tx: Transaction | None = None
         self.committing: Transaction | None = None
-        """The one that is being committed; the connection takes nothing else meanwhile."""
+        """The transaction that is being committed; the connection executes nothing else meanwhile."""
         self.settling: Iterator[None] | None = None
-        """The pieces of the last ack, nack or reject of many deliveries; done or not."""
+        """The steps of the last ack, nack or reject of many deliveries; may be exhausted."""
         self.last_queue = ""
         # the publish whose content is arriving
         self.route: Route | None = None
         self.special: Special | None = None
         self.parts: list[bytes] = []
         self._preparing: tuple[bytes, Iterator[None]] | None = None
-        """The address whose route takes long to find, and the steps that are left of that."""
+        """An address whose route takes long to find, and the remaining steps of finding it."""
         self.packed = 0
-        """Parts that are not worth joining any more."""
+        """Number of parts that are joined already, or too large to be worth joining."""
         self.missing = 0
-        """Octets of body still to come; -1 while the content header is awaited."""
+        """Octets of the body still missing; -1 while the content header is awaited."""
         # counters
         self.published = 0
         self.delivered = 0
         self.acked = 0
         self.returned = 0
         self.dropped = 0
-        """Messages that no queue was found for and that were not mandatory."""
+        """Unroutable messages that were not mandatory."""
         self.got_ack = 0
         self.got_auto = 0
         self.get_empty = 0
         self.delivered_auto = 0
-        """Those of the delivered that needed no ack, of consumers that have left."""
+        """Deliveries with automatic acks to consumers that were cancelled."""
         self.redelivered = 0
-        """Those that had been delivered before: got, or delivered to consumers that have left."""
+        """Redeliveries by `basic.get`, and to consumers that were cancelled."""
         self._told = (0, 0, 0)
-        """What publishers were told when the channel was closed: numbers given, confirmed, nacked."""
+        """Confirm counters at the time of closing: numbers assigned, confirmed, nacked."""
 
     def counts(self) -> ChannelCounts:
-        """What it has counted, also when it is closed; between two turns."""
+        """Return the counters of the channel, open or closed; must be called between two turns."""
         confirms, consumers = self.confirms, self.consumers.values()
         numbered, confirmed, nacked = self._told if confirms is None else _told(confirms)
         auto = self.delivered_auto + sum([each.delivered for each in consumers if each.no_ack])
@@ -248,7 +248,7 @@ class Channel:
         )
 
     def _count_of(self, consumer: Consumer) -> None:
-        """Keep what a consumer that leaves has counted."""
+        """Add the counters of a consumer that is removed."""
         self.redelivered += consumer.redelivered
         if consumer.no_ack:
             self.delivered_auto += consumer.delivered
@@ -258,29 +258,29 @@ class Channel:
         self.outbox.send(encode_method(self.number, method))  # type: ignore[arg-type]
 
     def reply(self, method: object, *, durable: bool) -> None:
-        """Send a `*-ok` about something that is durable or not: what is not does not wait for the disk."""
+        """Send a `*-ok` method; if it is about something durable, wait for the commit."""
         if durable:
             self.reply_when_safe(method)
         else:
             self.send(method)
 
     def reply_when_safe(self, method: object, *, files: bool = False) -> None:
-        """Send a `*-ok` that promises something durable: after its commit, at once if none is pending.
+        """Send a `*-ok` method about something durable after its commit, or immediately if none is pending.
 
-        `files`: it is about messages, whose bodies may be on their way into files of their own.
+        `files`: it is about messages, whose bodies may still be being written to separate files.
         """
         self.host.reply_when_safe(self.number, encode_method(self.number, method), files=files)  # type: ignore[arg-type]
 
     def await_exact(self, queue: Queue) -> None:
-        """Raise `NotYet` while a queue has messages that it had to discard, and no time for that."""
+        """Raise `NotYet` while a queue has messages that must be discarded, but had no time for that."""
         queue.catch_up()
 
     def await_name(self, name: str) -> None:
-        """Raise `NotYet` while a restart would bring back a deleted queue of that name."""
+        """Raise `NotYet` while a restart would restore a deleted queue of this name."""
         self.vhost.await_name(name)
 
     def reply_when_gone(self, queue: Queue, *methods: object) -> None:
-        """Send methods when a deleted queue is gone, for good if it was durable."""
+        """Send methods when a deleted queue is gone and, if it was durable, its deletion is committed."""
         frames = b"".join([encode_method(self.number, method) for method in methods])  # type: ignore[arg-type]
         if queue.durable or not queue.gone:
             self.host.reply_when_safe(self.number, frames, after=queue.after_gone)
@@ -290,7 +290,7 @@ class Channel:
     # -- permissions ------------------------------------------------------------------------------------------------
 
     def check_permission(self, kind: str, what: str, name: str) -> None:
-        """403 unless the user may configure, write or read the queue or exchange (`what`) of that name."""
+        """Raise 403 unless the user has a permission (configure, write, read) for the named queue or exchange."""
         if not self.host.permissions.check(kind, name):  # type: ignore[arg-type]
             shown = name or "amq.default"
             raise access_refused(
@@ -298,7 +298,7 @@ class Channel:
             )
 
     def lost_right(self, consumer: Consumer) -> AMQPError | None:
-        """The 403 that starting this consumer would be now; None if it may stay, or has left."""
+        """Return the 403 that starting this consumer would now raise; None if it is still allowed, or was cancelled."""
         if self.consumers.get(consumer.tag) is not consumer or consumer is self.reply_consumer:
             return None
         try:
@@ -308,10 +308,10 @@ class Channel:
         return None
 
     def check_passive(self, what: str, name: str) -> None:
-        """403 unless the user has any permission for the queue or exchange (`what`) of that name.
+        """Raise 403 unless the user has any permission for the named queue or exchange.
 
-        RabbitMQ 4.2.7 (server pull request 16272): what a passive declaration tells, nobody learns who has no right
-        at all; the text is that of a declaration. `compatibility.passive_declare = open` allows it to everybody.
+        RabbitMQ 4.2.7 (server pull request 16272): a passive declaration is refused to users without any permission;
+        the text is that of a declaration. `compatibility.passive_declare = open` allows it to everybody.
         """
         permissions = self.host.permissions
         if not (
@@ -320,7 +320,7 @@ class Channel:
             self.check_permission("configure", what, name)
 
     def check_topic_permission(self, kind: str, exchange: str, routing_key: str) -> None:
-        """403 unless the user may use the routing key with a topic exchange."""
+        """Raise 403 unless the user may use the routing key with a topic exchange."""
         if not self.host.topic_permissions.check(exchange, kind, routing_key):  # type: ignore[arg-type]
             raise access_refused(
                 f"{kind} access to topic '{routing_key}' in {resource('exchange', exchange, self.vhost.name)} "
@@ -330,7 +330,7 @@ class Channel:
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def is_prepared(self, address: bytes) -> bool:
-        """Whether `find_route` is quick now; if not, this goes on to make it so while the step has time."""
+        """Prepare an expensive `find_route` while the step has time; return whether it is prepared."""
         at = 1 + address[0]
         if at == 1:
             return True  # the default exchange
@@ -350,7 +350,7 @@ class Channel:
         return True
 
     def find_route(self, address: bytes, bits: int) -> Route:
-        """Work out where a publish goes. Errors are kept in the route: they are due when the content is complete."""
+        """Find the route of a publish. Errors are kept in the route: they are raised when the content is complete."""
         at = 1 + address[0]
         exchange_name = address[1:at].decode("utf-8", "surrogateescape")
         routing_key = address[at + 1 :].decode("utf-8", "surrogateescape")
@@ -378,7 +378,7 @@ class Channel:
             return Route(address, bits, None, routing_key, (), plain=False, generation=now, error=refusal)
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.default_destination(routing_key)
-        # Queues that wait for consumers get other messages than those that do not.
+        # Queues that confirm on consumer ack need other message objects than the rest.
         is_wide = len(queues) > AT_ONCE
         waits = set() if self.confirms is None or is_wide else {queue.awaits_consumers for queue in queues}
         plain = (
@@ -393,14 +393,14 @@ class Channel:
 
     @property
     def unfinished(self) -> int:
-        """Octets kept of publishes that have not been carried out: of a body that is arriving, and of a transaction."""
+        """Bytes kept of unfinished publishes: of an incomplete body, and of a transaction."""
         octets = 0 if self.tx is None else self.tx.octets
         if self.missing > 0 and self.parts:
             octets += body_size_of(self.parts[0]) - self.missing
         return octets
 
     def publish(self, route: Route, special: Special | None, content: bytes) -> None:
-        """Publish a message that the fast path did not take: complete, but with something special about it."""
+        """Publish a complete message that the fast path cannot handle."""
         message = Message(route.address, content, self.number)
         limit = self.host.max_message_size
         if len(content) > limit and message.body_size > limit:
@@ -417,7 +417,7 @@ class Channel:
             user = self.host.user
             special.validate(user.name, impersonator=user.may_impersonate)
             if special.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
-                for key in special.extra_keys:  # the routing key itself: in `find_route`
+                for key in special.extra_keys:  # the routing key itself is checked in `find_route`
                     self.check_topic_permission("write", exchange.name, key)
             keys, most = len(special.extra_keys), self.host.cc_keys
             if keys > most:
@@ -467,7 +467,7 @@ class Channel:
             raise _too_many_hops(hops) from None
 
     def _rewritten(self, message: Message, special: Special, queues: Sequence[Queue]) -> Message:
-        """The message without BCC, which a delay line still needs, and with the reply address filled in."""
+        """Return the message without BCC (kept if only delay lines get it) and with its reply address filled in."""
         changes: dict[str, object] = {}
         if special.has_bcc and not all(isinstance(queue, DelayLine) for queue in queues):
             left = {name: field for name, field in special.headers.items() if name != "BCC"}
@@ -481,9 +481,9 @@ class Channel:
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> bool:
-        """Give a message to its queues, or return it if it has none and is mandatory.
+        """Pass a message to its queues, or return it to the publisher if it has none and is mandatory.
 
-        False if one of them refuses it; whoever is told through the message knows then.
+        Returns False if a queue refuses it; a publisher that waits for the message's confirm has been notified then.
         """
         if not queues:
             if mandatory:
@@ -507,11 +507,11 @@ class Channel:
         self.outbox.send(content)
 
     def schedule_confirms(self) -> None:
-        """Have the confirms written at the end of the turn."""
+        """Schedule the confirms to be sent at the end of the turn."""
         self.outbox.turn.channels.append(self)
 
     def flush_confirms(self) -> None:
-        """Write the confirms that are due."""
+        """Send the confirms that are due."""
         confirms = self.confirms
         if confirms is not None:
             came = confirms.seq_no - confirms.taken
@@ -528,19 +528,19 @@ class Channel:
 
     @property
     def global_room(self) -> int:
-        """How many more messages the channel-wide prefetch allows; what a transaction settles counts until then."""
+        """Number of further messages that the channel-wide prefetch allows; a transaction's count until its commit."""
         settled = 0 if self.tx is None else len(self.tx.settled)
         return self.global_prefetch - (len(self.unacked) + settled - self.got)
 
     def take_unacked(self, delivery_tag: int) -> Record:
-        """Remove one delivery from the unacked table; 406 for a tag that is not outstanding."""
+        """Remove a delivery from the unacked table; raise 406 if its tag is not outstanding."""
         record = self.unacked.pop(delivery_tag, None)
         if record is None:
             raise precondition_failed(f"unknown delivery tag {delivery_tag}")
         return record
 
     def _last_of(self, delivery_tag: int) -> int:
-        """The highest tag that is meant by a settlement of several; 406 for a tag that is not outstanding.
+        """Return the highest tag covered by a `multiple` settlement; raise 406 if the tag is not outstanding.
 
         Tag 0 means all, even if there are none.
         """
@@ -553,14 +553,14 @@ class Channel:
     def _take_oldest(self, last: int) -> list[tuple[int, Record]]:
         """Remove some of the oldest deliveries up to a tag from the unacked table, in order.
 
-        Where `_has_until` says so, there are more.
+        There are more if `_has_until` returns true afterwards.
         """
         unacked, first = self.unacked, self.first_tag
         if last - first > 4 * len(unacked):
             tags: Sequence[int] = [tag for tag in islice(unacked, PIECE) if tag <= last]  # they are in order
             end = tags[-1] if len(tags) == PIECE else last
         else:
-            # Not by walking along the dict: what was removed from its front stays in the way of each later walk.
+            # Not by iterating over the dict: entries removed from its front slow down each later iteration.
             end = min(last, first + PIECE - 1)
             tags = range(first, end + 1)
         self.first_tag = max(first, end + 1)
@@ -572,19 +572,19 @@ class Channel:
         return taken
 
     def _has_until(self, last: int) -> bool:
-        """Whether deliveries up to a tag may be unacked."""
+        """Return whether deliveries up to a tag may be unacked."""
         return self.first_tag <= last and bool(self.unacked)
 
     def ack(self, delivery_tag: int, *, multiple: bool) -> None:
-        """`basic.ack` where it is not a single one on a plain channel."""
+        """Handle `basic.ack`, other than a single one on a plain channel."""
         self._settle(delivery_tag, None, multiple=multiple)
 
     def reject(self, delivery_tag: int, *, multiple: bool, requeue: bool) -> None:
-        """`basic.nack` and `basic.reject`."""
+        """Handle `basic.nack` and `basic.reject`."""
         self._settle(delivery_tag, requeue, multiple=multiple)
 
     def _settle(self, delivery_tag: int, outcome: bool | None, *, multiple: bool) -> None:
-        """Settle one delivery or several; `outcome` as in `Transaction.settled`."""
+        """Settle one or several deliveries; `outcome` as in `Transaction.settled`."""
         if not multiple:
             self._settle_taken([(delivery_tag, self.take_unacked(delivery_tag))], outcome)
             return
@@ -599,7 +599,7 @@ class Channel:
     def _settle_until(
         self, last: int, taken: list[tuple[int, Record]], outcome: bool | None
     ) -> Iterator[None]:
-        """Settle what is taken and all other deliveries up to a tag, a piece at a time."""
+        """Settle the deliveries in `taken` and all others up to a tag, a piece at a time."""
         with Suspension() as suspension:
             while taken or self._has_until(last):
                 if outcome and self.tx is None:
@@ -621,7 +621,7 @@ class Channel:
             self._settle_rejected(records)
 
     def recover(self, reply: bytes) -> None:
-        """`basic.recover`: everything unacked goes back to its queue, then the reply is sent."""
+        """Handle `basic.recover`: requeue all unacked messages, then send the reply."""
         self.host.work_off(self.number, self._requeue_all(), reply)
 
     def _requeue_all(self) -> Iterator[None]:
@@ -636,7 +636,7 @@ class Channel:
                     yield
 
     def settle(self, records: Sequence[Record], *, rejected: bool = False) -> None:
-        """Tell the queues that messages are done with, or not wanted, and give the consumers their credit."""
+        """Ack or reject messages in their queues, and give the consumers their credit."""
         for consumer, run in groupby(records, key=_consumer_of):
             seq_ids = [seq_id for _, seq_id in run]
             if rejected:
@@ -645,12 +645,12 @@ class Channel:
             else:
                 consumer.unacked -= len(seq_ids)
                 consumer.queue.acks += seq_ids
-        self._credit(records)  # first: the order in which consumers wake is that in which their queues run
+        self._credit(records)  # first, so that queues run in the order in which their consumers wake
         for consumer, _ in groupby(records, key=_consumer_of):
             consumer.queue.touch()
 
     def requeue(self, records: Sequence[Record]) -> None:
-        """Put messages back into their queues."""
+        """Requeue messages."""
         by_queue: dict[Queue, list[int]] = {}
         for consumer, run in groupby(records, key=_consumer_of):
             seq_ids = [seq_id for _, seq_id in run]
@@ -668,9 +668,9 @@ class Channel:
                 consumer.wake()
 
     def wake_consumers(self) -> None:
-        """Let every consumer that has room again rejoin its queue's rotation, each time in another order.
+        """Let every consumer that has room again rejoin its queue's rotation, in a different order each time.
 
-        They share the room of the channel, and the first takes what there is: RabbitMQ shuffles them.
+        They share the prefetch of the channel, and the first could take all of it: RabbitMQ shuffles them.
         """
         consumers = self.consumers
         for consumer in consumers.values():
@@ -680,16 +680,16 @@ class Channel:
             consumers[tag] = consumers.pop(tag)
 
     def credit_global(self, consumer: Consumer | Getter) -> None:
-        """One message was acked under a channel-wide prefetch: if that was used up, it was so for all consumers."""
+        """Give credit for one ack under a channel-wide prefetch: to all consumers if it was used up."""
         if self.global_room == 1:
             self.wake_consumers()
         else:
             consumer.wake()
 
     def commit(self) -> None:
-        """`tx.commit`: the publishes, then the settlements. Raises NotYet until all of it is journaled.
+        """Handle `tx.commit`: the publishes, then the settlements. Raises NotYet until all of it is journaled.
 
-        What is large is committed piece by piece: others may see a part of it, as they may in RabbitMQ.
+        Large transactions are committed in pieces: others may see a part of one, as in RabbitMQ.
         """
         tx = self._transaction()
         turn = self.outbox.turn
@@ -704,16 +704,16 @@ class Channel:
                 raise NotYet(turn.slices.later)
         if not committing.is_handed_over:
             committing.is_handed_over = True
-            if turn.run() or turn.is_late:  # others may have had its queues put off before
+            if turn.run() or turn.is_late:  # its queues may have been deferred because of others
                 raise NotYet(turn.when_caught_up)
         self.committing = None
         if not committing.is_whole:
             raise precondition_failed("partial tx completion")
 
     def _commit(self, tx: Transaction) -> Iterator[bool]:
-        """Carry out a transaction, a piece at a time, and let go of each piece: to forget a million takes time, too.
+        """Execute a transaction in pieces, and release each piece at once: to free a million takes time, too.
 
-        Yields whether it waits for what was put off.
+        Yields true if it waits for deferred queues.
         """
         tx.publishes.reverse()
         while tx.publishes:
@@ -754,12 +754,12 @@ class Channel:
         self.settle(records, rejected=True)
 
     def rollback(self, reply: bytes) -> None:
-        """`tx.rollback`: drop the publishes; what was settled is unacked again. Then the reply is sent."""
+        """Handle `tx.rollback`: drop the publishes, make settled messages unacked again, then send the reply."""
         self.settling = self._roll_back(self._transaction())
         self.host.work_off(self.number, self.settling, reply)
 
     def _roll_back(self, tx: Transaction) -> Iterator[None]:
-        """Empty a transaction, a piece at a time."""
+        """Roll back a transaction, a piece at a time."""
         while tx.publishes:
             del tx.publishes[-PIECE:]
             yield
@@ -783,7 +783,7 @@ class Channel:
     # -- consuming --------------------------------------------------------------------------------------------------
 
     def get(self, queue: Queue, *, no_ack: bool) -> None:
-        """`basic.get`: one message, or get-empty."""
+        """Handle `basic.get`: send one message, or get-empty."""
         batch = queue.get(no_ack=no_ack)
         if batch is None:
             self.get_empty += 1
@@ -814,7 +814,7 @@ class Channel:
         self._send_content(message)
 
     def overdue(self, now: float, default: int) -> tuple[int, int] | None:
-        """A delivery whose ack did not come in time; to be asked about once a second (see `channel.consumer_timeout`).
+        """Return a delivery that was not acked in time; must be called about once a second (see `consumer_timeout`).
 
         Args:
             now: seconds of a monotonic clock.
@@ -833,9 +833,9 @@ class Channel:
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
 
     def give_up_overdue(self, now: float, timeout: float) -> None:
-        """Nack what has had no verdict for longer than `timeout` seconds; to be called about once a second.
+        """Nack publishes without a verdict for longer than `timeout` seconds; must be called about once a second.
 
-        What becomes of it later is not told any more. A turn has to run afterwards.
+        Their later verdicts are ignored. A turn must run afterwards.
         """
         confirms = self.confirms
         if confirms is None or not confirms.held:
@@ -846,7 +846,7 @@ class Channel:
         confirms.give_up(self.confirm_ages.overdue(now, confirms.seq_no, timeout))
 
     def cancel(self, consumer: Consumer) -> None:
-        """Remove a consumer, whose unacked messages stay; an auto-delete queue may go."""
+        """Cancel a consumer; its unacked messages stay unacked, and its auto-delete queue may be deleted."""
         del self.consumers[consumer.tag]
         self._count_of(consumer)
         queue: Queue = consumer.queue  # type: ignore[assignment]
@@ -858,14 +858,14 @@ class Channel:
         self.vhost.consumer_left(queue)
 
     def give_up_consumers(self, queue: Queue) -> list[Basic.Cancel]:
-        """Forget the consumers of a queue that is about to be deleted; returns what the client is to be told."""
+        """Remove the consumers of a queue that is about to be deleted; return the `basic.cancel` methods to send."""
         tags = [tag for tag, consumer in self.consumers.items() if consumer.queue is queue]
         for tag in tags:
             self._count_of(self.consumers.pop(tag))
         return [Basic.Cancel(tag, True) for tag in tags] if self.host.notifies_cancel else []
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
-        """The consumer's queue was deleted: forget it, and tell a client that wants to know."""
+        """Remove a consumer whose queue was deleted; notify the client if it has the capability."""
         if self.consumers.pop(consumer.tag, None) is None:
             return
         self._count_of(consumer)
@@ -873,15 +873,15 @@ class Channel:
             self.send(Basic.Cancel(consumer.tag, True))
 
     def close(self) -> None:
-        """Give everything back at once: see `closing`."""
+        """Close the channel in one step; see `closing`."""
         for _ in self.closing():
             pass
 
     def closing(self) -> Iterator[None]:
-        """Give everything back, a piece at a time: consumers leave, unacked messages are requeued.
+        """Close the channel, a piece at a time: remove its consumers, and requeue its unacked messages.
 
         Confirms and deliveries end first: nothing may follow a `channel.close`. The queues of its consumers deliver
-        nothing before all of it is back, or what is younger would come first.
+        nothing before all messages are requeued; otherwise younger ones would be delivered first.
         """
         if self.confirms is not None:
             self._told = _told(self.confirms)
@@ -904,7 +904,7 @@ class Channel:
                     left.append(queue)
                 if suspension:
                     yield
-            if self.settling is not None:  # what the client has settled before counts
+            if self.settling is not None:  # settlements received before the close are completed
                 yield from self.settling
                 self.settling = None
             if self.committing is not None:
@@ -912,7 +912,7 @@ class Channel:
                     yield
                 self.committing = None
             if self.tx is not None:
-                yield from self._roll_back(self.tx)  # what it settled is unacked again
+                yield from self._roll_back(self.tx)  # its settled messages are unacked again
             yield from self._requeue_all()
         unused = [queue for queue in left if queue.auto_delete and not queue.consumers]
         if unused:
@@ -920,7 +920,7 @@ class Channel:
 
 
 def _told(confirms: ChannelConfirms) -> tuple[int, int, int]:
-    """Numbers given, confirmed, nacked."""
+    """Return the confirm counters: numbers assigned, confirmed, nacked."""
     return confirms.seq_no, confirms.confirmed_count, confirms.nacked_count
 
 

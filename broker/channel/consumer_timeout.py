@@ -1,12 +1,12 @@
-"""Which of a channel's deliveries has waited too long for its ack.
+"""Consumer timeout: detection of deliveries that were not acked in time.
 
-Theory. Nothing is noted when a message is delivered. Whoever looks, about once a second, leaves a mark: the time, and
-the last delivery tag by then. A delivery is at least as old as the first mark at or behind its tag, so it is never
-taken for older than it is, and for younger by the time between two marks at most.
+Theory. Nothing is recorded when a message is delivered. Instead, each check, about once a second, stores a mark: the
+time and the last delivery tag at that time. A delivery is at least as old as the first mark at or after its tag, so its
+age is never overestimated, and underestimated by the time between two marks at most.
 
-RabbitMQ judges the oldest delivery alone, and one that may wait for ever hides all others behind it. Here each is
-judged by what its own taker allows. What is walked along in one look is bounded: a channel with very many deliveries
-is judged in several looks, of which each begins where the last one stopped.
+RabbitMQ checks only the oldest delivery, so one without a timeout hides all others behind it. Here each delivery is
+checked against the timeout of its own consumer. A check scans a bounded number of deliveries: a channel with very many
+is checked in several passes, each of which continues where the last one stopped.
 """
 
 from array import array
@@ -15,20 +15,20 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Protocol
 
-_WALK = 4096  # deliveries judged one by one in a look
+_WALK = 4096  # maximum number of deliveries scanned in one check
 MARKS = 1000
-"""About so many marks are kept, whatever the timeout."""
+"""Approximate number of marks kept, whatever the timeout."""
 _NEVER = 0
 
 
 class Taker(Protocol):
-    """Who got a delivery."""
+    """The consumer of a delivery, or its `Getter`."""
 
     unacked: int
 
     @property
     def ack_timeout(self) -> int | None:
-        """How many ms it may take to ack: 0 for ever, None as long as the broker says."""
+        """Timeout for acks in ms: 0 for none, None for the broker's default."""
 
 
 class ConsumerTimeouts:
@@ -40,9 +40,9 @@ class ConsumerTimeouts:
         self._times = array("d")
         self._tags = array("Q")
         self._longest = 0
-        """The longest timeout met, ms: older marks than that are all the same."""
+        """The longest timeout seen, in ms: of marks older than that only one is needed."""
         self._begin = 0
-        """How many deliveries the next walk passes over."""
+        """Number of deliveries that the next scan skips."""
 
     def overdue(
         self,
@@ -52,14 +52,14 @@ class ConsumerTimeouts:
         consumers: Iterable[Taker],
         default: int,
     ) -> tuple[int, int] | None:
-        """Leave a mark and find a delivery that has waited too long.
+        """Store a mark, and find a delivery that was not acked in time.
 
         Args:
             now: seconds of a monotonic clock.
-            unacked: by delivery tag, ascending; not empty.
-            last_tag: the last delivery tag there was.
-            consumers: those of the channel. Some of what is unacked may belong to others.
-            default: timeout in ms of takers that have none of their own; 0 for ever.
+            unacked: unacked deliveries by delivery tag, ascending; not empty.
+            last_tag: the last delivery tag used.
+            consumers: the consumers of the channel. Some of the unacked deliveries may belong to others.
+            default: timeout in ms of takers that have none of their own; 0 for none.
 
         Returns:
             Its delivery tag and the timeout in ms, None if there is none.
@@ -113,5 +113,5 @@ class ConsumerTimeouts:
             times.append(now)
             tags.append(last_tag)
         old = bisect_left(times, now - longest)
-        if old > 1:  # the last of those says as much as all of them
+        if old > 1:  # only the last of the old marks is needed
             del times[: old - 1], tags[: old - 1]
