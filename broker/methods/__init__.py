@@ -1,8 +1,8 @@
-"""What a channel does for each method: a table from command class to handler.
+"""Handlers of channel methods: a table from method class to handler.
 
-Handlers are named `class_method` after the wire, take the channel and the decoded method, send their own replies and
-raise `AMQPError`. `connection.*`, `channel.open` and `channel.close` are the connection's. Publishes never come here,
-acks only where the receive loop left them alone.
+Handlers are named `class_method` as in the protocol, take the channel and the decoded method, send their own replies
+and raise `AMQPError`. `connection.*`, `channel.open` and `channel.close` are handled by the connection. Publishes never
+come here, acks only if the receive loop does not handle them.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The basic class, but for publish and the acks that take the fast path."""
+"""Handlers of the basic class, except publish and the acks handled by the fast path."""
 
 import secrets
 
@@ -21,7 +21,7 @@ from leveret.broker.vhost.publish_route import REPLY_TO
 
 
 def basic_qos(channel: Channel, method: Wire.Qos) -> None:
-    """`basic.qos`: for new consumers of the channel, or (global) for the channel as a whole."""
+    """Handle `basic.qos`: for new consumers of the channel, or (global) for the channel as a whole."""
     if method.prefetch_size:
         raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_ and channel.host.global_qos:
@@ -33,7 +33,7 @@ def basic_qos(channel: Channel, method: Wire.Qos) -> None:
 
 
 def basic_consume(channel: Channel, method: Wire.Consume) -> None:
-    """`basic.consume`; consume-ok goes out before the first delivery."""
+    """Handle `basic.consume`; consume-ok is sent before the first delivery."""
     host = channel.host
     if host.consumer_max is not None and len(channel.consumers) >= host.consumer_max:
         raise not_allowed(f"reached maximum ({host.consumer_max}) of consumers per channel")
@@ -49,7 +49,7 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     priority = check_consume_arguments(name, channel.vhost.name, arguments, queue.type)
     exclusive = bool(method.exclusive)
     if queue.type == QUORUM:
-        exclusive = False  # RabbitMQ's do not know it
+        exclusive = False  # ignored by RabbitMQ's quorum queues
         if channel.global_prefetch:
             raise not_implemented(
                 f"{resource('queue', name, channel.vhost.name)} does not support global qos"
@@ -73,7 +73,7 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
 
 
 def _consume_replies(channel: Channel, method: Wire.Consume) -> None:
-    """Direct reply-to: a consumer with a queue of its own that only replies can reach."""
+    """Start a direct reply-to consumer, on a queue of its own to which only replies are routed."""
     if not method.no_ack:
         raise precondition_failed("reply consumer cannot acknowledge")
     if channel.reply_consumer is not None:
@@ -93,7 +93,7 @@ def _generated_tag() -> str:
 
 
 def basic_cancel(channel: Channel, method: Wire.Cancel) -> None:
-    """`basic.cancel`; an unknown tag is answered like a known one."""
+    """Handle `basic.cancel`; the reply to an unknown tag is the same as to a known one."""
     consumer = channel.consumers.get(method.consumer_tag or "")
     if consumer is not None:
         channel.cancel(consumer)
@@ -102,7 +102,7 @@ def basic_cancel(channel: Channel, method: Wire.Cancel) -> None:
 
 
 def basic_get(channel: Channel, method: Wire.Get) -> None:
-    """`basic.get`."""
+    """Handle `basic.get`."""
     name = queue_name(channel, method.queue)
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, channel.host)
@@ -115,28 +115,28 @@ def basic_get(channel: Channel, method: Wire.Get) -> None:
 
 
 def basic_ack(channel: Channel, method: Wire.Ack) -> None:
-    """`basic.ack` in a form the fast path left alone."""
+    """Handle `basic.ack` in a form that the fast path does not handle."""
     channel.ack(method.delivery_tag, multiple=bool(method.multiple))
 
 
 def basic_nack(channel: Channel, method: Wire.Nack) -> None:
-    """`basic.nack`, RabbitMQ's `basic.reject` for several."""
+    """Handle `basic.nack`, RabbitMQ's extension of `basic.reject` to several messages."""
     channel.reject(method.delivery_tag, multiple=bool(method.multiple), requeue=bool(method.requeue))
 
 
 def basic_reject(channel: Channel, method: Wire.Reject) -> None:
-    """`basic.reject`."""
+    """Handle `basic.reject`."""
     channel.reject(method.delivery_tag or 0, multiple=False, requeue=bool(method.requeue))
 
 
 def basic_recover(channel: Channel, method: Wire.Recover) -> None:
-    """`basic.recover`: everything unacked goes back to its queue."""
+    """Handle `basic.recover`: requeue all unacked messages."""
     _check_recover(requeue=bool(method.requeue))
     channel.recover(encode_method(channel.number, Wire.RecoverOk()))
 
 
 def basic_recover_async(channel: Channel, method: Wire.RecoverAsync) -> None:
-    """`basic.recover-async`, the deprecated form without an answer."""
+    """Handle `basic.recover-async`, the deprecated form without a reply."""
     _check_recover(requeue=bool(method.requeue))
     channel.recover(b"")
 

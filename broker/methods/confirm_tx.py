@@ -1,4 +1,4 @@
-"""Confirm and transactional mode, flow, and the access class."""
+"""Handlers of the confirm, tx and access classes, and of `channel.flow`."""
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Channel as Wire, Confirm, Tx
@@ -8,20 +8,20 @@ from leveret.confirm.channel_confirms import ChannelConfirms
 
 
 def access_request(channel: Channel, method: Access.Request) -> None:
-    """`access.request` of AMQP 0-8: everybody gets ticket 1, which nothing looks at."""
+    """Handle `access.request` of AMQP 0-8: reply with ticket 1, which is never checked."""
     del method
     channel.send(Access.RequestOk(1))
 
 
 def channel_flow(channel: Channel, method: Wire.Flow) -> None:
-    """`channel.flow`: a client may not stop the broker's deliveries (RabbitMQ refuses it too)."""
+    """Handle `channel.flow`: a client may not stop the broker's deliveries (RabbitMQ refuses it too)."""
     if not method.active:
         raise not_implemented("active=false")
     channel.send(Wire.FlowOk(active=True))
 
 
 def confirm_select(channel: Channel, method: Confirm.Select) -> None:
-    """`confirm.select`; asking again changes nothing."""
+    """Handle `confirm.select`; repeating it has no effect."""
     if channel.tx is not None:
         raise precondition_failed("cannot switch from tx to confirm mode")
     if channel.confirms is None:
@@ -32,7 +32,7 @@ def confirm_select(channel: Channel, method: Confirm.Select) -> None:
 
 
 def tx_select(channel: Channel, method: Tx.Select) -> None:
-    """`tx.select`; asking again changes nothing."""
+    """Handle `tx.select`; repeating it has no effect."""
     del method
     if channel.confirms is not None:
         raise precondition_failed("cannot switch from confirm to tx mode")
@@ -43,13 +43,13 @@ def tx_select(channel: Channel, method: Tx.Select) -> None:
 
 
 def tx_commit(channel: Channel, method: Tx.Commit) -> None:
-    """`tx.commit`; commit-ok follows the returns of unroutable messages."""
+    """Handle `tx.commit`; commit-ok follows the returns of unroutable messages."""
     del method
     channel.commit()
     channel.reply_when_safe(Tx.CommitOk(), files=True)
 
 
 def tx_rollback(channel: Channel, method: Tx.Rollback) -> None:
-    """`tx.rollback`."""
+    """Handle `tx.rollback`."""
     del method
     channel.rollback(encode_method(channel.number, Tx.RollbackOk()))

@@ -1,4 +1,4 @@
-"""The exchange class: declare, delete, bind, unbind."""
+"""Handlers of the exchange class: declare, delete, bind, unbind."""
 
 from typing import cast
 
@@ -20,7 +20,7 @@ from leveret.exchanges.router import EXCHANGE_TYPES
 
 
 def exchange_declare(channel: Channel, method: Wire.Declare) -> None:
-    """`exchange.declare`, in RabbitMQ's order of checks."""
+    """Handle `exchange.declare`, with RabbitMQ's order of checks."""
     vhost = channel.vhost
     name = strip_cr_lf(method.exchange)
     if method.passive:
@@ -74,7 +74,7 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
 
 
 def exchange_delete(channel: Channel, method: Wire.Delete) -> None:
-    """`exchange.delete`; deleting what does not exist succeeds."""
+    """Handle `exchange.delete`; deleting an exchange that does not exist succeeds."""
     vhost = channel.vhost
     name = strip_cr_lf(method.exchange)
     check_not_default_exchange(name)
@@ -82,14 +82,14 @@ def exchange_delete(channel: Channel, method: Wire.Delete) -> None:
         raise access_refused(f"deletion of system {resource('exchange', name, vhost.name)} not allowed")
     channel.check_permission("configure", "exchange", name)
     exchange = vhost.router.get(name)
-    durable = exchange is None or exchange.durable  # one that is gone may have been a durable one just now
+    durable = exchange is None or exchange.durable  # the deletion of a missing one may not be committed yet
     vhost.delete_exchange(name, if_unused=bool(method.if_unused))
     if not method.nowait:
         channel.reply(Wire.DeleteOk(), durable=durable)
 
 
 def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
-    """`exchange.bind`."""
+    """Handle `exchange.bind`."""
     durable = bind(
         channel,
         method.source,
@@ -103,7 +103,7 @@ def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
 
 
 def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
-    """`exchange.unbind`; unbinding what is not bound succeeds."""
+    """Handle `exchange.unbind`; removing a binding that does not exist succeeds."""
     durable = unbind(
         channel,
         method.source,
@@ -117,16 +117,16 @@ def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
 
 
 def _arguments(table: object) -> Table:
-    """A decoded method's table, which pamqp's annotations do not know to be typed."""
+    """Return a decoded method's table as a typed table, which pamqp's annotations do not express."""
     return cast("Table", table or {})
 
 
 def bind(
     channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
 ) -> bool:
-    """Bind a queue or an exchange (`kind`); both must exist, the source is looked for first.
+    """Bind a queue or an exchange (`kind`); source and destination must exist, and the source is checked first.
 
-    Returns whether the binding is a durable one.
+    Returns whether the binding is durable.
     """
     source = strip_cr_lf(source)
     exchange = _check_binding(channel, source, kind, destination, binding_key)
@@ -150,7 +150,7 @@ def bind(
 def unbind(
     channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
 ) -> bool:
-    """Remove a binding if it is there. Returns whether it is, or may have been just now, a durable one."""
+    """Remove a binding, if it exists. Returns whether it is durable, or may have been and not yet be committed."""
     source = strip_cr_lf(source)
     exchange = _check_binding(channel, source, kind, destination, binding_key)
     target = _find(channel, kind, destination)
@@ -159,7 +159,7 @@ def unbind(
     if isinstance(target, Queue) and exchange.has_binding(target, binding_key, arguments):
         channel.vhost.check_access(
             target, channel.host
-        )  # a lock matters only if there is something to remove
+        )  # exclusive ownership matters only if there is a binding to remove
     durable = exchange.durable and target.durable
     channel.vhost.router.unbind(source, target, binding_key, arguments or {})
     return durable
@@ -168,7 +168,7 @@ def unbind(
 def _check_binding(
     channel: Channel, source: str, kind: str, destination: str, binding_key: str
 ) -> Exchange | None:
-    """The checks both share: write on the destination, read on the source, neither the default exchange."""
+    """Check bind and unbind: write on the destination, read on the source, neither of them the default exchange."""
     channel.check_permission("write", kind, destination)
     if kind == "exchange":
         check_not_default_exchange(destination)

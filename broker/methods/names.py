@@ -1,4 +1,4 @@
-"""Names as RabbitMQ takes them from the wire, and the checks every declaration shares."""
+"""Normalisation of names as in RabbitMQ, and checks common to all declarations."""
 
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed
@@ -7,12 +7,12 @@ _STRIP = str.maketrans("", "", "\r\n")
 
 
 def strip_cr_lf(name: str) -> str:
-    """A name without carriage returns and line feeds, which RabbitMQ removes."""
+    """Remove carriage returns and line feeds from a name, as RabbitMQ does."""
     return name.translate(_STRIP)
 
 
 def queue_name(channel: Channel, name: str) -> str:
-    """The queue meant: an empty name is the last one declared on the channel (404 if there is none)."""
+    """Return the name of a queue: an empty one stands for the last declared on the channel (404 if there is none)."""
     if name:
         return strip_cr_lf(name)
     if not channel.last_queue:
@@ -21,19 +21,19 @@ def queue_name(channel: Channel, name: str) -> str:
 
 
 def check_not_default_exchange(name: str) -> None:
-    """403 for the default exchange, which can neither be declared, deleted nor bound."""
+    """Raise 403 for the default exchange, which can neither be declared, deleted nor bound."""
     if not name:
         raise access_refused("operation not permitted on the default exchange")
 
 
 def check_name(kind: str, name: str) -> None:
-    """403 for a new name with the prefix kept for the broker."""
+    """Raise 403 for a new name with the prefix reserved for the broker."""
     if name.startswith("amq."):
         raise access_refused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def check_binding_key(channel: Channel, exchange_type: str, binding_key: str) -> None:
-    """406 for a topic binding key with more `#` words than the configured limit (RabbitMQ 4.3 allows two)."""
+    """Raise 406 for a topic binding key with more `#` words than the configured limit (RabbitMQ 4.3 allows two)."""
     limit = channel.host.topic_max_hash
     if limit and exchange_type == "topic":
         hashes = binding_key.split(".").count("#")

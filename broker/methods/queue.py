@@ -1,4 +1,4 @@
-"""The queue class: declare, bind, unbind, purge, delete."""
+"""Handlers of the queue class: declare, bind, unbind, purge, delete."""
 
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.channel.channel import Channel
@@ -19,7 +19,7 @@ from leveret.broker.vhost.vhost import REPLY_PREFIX
 
 
 def queue_declare(channel: Channel, method: Wire.Declare) -> None:
-    """`queue.declare`, in RabbitMQ's order of checks."""
+    """Handle `queue.declare`, with RabbitMQ's order of checks."""
     if method.queue == REPLY_TO or method.queue.startswith(REPLY_PREFIX):
         _declare_reply_queue(channel, method)
         return
@@ -40,7 +40,7 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
 
 
 def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
-    """Declaring a direct reply-to name only asks whether its consumer is still there."""
+    """Handle the declaration of a direct reply-to name, which only checks that its consumer still exists."""
     if method.queue != REPLY_TO and not channel.vhost.default_destination(method.queue):
         raise not_found(f"no {resource('queue', method.queue, channel.vhost.name)}")
     if not method.nowait:
@@ -97,7 +97,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
 
 
 def queue_bind(channel: Channel, method: Wire.Bind) -> None:
-    """`queue.bind`; with neither queue nor key named, the key is the last queue's name too."""
+    """Handle `queue.bind`; if neither queue nor key is given, the last declared queue's name is used for both."""
     _check_not_volatile(method.queue)
     name = queue_name(channel, method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
@@ -107,7 +107,7 @@ def queue_bind(channel: Channel, method: Wire.Bind) -> None:
 
 
 def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
-    """`queue.unbind`; unbinding what is not bound succeeds."""
+    """Handle `queue.unbind`; removing a binding that does not exist succeeds."""
     _check_not_volatile(method.queue)
     name = queue_name(channel, method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
@@ -121,7 +121,7 @@ def _check_not_volatile(name: str) -> None:
 
 
 def queue_purge(channel: Channel, method: Wire.Purge) -> None:
-    """`queue.purge`: the ready messages go, the unacked stay."""
+    """Handle `queue.purge`: drop the ready messages, keep the unacked ones."""
     name = queue_name(channel, method.queue)
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, channel.host)
@@ -132,9 +132,9 @@ def queue_purge(channel: Channel, method: Wire.Purge) -> None:
 
 
 def queue_delete(channel: Channel, method: Wire.Delete) -> None:
-    """`queue.delete`; deleting what does not exist succeeds.
+    """Handle `queue.delete`; deleting a queue that does not exist succeeds.
 
-    Delete-ok comes when what the queue had to discard is discarded, and before `basic.cancel` for the channel's own
+    Delete-ok is sent when the queue has discarded what it had to, and before `basic.cancel` for the channel's own
     consumers of it, as in RabbitMQ.
     """
     vhost = channel.vhost
@@ -143,7 +143,7 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     queue = vhost.queues.get(name)
     if queue is None:
         if not method.nowait:
-            channel.reply(Wire.DeleteOk(0), durable=True)  # it may have been a durable one just now
+            channel.reply(Wire.DeleteOk(0), durable=True)  # a durable one's deletion may not yet be committed
         return
     vhost.check_access(queue, channel.host)
     channel.await_exact(queue)
