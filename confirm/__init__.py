@@ -1,1 +1,1 @@
-"""Who may be told what, when: publisher confirms."""
+"""Publisher confirms: modes, sequence numbers of channels, consumer acks, timeouts and deadlock detection."""

@@ -1,12 +1,12 @@
-"""Standard publisher confirms: numbers, and which of them may be told.
+"""Publisher confirms of a channel: sequence numbers, and the acks and nacks to send for them.
 
 A channel in confirm mode numbers its publishes from 1. A number is *open* while some queue has not taken
-responsibility for its message, *settled* once every one has, *refused* when a queue could not. A message without any
-queue is told at once, by an ack of its own (`told_now`), whatever is open below it. Of all others the publisher is
-told in the fewest frames: one `multiple` ack for everything below the first number that is open or was refused, one
-`multiple` nack if a run of refused ones follows, then single acks and nacks. So a `multiple` ack never covers an open
-number, nor a nacked one unless everything below had its verdict before, and every number gets exactly one verdict (a
-`multiple` ack may cover single acks sent before it, as RabbitMQ's do).
+responsibility for its message, *settled* once all queues have, *refused* if a queue could not. A message without any
+queue is confirmed immediately with an ack of its own (`told_now`), whatever is open below it. All others are confirmed
+with as few frames as possible: one `multiple` ack for everything below the first number that is open or was refused,
+one `multiple` nack if a run of refused ones follows, then single acks and nacks. So a `multiple` ack never covers an
+open number, nor a nacked one unless everything below was confirmed or nacked before, and every number gets exactly one
+verdict (a `multiple` ack may cover single acks sent before it, as in RabbitMQ).
 
 Hot path: see docs/performance.md.
 """
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Confirmation(NamedTuple):
-    """One `basic.ack` (or, with `ack` false, `basic.nack`) to send to the publisher."""
+    """A `basic.ack` (or, with `ack` false, `basic.nack`) to send to the publisher."""
 
     delivery_tag: int
     multiple: bool
@@ -27,18 +27,18 @@ class Confirmation(NamedTuple):
 
 
 def _nobody() -> None:
-    """Nobody wants to know."""
+    """Do nothing: no callback is set."""
 
 
 class ChannelConfirms:
     """The confirm state of one channel.
 
     Args:
-        wake: called when something may be told that `take` has not been asked for since: it is owed a `take` soon.
+        wake: called when there may be something to confirm: `take` must then be called soon.
 
-    `published` and `hold` (which the receive loop writes out) and `take` are the hot path: a publish that every
-    queue accepts at once costs an addition, and a whole turn of them one `multiple` ack. Only numbers held back cost
-    more: a place in a set each, whatever their number, and nothing is ever walked twice.
+    `published` and `hold` (which the receive loop inlines) and `take` are the hot path: a publish that every queue
+    accepts immediately costs an addition, and a whole turn of them one `multiple` ack. Only held numbers cost more: one
+    set entry each, however many there are, and nothing is ever scanned twice.
     """
 
     __slots__ = (
@@ -58,25 +58,25 @@ class ChannelConfirms:
 
     def __init__(self, wake: Callable[[], object] = _nobody) -> None:
         self.seq_no = 0
-        """Number of the last publish; 0 before the first."""
+        """Sequence number of the last publish; 0 before the first."""
         self.scheduled = False
-        """A `take` is owed."""
+        """True if a call of `take` is pending."""
         self._wake = wake
         self.held: set[int] = set()
         """The open numbers."""
         self._low = 0  # no number up to here is open
-        self._told = 0  # every number up to here has its verdict
+        self._told = 0  # every number up to here has been confirmed or nacked
         self.taken = 0
         """`seq_no` at the last `take`."""
-        self._settled: list[int] = []  # were open at the last take(), settled since
-        self._early: set[int] = set()  # published since the last take(), and told already
+        self._settled: list[int] = []  # open at the last take(), settled since
+        self._early: set[int] = set()  # published since the last take(), and already confirmed
         self._refused: set[int] = set()  # refused since the last take()
         self.nacked_count = 0
-        """Numbers that were told as nack."""
-        self._nacked: list[int] = []  # told as nack, above _told, a heap: no multiple ack may cross them
+        """Number of nacked publishes."""
+        self._nacked: list[int] = []  # a heap of nacked numbers above _told: no multiple ack may cover them
 
     def published(self, count: int = 1) -> None:
-        """Number the next `count` publishes, taken for settled unless `hold` or `refused` says otherwise."""
+        """Number the next `count` publishes; they count as settled unless `hold` or `refused` is called."""
         self.seq_no += count
 
     def hold(self, first: int, count: int = 1) -> None:
@@ -87,9 +87,9 @@ class ChannelConfirms:
             self.held.update(range(first, first + count))
 
     def told_now(self) -> int:
-        """Number the next publish and take it for told; the caller sends the ack for that number alone, at once.
+        """Number the next publish as confirmed; the caller must immediately send a single ack for the number returned.
 
-        For a message that has no queue, which RabbitMQ acks before it looks at the next method.
+        For a message without a queue, which RabbitMQ acks before it executes the next method.
         """
         self.seq_no = number = self.seq_no + 1
         self._early.add(number)
@@ -97,19 +97,19 @@ class ChannelConfirms:
         return number
 
     def schedule(self) -> None:
-        """Have `take` called soon."""
+        """Schedule a call of `take`."""
         if not self.scheduled:
             self.scheduled = True
             self._wake()
 
     def close(self) -> None:
-        """Nobody is left to be told: whatever still comes is ignored."""
+        """Ignore all later calls: the channel is closed."""
         self._wake = _nobody
         self.held.clear()
-        self.taken = 1 << 62  # as if all numbers had been told
+        self.taken = 1 << 62  # as if all numbers had been confirmed
 
     def accepted(self, seq_no: int) -> None:
-        """Every queue took responsibility for the message of a held number; ignored if it was given up meanwhile."""
+        """Settle a held number: every queue took responsibility for its message; ignored if it was nacked meanwhile."""
         try:
             self.held.remove(seq_no)
         except KeyError:
@@ -121,9 +121,9 @@ class ChannelConfirms:
             self._wake()
 
     def refused(self, seq_no: int) -> None:
-        """Some queue cannot take its copy: the number is nacked, whatever the others say.
+        """Refuse a number: some queue cannot take its copy, so it is nacked, whatever the other queues do.
 
-        May be called again, and is ignored for a number that has its verdict.
+        May be called more than once, and is ignored for a number that was confirmed or nacked.
         """
         if seq_no in self.held:
             self.held.remove(seq_no)
@@ -133,9 +133,9 @@ class ChannelConfirms:
         self.schedule()
 
     def give_up(self, last: int) -> int:
-        """Nack all open numbers up to `last`, whatever becomes of them later; returns how many there were.
+        """Nack all open numbers up to `last`, and ignore their later verdicts; return how many there were.
 
-        Walks once along the numbers since the first open one, so `last` should not be ahead of what has to be nacked.
+        Scans the numbers from the first open one to `last` once, so `last` should not exceed what must be nacked.
         """
         held = self.held
         overdue = [number for number in range(self._low + 1, last + 1) if number in held]
@@ -145,20 +145,20 @@ class ChannelConfirms:
 
     @property
     def unconfirmed_count(self) -> int:
-        """Numbers without a verdict sent yet."""
+        """Number of publishes not confirmed or nacked yet."""
         taken, held = self.taken, self.held
-        latest = range(taken + 1, self.seq_no + 1)  # few, where the open ones may be a million
+        latest = range(taken + 1, self.seq_no + 1)  # few, whereas there may be a million open numbers
         before = len(held) - sum([number in held for number in latest])
         before += sum([number <= taken for number in self._refused])
         return len(latest) + before + len(self._settled) - len(self._early)
 
     @property
     def confirmed_count(self) -> int:
-        """Numbers that were told as ack; to be asked before `close`."""
+        """Number of confirmed publishes; must be read before `close`."""
         return self.seq_no - self.unconfirmed_count - self.nacked_count
 
     def take(self) -> list[Confirmation]:
-        """What may be told now, in sending order; taking it counts as telling it."""
+        """Return the acks and nacks that are due, in sending order; they count as sent."""
         self.scheduled = False
         last = self.seq_no
         if self.held or self._refused or self._nacked or self._settled or self._early:
@@ -213,7 +213,7 @@ class ChannelConfirms:
 
 
 def _nacks(refused: list[int], told: int) -> list[Confirmation]:
-    """The nacks of numbers in their order, where all numbers up to `told` have their verdict."""
+    """Return the nacks for numbers in ascending order, if all numbers up to `told` have been confirmed or nacked."""
     run = 0
     if refused[0] == told + 1:
         run = bisect_right(range(len(refused)), told + 1, key=lambda at: refused[at] - at)

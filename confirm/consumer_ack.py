@@ -1,17 +1,16 @@
-"""Confirm on consumer ack: a backing queue that tells publishers what consumers say of their messages.
+"""Confirm on consumer ack: a backing queue that confirms publishes when consumers have settled their messages.
 
-Theory. It stands in front of any other backing queue and keeps nothing but promises, by seq_id: a `Promised` message
-is kept as a transient one is, in memory or paged without a flush, and whoever published it is told when its copy here
-has its end. A consumer's verdict (an ack, a reject without requeue, a delivery that needs no ack) accepts the copy;
-what the broker drops by itself (a purge, an expiry, a limit, the end of the queue) refuses it. A requeue changes
-nothing.
+Theory. It wraps any other backing queue and keeps only promises, by seq_id: a `Promised` message is kept like a
+transient one, in memory or paged without a flush, and its publisher is notified when its copy in this queue is settled.
+A consumer's verdict (an ack, a reject without requeue, a delivery with automatic ack) accepts the copy; if the broker
+drops the message (a purge, expiry, a limit, deletion of the queue), the copy is refused. A requeue changes nothing.
 
-`light` is the second way: once a message is delivered nothing of it is kept here. The promise itself is then the key
-that the consumer's channel remembers (keys are opaque to it) and gives back: to `ack` it is accepted; what would have
-to be delivered again is gone, so the publisher is told to send it again.
+`light` is the second mode: once a message is delivered nothing of it is kept here. The promise itself is then the key
+that the consumer's channel keeps (keys are opaque to it) and passes back: `ack` accepts it. A message that would have
+to be delivered again is no longer there, so its publish is nacked, and the publisher must send it again.
 
 Messages without a promise pass through. The modes are those of a 2018 paper on confirms of small messages
-(docs/confirms.md says which and what was added).
+(docs/confirms.md says which, and what was added).
 
 Hot path: see docs/performance.md.
 """
@@ -25,22 +24,22 @@ from leveret.storage.message import Awaited, Message, Promised
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched, never
 
 Key = Any
-"""A seq_id, or the promise of a message that was delivered and is kept no more."""
+"""A seq_id, or the promise of a delivered message that is no longer kept."""
 _PIECE = 256
-"""Promises refused between two looks at the time."""
+"""Number of promises refused between two checks of the time."""
 
 
 def _at_once(steps: Iterator[None]) -> None:
-    """Nobody else waits for the time that this takes."""
+    """Run all steps immediately: the default without time slices."""
     deque(steps, maxlen=0)
 
 
 class ConsumerAckQueue:
-    """A `BackingQueue` in front of another.
+    """A `BackingQueue` that wraps another and keeps the promises of its messages.
 
     Args:
-        inner: keeps the messages.
-        work: carries out what takes long, at once or a piece at a time: what to tell very many publishers.
+        inner: the backing queue that keeps the messages.
+        work: runs long work, immediately or in pieces: refusing very many promises.
 
     """
 
@@ -71,34 +70,34 @@ class ConsumerAckQueue:
         self._ready_light: dict[int, Awaited] = {}
         self._unacked: dict[int, Awaited] = {}
         self.handed: Sequence[Awaited | None] = ()
-        """Promises of the last delivery that nothing is kept of; its channel knows them, if no error prevented it."""
+        """Promises of the last light delivery; its channel has them as keys, unless an error prevented that."""
         # counters
         self.light_count = 0
-        """Messages that were delivered, are kept no more, and have no verdict yet."""
+        """Number of light deliveries without a verdict: delivered messages that are no longer kept."""
         self.lost = 0
-        """Those that came back: their publishers were told to send them again."""
+        """Light deliveries that were requeued: their publishes were nacked."""
         self.promised = 0
-        """Messages that came with a promise."""
+        """Messages published with a promise."""
         self.refused = 0
-        """Those of them whose publishers were told that it was not kept, for whatever reason."""
+        """Promised messages that were refused, for any reason: their publishes were nacked."""
 
     @property
     def promised_count(self) -> int:
-        """Promises of messages that are kept here, ready or unacked."""
+        """Number of promises of messages that are kept here, ready or unacked."""
         return len(self._ready) + len(self._ready_light) + len(self._unacked)
 
     @property
     def open_count(self) -> int:
-        """Promises without a verdict, those of messages that are kept no more as well."""
+        """Number of promises without a verdict, including those of light deliveries."""
         return self.promised_count + self.light_count
 
     @property
     def accepted(self) -> int:
-        """Messages whose promise was kept here."""
+        """Number of promised messages that were accepted."""
         return self.promised - self.open_count - self.refused
 
     def set_light(self, *, light: bool) -> None:
-        """Keep nothing about delivered messages, of those that are published from now on; or keep all, of all."""
+        """Switch light mode on, for messages published from now on, or off, for all messages."""
         self._light = light
         if not light:
             self._ready.update(self._ready_light)
@@ -114,7 +113,7 @@ class ConsumerAckQueue:
         small: bool = False,
         expires: int = 0,
     ) -> Sequence[int]:
-        """Append messages at the tail, in order; their promises are open until they have left."""
+        """Append messages at the tail, in order; their promises are open until they are settled or dropped."""
         seq_ids = self.inner.publish(messages, persistent=persistent, small=small, expires=expires)
         promises = [message.promise for message in messages]
         self._note(self._ready_light if self._light else self._ready, seq_ids, promises)
@@ -123,7 +122,7 @@ class ConsumerAckQueue:
     def publish_delivered(
         self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
     ) -> Sequence[Key]:
-        """Record messages that go straight to a consumer; `ready_count` must be 0. Returns their keys."""
+        """Record messages that are delivered directly to a consumer; `ready_count` must be 0. Returns their keys."""
         publish = self.inner.publish_delivered
         promises = [message.promise for message in messages]
         if not ack_required:
@@ -147,7 +146,7 @@ class ConsumerAckQueue:
         return seq_ids
 
     def _leave_light(self, seq_ids: Sequence[int], promises: Sequence[Awaited | None]) -> list[Key]:
-        """Keep only those of the unacked that have no promise; returns the keys of all."""
+        """Drop the unacked messages that have a promise, which becomes their key; return the keys of all."""
         left = [seq_id for seq_id, promise in zip(seq_ids, promises, strict=True) if promise is not None]
         self.inner.ack(left)
         self.light_count += len(left)
@@ -157,7 +156,7 @@ class ConsumerAckQueue:
     def _note(
         self, table: dict[int, Awaited], seq_ids: Sequence[int], promises: Sequence[Awaited | None]
     ) -> None:
-        """Remember what was promised of messages."""
+        """Store the promises of messages."""
         before = len(table)
         pairs = zip(seq_ids, promises, strict=True)
         if all(promises):
@@ -169,7 +168,7 @@ class ConsumerAckQueue:
     # -- fetching ---------------------------------------------------------------------------------------------------
 
     def fetch(self, count: int, *, ack_required: bool) -> Fetched:
-        """Take at most `count` messages from the head; `ready_count` must not be 0."""
+        """Fetch at most `count` messages from the head; `ready_count` must not be 0."""
         inner, light = self.inner, self._ready_light
         if ack_required and light and len(light) == inner.ready_count:
             batch = inner.fetch(count, ack_required=False)
@@ -195,7 +194,7 @@ class ConsumerAckQueue:
         return batch
 
     def take(self, count: int) -> Fetched:
-        """Take messages that the broker discards from the head; light or not, they are kept until they are acked."""
+        """Fetch messages that the broker discards from the head; they are kept until acked, in light mode too."""
         batch = self.inner.fetch(count, ack_required=True)
         for table in (self._ready, self._ready_light):
             if table:
@@ -204,7 +203,7 @@ class ConsumerAckQueue:
         return batch
 
     def _pop_ready(self, seq_ids: Iterable[int]) -> list[Awaited]:
-        """Take the promises of messages that were ready."""
+        """Remove and return the promises of messages that were ready."""
         ready, light = self._ready, self._ready_light
         if not ready and not light:
             return []
@@ -212,7 +211,7 @@ class ConsumerAckQueue:
         return [promise for promise in found if promise is not None]
 
     def _loaded(self) -> None:
-        """Messages have been read; if some could not be, nobody knows which, so no promise holds any more."""
+        """Handle messages read from disk; if some were damaged, refuse all ready ones, as it is unknown which."""
         damaged = self.inner.damaged
         if damaged != self._damaged:
             self._damaged = damaged
@@ -220,13 +219,13 @@ class ConsumerAckQueue:
         self.on_loaded()
 
     def _refuse_ready(self) -> None:
-        """What is ready is dropped, or as good as that to its publishers."""
+        """Refuse the promises of all ready messages, because they were dropped or may be damaged."""
         self._refuse_tables(self._ready, self._ready_light)
 
     def _refuse_tables(self, *tables: dict[int, Awaited]) -> None:
-        """Forget promises, and refuse them, oldest first as publishers know them.
+        """Remove all promises from tables, and refuse them, oldest first.
 
-        They do not count here any more. Nobody else could accept all copies of these messages meanwhile.
+        They are no longer counted here. Until they are refused, such a publish cannot be confirmed: this copy is open.
         """
         promises = deque(chain.from_iterable(table.values() for table in tables))
         self.refused += len(promises)
@@ -236,7 +235,7 @@ class ConsumerAckQueue:
             self._work(_refuse(promises))
 
     def drop(self, count: int) -> int:
-        """Drop at most `count` messages from the head, and refuse them; returns how many."""
+        """Drop at most `count` messages from the head, and refuse them; return how many."""
         inner = self.inner
         if not self._ready and not self._ready_light:
             return inner.drop(count)
@@ -254,7 +253,7 @@ class ConsumerAckQueue:
     # -- settling ---------------------------------------------------------------------------------------------------
 
     def ack(self, seq_ids: Collection[Key], *, moved: bool = False) -> None:
-        """Consumers are done with messages (or they live on as others, `moved`): forget them, and accept them."""
+        """Remove and accept messages that consumers have settled, or that were `moved` (dead-lettered)."""
         promises: Sequence[Awaited] = ()
         if self.light_count:
             seq_ids, promises = self.split(seq_ids)
@@ -267,19 +266,19 @@ class ConsumerAckQueue:
                     if promise is not None:
                         promise.accepted()
         if promises:
-            self.handed = ()  # its channel does know it, or another that came later
+            self.handed = ()  # the ack shows that the channel has the key, or a later one
             self.light_count -= len(promises)
             for promise in promises:
                 promise.accepted()
 
     def split(self, keys: Collection[Key]) -> tuple[Collection[int], list[Awaited]]:
-        """Keys that are seq_ids, and those that are promises."""
+        """Split keys into seq_ids and promises."""
         if not self.light_count:
             return keys, []
         return [key for key in keys if type(key) is int], [key for key in keys if type(key) is not int]
 
     def refuse(self, seq_ids: Iterable[int]) -> None:
-        """Unacked messages are about to be discarded by the broker, which still owes their `ack`."""
+        """Refuse unacked messages that the broker is about to discard; the caller must still call `ack` for them."""
         unacked = self._unacked
         for seq_id in seq_ids:
             promise = unacked.pop(seq_id, None)
@@ -288,7 +287,7 @@ class ConsumerAckQueue:
                 promise.refused()
 
     def refuse_light(self, promises: Collection[Awaited]) -> None:
-        """Messages that are kept no more would have to be delivered again."""
+        """Refuse light deliveries that were requeued: they would have to be delivered again, but are no longer kept."""
         self.handed = ()
         self.light_count -= len(promises)
         self.lost += len(promises)
@@ -297,19 +296,19 @@ class ConsumerAckQueue:
             promise.refused()
 
     def refuse_all(self) -> None:
-        """Nothing can be said of any message any more. They stay where they are."""
+        """Refuse the promises of all messages after an internal error. The messages themselves are kept."""
         for promise in chain(self._ready.values(), self._ready_light.values(), self._unacked.values()):
             promise.refused()
 
     def requeue(self, seq_ids: Collection[int]) -> None:
-        """Put fetched messages back; the keys are all seq_ids (see `split`)."""
+        """Requeue fetched messages; the keys must all be seq_ids (see `split`)."""
         self.inner.requeue(seq_ids)
         unacked = self._unacked
         if unacked:
             self._ready.update([(seq_id, unacked.pop(seq_id)) for seq_id in seq_ids if seq_id in unacked])
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
-        """Unacked messages, with their promises; those that were damaged on disk are refused."""
+        """Return unacked messages with their promises, and those being read; refuse those that were damaged on disk."""
         asked = list(seq_ids)
         found, waiting = self.inner.unacked_messages(asked)
         if len(found) + len(waiting) < len(asked):
@@ -318,83 +317,83 @@ class ConsumerAckQueue:
         return self.with_promises(found), waiting
 
     def with_promises(self, messages: Iterable[tuple[int, Message]]) -> list[tuple[int, Message]]:
-        """Unacked messages with what was promised of them: those that were read from disk know nothing of it."""
+        """Return unacked messages with their promises, which messages read from disk do not have."""
         unacked = self._unacked
         return [(seq_id, _with_promise(message, unacked.get(seq_id))) for seq_id, message in messages]
 
     # -- all of them ------------------------------------------------------------------------------------------------
 
     def purge(self) -> int:
-        """Drop every ready message, and refuse it; returns how many."""
+        """Drop every ready message, and refuse it; return how many."""
         purged = self.inner.purge()
         self._refuse_ready()
         return purged
 
     def delete(self) -> None:
-        """The queue goes, with its unacked messages; those that were delivered and are not kept still get a verdict."""
+        """Delete all messages, unacked ones included, and refuse them; light deliveries still get their verdict."""
         self.inner.delete()
-        self.on_loaded = never  # or it would keep its owner, who keeps it
+        self.on_loaded = never  # breaks the reference cycle with its owner
         self._refuse_tables(self._ready, self._ready_light, self._unacked)
 
-    # -- what only the messages matter for ----------------------------------------------------------------------------
+    # -- delegated to the inner queue -------------------------------------------------------------------------------
 
     @property
     def ready_count(self) -> int:
-        """Messages that `fetch` could return now."""
+        """Number of messages that `fetch` could return now."""
         return self.inner.ready_count
 
     @property
     def unacked_count(self) -> int:
-        """Messages fetched with `ack_required` and neither acked nor requeued yet, kept or not."""
+        """Number of messages fetched with `ack_required` and neither acked nor requeued yet, kept or not."""
         return self.inner.unacked_count + self.light_count
 
     @property
     def damaged(self) -> int:
-        """How often something could not be read from disk any more."""
+        """Number of times that something could not be read from disk because it was damaged."""
         return self.inner.damaged
 
     @property
     def lost_octets(self) -> int:
-        """Octets of the bodies of messages that were ready and could not be read any more."""
+        """Total body size in bytes of ready messages that were lost because they were damaged."""
         return self.inner.lost_octets
 
     @property
     def loading(self) -> bool:
-        """Whether messages are being read from disk."""
+        """True if messages are being read from disk."""
         return self.inner.loading
 
     @property
     def expiring(self) -> bool:
-        """Some message that came, or was found on disk, expires."""
+        """True if some message that was published, or found on disk, has an expiry time."""
         return self.inner.expiring
 
     @property
     def head_is_new(self) -> bool:
-        """Whether the next message is in memory and was never delivered; False says nothing."""
+        """True if the head is in memory and was never delivered; false means unknown."""
         return self.inner.head_is_new
 
     def head_expires(self) -> int | None:
-        """When the next message expires (epoch ms), 0 for never; None if it is being read, or there is none."""
+        """Return the expiry time of the head (epoch ms), 0 for never; None if it is being read, or there is none."""
         return self.inner.head_expires()
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
-        """How many messages from the head on have all expired by `now` or all not; and which."""
+        """Return the length of the run of messages at the head that have all, or have all not, expired; and which."""
         return self.inner.head_run(now, limit)
 
     def ready_octets(self) -> Iterator[int]:
-        """Octets of the bodies of all messages that are ready now, in summands."""
+        """Return the total body size in bytes of all messages that are ready now, as summands."""
         return self.inner.ready_octets()
 
     def count_returns(self, *, counted: bool) -> None:
-        """Have it known how often messages had come back that are read from disk, or no longer."""
+        """Start or stop keeping the requeue counts of messages that are read from disk."""
         self.inner.count_returns(counted=counted)
 
     def note_returns(self, counts: Mapping[int, int]) -> None:
-        """Unacked messages are about to come back, so often by now; the keys are all seq_ids (see `split`)."""
+        """Store requeue counts of messages about to be requeued; the keys must all be seq_ids (see `split`)."""
         self.inner.note_returns(counts)
 
     def take_returns(self, seq_ids: Collection[Key]) -> dict[int, int]:
-        """How often messages that have just been fetched had come back before the start: those that had."""
+        """Return the requeue counts, from before the last start, of messages just fetched; only those above 0."""
         return self.inner.take_returns(self.split(seq_ids)[0])
 
     def set_lazy(self, *, lazy: bool) -> None:
@@ -403,7 +402,7 @@ class ConsumerAckQueue:
 
 
 def _refuse(promises: deque[Awaited]) -> Iterator[None]:
-    """Tell publishers that promises were not kept."""
+    """Refuse promises, in pieces."""
     while promises:
         for _ in range(min(len(promises), _PIECE)):
             promises.popleft().refused()
@@ -411,7 +410,7 @@ def _refuse(promises: deque[Awaited]) -> Iterator[None]:
 
 
 def _with_promise(message: Message, promise: Awaited | None) -> Message:
-    """A message that may have come from disk, where no promise is kept."""
+    """Return the message with its promise, which a message read from disk does not have."""
     if promise is None or message.promise is promise:
         return message
     return Promised(message.address, message.content, message.channel_id, promise)

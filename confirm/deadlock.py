@@ -1,16 +1,16 @@
-"""Finds queues in which publishers and consumers wait for each other, in the modes that confirm on consumer ack.
+"""Deadlock detection: queues whose publishers and consumers wait for each other, with confirms on consumer ack.
 
-Theory. A publisher waits for confirms before it publishes more, and a consumer for more deliveries before it acks
-what it has. Neither ever moves. It looks like this: nothing is ready, nothing comes and nothing is acked, and who
-has deliveries has room for more. That may also be a slow consumer, so nothing is done about it; it is told, once
-for each queue.
+Theory. A publisher waits for confirms before it publishes more, and a consumer for more deliveries before it acks those
+it has, so neither ever proceeds. The symptoms: nothing is ready, nothing is published or acked, and a consumer with
+deliveries has room for more. A slow consumer has the same symptoms, so the deadlock is not resolved here; it is
+reported, once for each queue.
 """
 
 from collections.abc import Iterable
 from typing import Protocol
 
 TRAP_SECONDS = 10.0
-"""How long nothing may have moved before it is told."""
+"""Seconds without a publish or an ack before a queue is reported."""
 TRAP = (
     "%r: %d messages wait for the acks of consumers that have room for more, and for %d seconds nothing was published "
     "or acked. If publishers wait for their confirms now, this never ends: let them have at least as many messages "
@@ -26,23 +26,23 @@ class Taker(Protocol):
 
     @property
     def room(self) -> int:
-        """How many more messages it may be given."""
+        """Number of further messages that may be delivered to it."""
 
 
 class Promises(Protocol):
-    """What a queue keeps of publishers who wait for its consumers."""
+    """The promises of a queue that confirms on consumer ack."""
 
     @property
     def open_count(self) -> int:
-        """Promises without a verdict."""
+        """Number of promises without a verdict."""
 
     @property
     def ready_count(self) -> int:
-        """Messages that nobody has been given."""
+        """Number of ready messages."""
 
 
 class AwaitedQueue(Protocol):
-    """A queue that may be such a trap."""
+    """A queue, as deadlock detection sees it."""
 
     published: int
     acked: int
@@ -50,15 +50,15 @@ class AwaitedQueue(Protocol):
 
     @property
     def awaiting(self) -> Promises | None:
-        """None where nobody has ever waited for consumers."""
+        """Its promises; None if it never confirmed on consumer ack."""
 
     @property
     def consumers(self) -> Iterable[Taker]:
-        """Those it has."""
+        """Its consumers."""
 
 
 class Stillness:
-    """Since when nothing has moved in a queue."""
+    """State of deadlock detection for one queue: the time since the last publish or ack."""
 
     __slots__ = ("_counts", "_is_told", "_since")
 
@@ -68,7 +68,7 @@ class Stillness:
         self._is_told = False
 
     def lasts(self, now: float, *, published: int, acked: int, is_still: bool) -> bool:
-        """Note how things are; true, once, if nothing has moved for too long."""
+        """Record the counters; return true, once, if the queue has been still for `TRAP_SECONDS`."""
         if not is_still or (published, acked) != self._counts:
             self._counts = published, acked
             self._since = now
@@ -79,9 +79,9 @@ class Stillness:
 
 
 def is_trapped(queue: AwaitedQueue, now: float) -> bool:
-    """Whether a queue seems to be a trap, and nobody was told before.
+    """Return whether a queue appears to be deadlocked and was not reported before.
 
-    To be asked about once a second; `now` is seconds of a monotonic clock.
+    Must be called about once a second; `now` is seconds of a monotonic clock.
     """
     promises = queue.awaiting
     if promises is None:

@@ -1,8 +1,8 @@
-"""A promise to a publisher: to be told when every copy of a message has had its verdict.
+"""Promises to publishers: confirm a publish when every copy of its message is accepted, nack it if one is refused.
 
-A number of a channel in confirm mode may depend on several things: on consumers of each queue that the message went to,
-on copies that have to be on disk, on dead letters that take the place of a copy. Each of them is a copy here, and knows
-the promise; none knows the others. The first that is refused decides, and what becomes of the rest is not told.
+A sequence number of a channel in confirm mode may depend on several conditions: on consumers of each queue that the
+message was routed to, on copies that must be on disk, on dead letters that replace a copy. Each of them counts as a
+copy here, and knows the promise, but not the others. The first refused copy decides, and the others are then ignored.
 
 Hot path: see docs/performance.md.
 """
@@ -11,23 +11,23 @@ from typing import Protocol
 
 
 class Publisher(Protocol):
-    """Who is told: a channel, or another promise that this one is a part of."""
+    """Receiver of the outcome: a channel's confirms, or another promise that this one is a part of."""
 
     def accepted(self, seq_no: int) -> None:
-        """All copies of the message of that number were accepted."""
+        """All copies of the message of this number were accepted: confirm the publish."""
 
     def refused(self, seq_no: int) -> None:
-        """One of them was not."""
+        """A copy of the message of this number was refused: nack the publish."""
 
 
 class Promise:
-    """What a publisher waits for; it is a `Publisher` itself, for copies that are promised to be on disk.
+    """The pending confirm of one publish; it is a `Publisher` itself, for copies that must be on disk.
 
     Args:
-        publisher: who is told, once.
-        seq_no: the publisher's number of the message.
-        copies: how many have to be accepted, at least 1. Each of them owes exactly one call of `accepted`, or of
-            `refused` and any number of either afterwards.
+        publisher: notified once of the outcome.
+        seq_no: the publisher's sequence number of the message.
+        copies: number of copies that must be accepted, at least 1. For each copy `accepted` must be called exactly
+            once, or `refused`, after which both may be called any number of times.
 
     """
 
@@ -35,13 +35,13 @@ class Promise:
 
     def __init__(self, publisher: Publisher, seq_no: int, copies: int) -> None:
         self.publisher: Publisher | None = publisher
-        """None once it was told."""
+        """None once it was notified."""
         self.seq_no = seq_no
         self.open = copies
-        """Copies without a verdict; one that becomes a dead letter adds it here before it has its own."""
+        """Number of copies without a verdict; a dead letter is added before the verdict of the copy it replaces."""
 
     def accepted(self, seq_no: int = 0) -> None:
-        """One copy has what it was promised. The number is the promise's own, whatever the copy calls it."""
+        """Accept one copy; if it was the last, confirm the publish. `seq_no` is ignored: the promise has its own."""
         del seq_no
         self.open = left = self.open - 1
         if not left and self.publisher is not None:
@@ -49,7 +49,7 @@ class Promise:
             self.publisher = None
 
     def refused(self, seq_no: int = 0) -> None:
-        """One copy will not have it."""
+        """Refuse one copy: nack the publish. `seq_no` is ignored: the promise has its own."""
         del seq_no
         if self.publisher is not None:
             self.publisher.refused(self.seq_no)

@@ -1,20 +1,20 @@
-"""Publishes that have waited for their confirms for longer than `confirm.timeout`.
+"""Confirm timeout: detection of publishes that have waited for their confirm longer than `confirm.timeout`.
 
-Theory. Nothing is noted when a number is held. As in `broker.channel.consumer_timeout`, whoever looks about once a
-second leaves a mark, the time and the last number by then; numbers are given out in order, so whatever a mark has is
-at least as old as it is. All that an old enough mark has is overdue, and the mark goes: nothing up to it is open any
-more.
+Theory. Nothing is recorded when a number is held. As in `broker.channel.consumer_timeout`, each check, about once a
+second, stores a mark: the time and the last number at that time. Numbers are assigned in order, so all numbers up to
+that of a mark are at least as old as the mark. If a mark is old enough, they are overdue; the mark is then removed, as
+no number up to it is open any more.
 """
 
 from array import array
 from bisect import bisect_left
 
 MARKS = 1000
-"""About so many marks are kept, whatever the timeout."""
+"""Approximate number of marks kept, whatever the timeout."""
 
 
 class ConfirmTimeouts:
-    """The marks of one channel in confirm mode, some of whose numbers are open."""
+    """The marks of one channel in confirm mode with open numbers."""
 
     __slots__ = ("_numbers", "_times")
 
@@ -23,14 +23,14 @@ class ConfirmTimeouts:
         self._numbers = array("Q")
 
     def overdue(self, now: float, last: int, timeout: float) -> int:
-        """Leave a mark and tell up to which number everything has waited longer than the timeout.
+        """Store a mark, and return the last number that has waited longer than the timeout, 0 if there is none.
 
-        It is told once, so whatever of it is open must not be afterwards.
+        Each number is returned once, so the caller must settle all open numbers up to it.
 
         Args:
             now: seconds of a monotonic clock.
-            last: the last number given out.
-            timeout: in seconds, more than 0.
+            last: the last number assigned.
+            timeout: timeout in seconds, more than 0.
 
         """
         times, numbers = self._times, self._numbers
