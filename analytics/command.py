@@ -101,7 +101,7 @@ def main(
     *,
     quiet: bool,
 ) -> None:
-    """Analyse what a broker exported, or what a comparison recorded, with Spark."""
+    """Analyse a broker's telemetry export, or the records of a comparison, with Spark."""
     begun = time.monotonic()
 
     def told(text: str) -> None:

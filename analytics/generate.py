@@ -389,7 +389,7 @@ def write(rows: DataFrame, name: str, directory: Path, *, parquet: bool) -> None
 @click.option("--rows", required=True, type=click.IntRange(min=1))
 @click.option("--parquet", is_flag=True, help="Instead of JSON Lines.")
 def main(names: tuple[str, ...], output: Path, rows: int, *, parquet: bool) -> None:
-    """Make tables of so many rows each; of a comparison's runs, as many as have so many seconds."""
+    """Make tables of ROWS rows each; for a comparison's runs, ROWS is the number of their seconds."""
     with session(progress=sys.stderr.isatty()) as spark:
         for name in names:
             write(TABLES[name](spark, rows), name, output, parquet=parquet)

@@ -72,8 +72,8 @@ def parts(taken: DataFrame, seconds: int) -> DataFrame:
 
     Returns:
         Sums; `bin`; `ts`, `mono_us` and `ready` at the end, `begun_us` and `begun_with` (messages) at the beginning.
-        A step that is in several bins is not added to others: it has the one it ends in, and `over_from` and
-        `over_until` (ms), which are null for all others.
+        A step over several bins is not added to others: it has the bin of its end, and `over_from` and `over_until`
+        (ms), which are null for all others.
     """
     # The initial length of a queue that was declared or recovered is the difference from its counters.
     gone = F.col("d_delivered") + F.col("d_expired") + F.col("d_dropped") + F.col("d_purged")

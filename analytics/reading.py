@@ -100,7 +100,7 @@ class Input:
         """Return the rows of a table: the columns of its declaration only.
 
         Raises:
-            InputError: there is nothing of it.
+            InputError: the table has no files.
         """
         return self.placed(name).select(*tables()[name].schema.names)
 
@@ -108,7 +108,7 @@ class Input:
         """Return the rows of a table with `dt` and `hour`, if it has such directories.
 
         Raises:
-            InputError: there is nothing of it.
+            InputError: the table has no files.
         """
         if name not in self._rows:
             suffix = self.suffix(name)
@@ -175,8 +175,8 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Path, table: Table
     a query uses, and accepts or rejects a line by those.
 
     Returns:
-        The table's columns, `dt` and `hour` if there are directories that say so, and `REASON`: why the line is no
-        row, null if it is one. A line that is none has `LINE` and `FILE`, the name of its file.
+        The table's columns, `dt` and `hour` if there are such directories, and `REASON`: the reason why the line is
+        invalid, null if it is valid. An invalid line has `LINE` and `FILE`, the name of its file.
     """
     # A stream does not detect partition directories by itself if the path has glob characters.
     placed = reader.option("basePath", url(folder))

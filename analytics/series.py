@@ -71,10 +71,10 @@ def steps(rows: DataFrame, name: str, columns: Iterable[str]) -> DataFrame:
         columns: the columns to take the difference of.
 
     Returns:
-        The columns of the table, `step_us`, `from_ts` (ms: that long before `ts`, also where the clock on the wall was
-        set in between) and a `d_...` for each of `columns`. An object's first row has one only if it tells since when
-        it is there and that was just before: counters and areas began at 0, a `d_...` of a gauge is null. What was
-        before any other first row is not in the input.
+        The columns of the table, `step_us`, `from_ts` (ms: `step_us` before `ts`, even if the wall clock was set in
+        between) and a `d_...` for each of `columns`. For an object's first row there is a step only if the row has
+        the time of its creation and that was just before: counters and areas began at 0, a `d_...` of a gauge is null.
+        The increase before any other first row is not in the input.
     """
     table = tables()[name]
     order = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
