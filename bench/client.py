@@ -75,7 +75,7 @@ class Client(asyncio.Protocol):
 
         Args:
             port: the broker's port.
-            channels: how many.
+            channels: number of channels.
             narrow: give the socket the smallest receive buffer, so that less data waits in the kernel.
             options: see the class.
 

@@ -98,7 +98,7 @@ class Sink:
         """Do nothing: there is no socket."""
 
     def admitted(self) -> None:
-        """Do nothing: there is no login timeout."""
+        """Do nothing on login."""
 
     def is_heard(self) -> bool:
         """Return whether data was received lately."""

@@ -90,7 +90,7 @@ def confirms(port: int, *, rate: int, seconds: float, consumed: bool) -> list[fl
     Args:
         port: the broker's port.
         rate: messages a second.
-        seconds: how long to measure.
+        seconds: duration of the measurement.
         consumed: whether a consumer takes and acknowledges them on another connection.
 
     Raises:

@@ -18,7 +18,7 @@ NOT_SLOWER = 0.95
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratio:
-    """The geometric mean of paired ratios and its 95 % confidence interval, which a single pair has not."""
+    """The geometric mean of paired ratios and its 95 % confidence interval, which needs two pairs or more."""
 
     n: int
     mean: float

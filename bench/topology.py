@@ -3,7 +3,7 @@
 The first lines create 100,000 of each in this process; names and keys are included, as new strings like those
 from the wire. A queue takes one entry in a dict of the default exchange, which is in the queue's figure. These
 queues have no storage. The last line starts a broker with a data directory and declares durable queues, each bound
-to a durable exchange of its own: the growth of its anonymous memory per pair, beside the 1,872 bytes that a book
+to a durable exchange of its own: the growth of its anonymous memory per pair, compared with the 1,872 bytes that a book
 counts in RabbitMQ's database for one.
 Run: make bench NAME=topology [ARGS="--count N --pairs N"]
 """
