@@ -34,7 +34,7 @@ _REFUSALS_PER_TRANSITION = 16  # when full: restart after this many times the li
 _LARGE = 1024  # nodes from which a state is neither remembered nor followed in one step
 _MEMBERS_AT_MOST = 1 << 20  # nodes in all remembered states, of eight bytes each
 _PIECE = 1024  # nodes per step
-_TRIES = 3  # matches of a key in steps, restarted when patterns have changed meanwhile
+_TRIES = 3  # attempts to match a key in steps while patterns change
 _FOUND_AT_MOST = 64  # results kept for the callers of `steps_to`
 _OTHER_WORDS_LIMIT = 64  # words without a pattern of their own that one state remembers by name
 
