@@ -10,7 +10,7 @@ If the disk then fills up, a page in a hole cannot be written, and every commit 
 deletes. So the free pages that LMDB will take first keep their disk blocks (`RESERVE`), and when they have been used
 up, holes among those that follow are filled (`keep_reserve`).
 """
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
 import contextlib
 import ctypes

@@ -6,7 +6,7 @@ SIGBUS. And LMDB never lists its free pages. So both are read here, by `pread`, 
 transaction and the pages that it has freed (LMDB 0.9, 64 bits, lmdb.h and mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node).
 The pages of the tables are read in the same way, from the tree that has the tables' roots.
 """
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
 import contextlib
 import os

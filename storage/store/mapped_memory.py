@@ -5,7 +5,7 @@ until the kernel needs them for something else, which on an idle machine is neve
 large file, the whole file is counted. That has no benefit, as the pages stay in the page cache, and it looks like a
 memory leak. So they are released; pages that are needed are mapped again on access.
 """
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
+# ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
 import contextlib
 import ctypes
