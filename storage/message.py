@@ -95,8 +95,8 @@ class Promised(Message):
 
     Args:
         address: as for a `Message`.
-        content: the same.
-        channel_id: the same.
+        content: as for a `Message`.
+        channel_id: as for a `Message`.
         promise: called once by each queue with the outcome of its copy.
     """
 
@@ -167,8 +167,8 @@ class Persistent(Message):
 
     Args:
         address: as for a `Message`.
-        content: the same.
-        channel_id: the same.
+        content: as for a `Message`.
+        channel_id: as for a `Message`.
         publisher: notified when all copies are on disk or settled; None without confirms.
         seq_no: its sequence number on the publisher's channel.
         copies: how many durable queues have to take it, at least 1.
@@ -224,8 +224,8 @@ class Moved(Persistent):
     Args:
         message: the new copy.
         publisher: as for a `Persistent`.
-        seq_no: the same.
-        copies: the same.
+        seq_no: as for a `Persistent`.
+        copies: as for a `Persistent`.
         on_safe: called once, when they are.
     """
 
@@ -267,7 +267,7 @@ def moving(
             has to stay until `on_safe` is called.
         on_safe: None if there is no original to keep.
         publisher: as for a `Persistent`.
-        seq_no: the same.
+        seq_no: as for a `Persistent`.
     """
     if on_safe is not None and len(message.content) >= file_from:
         return Moved(message, publisher, seq_no, copies, on_safe)
