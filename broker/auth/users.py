@@ -189,7 +189,7 @@ class Users:
         loopback_users: names that may only log in from this host.
         patterns: compiles the patterns of permissions, and of imported policies.
 
-    `generation` changes with every modification; whoever caches a `Permissions` must then get it again. `listener` is
+    `generation` changes with every modification; cached `Permissions` must then be fetched again. `listener` is
     notified of revoked permissions; None for no listener.
     """
 

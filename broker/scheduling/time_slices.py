@@ -183,7 +183,7 @@ class TimeSlices:
             next(job)
         except StopIteration:
             return False
-        except Exception:  # a bug of ours in one job must not stop the others
+        except Exception:  # an internal error in one job must not stop the others
             log.exception("internal error in the job %r: the rest of it is left undone", name)
             return False
         return True

@@ -135,7 +135,7 @@ class Turn:
                 try:
                     if queue.run():
                         self.unfinished.append(queue)
-                except Exception:  # a bug of ours in one queue must not stop the others
+                except Exception:  # an internal error in one queue must not stop the others
                     log.exception("internal error in %r", queue)
                     _give_up(queue)
                 if slices.is_over():

@@ -93,7 +93,7 @@ class Timers:
                 continue
             try:
                 callback()
-            except Exception:  # a bug of ours in one queue must not stop the others
+            except Exception:  # an internal error in one queue must not stop the others
                 log.exception("internal error in a timer")
             if is_over():
                 break
