@@ -5,8 +5,7 @@ collection finds next to nothing and costs 0.03 to 0.25 us for each object it ex
 messages. Young objects are mostly messages in transit: they are collected once there are many. While there are few
 objects, all of them are collected often, which also releases the interpreter's free lists. With a large backlog a full
 collection would block everybody for long: then objects are frozen (`gc.freeze`) after they were examined once, and not
-examined again until there are few, so a collection never takes longer than the examination of the objects created since
-the last one (docs/adr/0022-slices.md).
+examined again until there are few, so a collection examines the youngest objects only (docs/adr/0022-slices.md).
 """
 
 import gc
@@ -79,7 +78,10 @@ class Collector:
         gc.collect()
 
     def _put_aside(self) -> None:
-        """Collect the objects created since the last call, then freeze them until there are few again."""
-        gc.collect()
+        """Collect the youngest objects, then freeze all until there are few again.
+
+        Not a full collection: what has grown older was examined once, and may be hundreds of thousands of objects.
+        """
+        gc.collect(1)
         gc.freeze()
         self._has_aside = True
