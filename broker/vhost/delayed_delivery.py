@@ -262,8 +262,8 @@ class DelayLine:
     # -- out --------------------------------------------------------------------------------------------------------
 
     def _release(self, now: int) -> bool:
-        """Release due messages; True if more of them are in memory."""
-        window = self.window
+        """Release due messages while the step has time, at least one; True if more of them are in memory."""
+        window, is_over = self.window, self.turn.slices.is_over
         for _ in range(RUN_BUDGET):
             first = window.take(now)
             if first is None:
@@ -277,6 +277,8 @@ class DelayLine:
                 is_safe = True
             if is_safe:
                 self._delete(due)
+            if is_over():  # a message may go to very many queues
+                break
         return window.is_due(now)
 
     def _delete(self, due: Due) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, publish_frames
+from fakes import Client, DiskNode, Node, hurry, publish_frames
 
 from leveret.broker.administration.topology import shown_exchange
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
@@ -102,6 +102,22 @@ class TestDelay:
         node.pass_time(1)
         assert [b"m"] == bodies(client)
         assert 0 == line_of(node).count
+
+    def test_a_step_without_time_releases_one_message(self, node):
+        """Messages that are due together are released in order, in several steps if each of them takes as long as a step."""
+        client = setup(node)
+        for number in range(5):
+            delayed(client, 500, b"%d" % number)
+        hurry(node, looks=1)
+        node.clock.now += 0.5
+        node.turn.timers.run(node.wall_clock())
+        node.run_turn()
+        left = line_of(node).count
+        node.clock.run()
+
+        assert 4 == left
+        assert 0 == line_of(node).count
+        assert [b"0", b"1", b"2", b"3", b"4"] == bodies(client)
 
     def test_the_delay_is_negated(self, node):
         """The header of a delivered message has the negated delay; everything else is as published."""
