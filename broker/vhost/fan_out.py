@@ -119,14 +119,11 @@ class FanOut:
             if not queue.put(self._promised):
                 self._refused()
             return
-        is_kept = persistent is not None and queue.durable
-        if is_kept:
-            persistent.copies += 1  # type: ignore[union-attr]
-            persistent.open_copies += 1  # type: ignore[union-attr]
         if not queue.put(self._message):
             self._refused()
-            if is_kept:
-                persistent.accepted()  # type: ignore[union-attr]
+        elif persistent is not None and queue.durable:  # only now: a bug must leave no copy open
+            persistent.copies += 1
+            persistent.open_copies += 1
 
     def _refused(self) -> None:
         self.is_taken = False

@@ -12,6 +12,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.channel import channel
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost import fan_out
+from leveret.storage.message import Message
 
 QUEUES = 40
 FULL: Table = {"x-max-length": ("long", 1), "x-overflow": ("longstr", "reject-publish")}
@@ -275,3 +276,33 @@ def test_after_an_internal_error_the_publisher_is_told(
     assert ["1 basic.ack delivery_tag=2", "1 basic.nack delivery_tag=1 requeue"] == client.sent()
     assert [b"next"] == bodies(queues[0])
     assert "a bug" in caplog.text
+
+
+def test_an_internal_error_leaves_no_body_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A body that a bug keeps from one of many queues is removed with the last copy of the others."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    queues = bound(client, 8, durable=True)
+    put = Queue.put
+
+    def fail(queue: Queue, message: Message) -> bool:
+        if queue is queues[5]:
+            raise RuntimeError("a bug")
+        return put(queue, message)
+
+    with monkeypatch.context() as context:
+        context.setattr(Queue, "put", fail)
+        begun(client, publish_frames(body=b"x" * 5000, exchange="amq.fanout", delivery_mode=2))
+        list(steps(node))
+    node.commit()
+    before = body_rows(node)
+    assert [1, 1, 1, 1, 1, 0, 0, 0] == [len(bodies(queue)) for queue in queues]
+    node.run_turn()
+    node.commit()
+
+    assert (1, 0) == (before, body_rows(node))
+
+
+def body_rows(node: DiskNode) -> int:
+    """Return the number of bodies that are stored apart from their records."""
+    return sum(1 for _ in node.disk.environment.rows("bodies"))
