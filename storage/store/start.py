@@ -5,18 +5,16 @@ Ids and deletions depend on the result, so damaged rows are rejected (`storage.s
 
 import logging
 from pathlib import Path
-from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
+from struct import error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import Any, NamedTuple
 
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.reads import Range
 from leveret.storage.store.formats import FORMAT, FORMAT_ROW, check_format, number_of
 from leveret.storage.store.row_checksums import Saved, pack_number, read_saved, unpack_number
-from leveret.storage.store.tables import EnvironmentTables
+from leveret.storage.store.tables import SWEEP_KEY, EnvironmentTables
 
 log = logging.getLogger("leveret.storage")
-
-_SWEEP_KEY = Struct(">QQ")
 
 
 class Started(NamedTuple):
@@ -91,7 +89,7 @@ def _sweeps(txn: Any, table: Any) -> tuple[list[Range], list[bytes]]:
     sweeps, damaged = [], []
     for key, value in txn.cursor(table):
         try:
-            qid, first = _SWEEP_KEY.unpack(key)
+            qid, first = SWEEP_KEY.unpack(key)
             sweeps.append(Range(qid, first, unpack_number(key, value)))
         except (DamagedError, StructError):
             damaged.append(key)

@@ -58,7 +58,8 @@ _GIVEN_UP_SECONDS = 10.0
 
 _U64 = Struct(">Q")
 _COUNT = Struct(">I")
-_SWEEP_KEY = Struct(">QQ")
+SWEEP_KEY = Struct(">QQ")
+"""Key of an unfinished sweep: the queue, and the first sequence number. Its value is where the sweep stops."""
 _WHOLE_ID = 1 << 39
 """Set in ids of bodies whose checksums cover the whole id: format 1 never counted that far."""
 
@@ -319,14 +320,14 @@ class EnvironmentTables:
         cursor = txn.cursor(self.db["blocks"])
         found = self._seek(cursor, sweep.qid, sweep.first)
         first = sweep.first
-        txn.delete(_SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
+        txn.delete(SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
         while found:
             qid, at = unpack_key(cursor.key())
             if qid != sweep.qid or at >= sweep.stop:
                 break
             if self._work_left <= 0:
                 rest = Range(qid, first, sweep.stop)
-                key = _SWEEP_KEY.pack(qid, first)
+                key = SWEEP_KEY.pack(qid, first)
                 txn.put(key, pack_number(key, sweep.stop), db=self.db["sweeps"])
                 self.unfinished.append(rest)
                 break
