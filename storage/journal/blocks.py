@@ -172,7 +172,7 @@ class Entry:
     block: Block
     index: int
     body: int
-    """Body size in bytes."""
+    """Body size in bytes; set while `message` is None."""
 
     def __init__(
         self, seq_id: int, message: Message | None, size: int, *, durable: bool, expires: int = 0
@@ -188,7 +188,14 @@ class Entry:
         self.evict = False
         self.msg_id = 0
         """Id of the content, if it is not in the record."""
-        # set once the entry is in a batch: block, index, body
+        # set once the entry is in a batch: block, index
+
+    def forget(self) -> None:
+        """Release the message, whose body is no longer to be kept in memory; its size stays known."""
+        message = self.message
+        if message is not None:
+            self.body = body_octets(message.content)
+            self.message = None
 
 
 class Header(NamedTuple):
@@ -228,6 +235,8 @@ class Plan(NamedTuple):
     entries: Sequence[Entry]
     octets: int
     """Its approximate size in bytes."""
+    contents: int
+    """Size of the contents of its messages in bytes, wherever they are stored."""
 
 
 def plan_blocks(
@@ -261,50 +270,42 @@ def plan_blocks(
             entry.block = block
             entry.index = at - start
             entry.state = WRITING
-            content = entry.message.content  # type: ignore[union-attr]
-            entry.body = unpack_body(content)[0] if len(content) >= HEAD_OCTETS else 0
             octets += length
             contents += size
             at += 1
         block.count = block.live = at - start
-        plans.append(Plan(block, entries[start:at], octets))
+        plans.append(Plan(block, entries[start:at], octets, contents))
     return plans
 
 
 def encode_block(plan: Plan) -> bytes:
     """Return the bytes of a block. May run in another thread, because entries being written do not change."""
-    block, entries, _ = plan
-    qid = block.qid
+    block, entries, _, octets = plan
     seed = crc32(block.key)
     parts: list[bytes] = []
     lengths: list[int] = []
     bodies: list[int] = []
-    octets = 0
     references = expiries = False
     for place, entry in enumerate(entries):
         message = entry.message
         assert message is not None
         address = message.address
-        size = entry.size
+        content = message.content
+        bodies.append(unpack_body(content)[0] if entry.size >= HEAD_OCTETS else 0)
+        kind = EMBEDDED
         if entry.msg_id:
-            content = REFERENCE.pack(entry.msg_id, size)
+            content = REFERENCE.pack(entry.msg_id, entry.size)
             kind = IN_FILE if isinstance(message, Persistent) and message.in_file else STORED_APART
             references = True
-        else:
-            content = message.content
-            kind = EMBEDDED
         expires = entry.expires
         if expires:
             expiries = True
-        rest = _pack_rest(entry.seq_id, expires, kind, 0, len(address)) + address + content
-        length = len(rest)
-        parts.append(_RECORD_HEAD(crc32(rest, seed ^ place), length))
-        parts.append(rest)
+        head = _pack_rest(entry.seq_id, expires, kind, 0, len(address)) + address
+        length = len(head) + len(content)
+        parts += (_RECORD_HEAD(crc32(content, crc32(head, seed ^ place)), length), head, content)
         lengths.append(length + 8)
-        bodies.append(entry.body)
-        octets += size
     return join_block(
-        qid,
+        block.qid,
         entries[0].seq_id,
         entries[-1].seq_id,
         lengths,

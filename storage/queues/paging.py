@@ -111,7 +111,7 @@ class Paging(SubQueues):
                 messages.append(item)  # type: ignore[arg-type]
                 continue
             if item.state == STORED:
-                item.message = None
+                item.forget()
             else:
                 item.evict = True
             out[seq_id] = item
@@ -223,7 +223,7 @@ class Paging(SubQueues):
         freed = evicting = 0
         for entry in entries:
             if entry.state == STORED:
-                entry.message = None
+                entry.forget()
                 freed += entry.size
             else:
                 evicting += entry.size
@@ -244,7 +244,7 @@ class Paging(SubQueues):
         ready = 0
         for entry in entries:
             entry.evict = False
-            entry.message = None
+            entry.forget()
             if not out or entry.seq_id not in out:
                 ready += entry.size
         self.ram_octets -= ready
@@ -307,7 +307,7 @@ class Paging(SubQueues):
             members = list(run)
             for entry in members:
                 if entry.message is not None:  # read ahead
-                    entry.message = None
+                    entry.forget()
                     self.ram_octets -= entry.size
             octets = sum([entry.body for entry in members])
             self.delta_octets += octets

@@ -349,7 +349,7 @@ class EnvironmentTables:
     def _widen(self, txn: Any, blocks: Iterable[Plan]) -> None:
         """Update the maximum number of seq_ids that a block spans."""
         before = span = self.span
-        for _, entries, _ in blocks:
+        for _, entries, *_ in blocks:
             width = entries[-1].seq_id - entries[0].seq_id
             if width >= span:
                 span = 1 << width.bit_length()
