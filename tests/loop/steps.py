@@ -100,7 +100,10 @@ def best(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     if len(measured) < 2:
         return measured[0] if measured else after
     step = min(measured, key=lambda each: each["milliseconds"])
-    faster = min(measured, key=lambda each: (not each["is_prompt"], each["beside"]["since_sent"][1]))
+    faster = min(
+        measured,
+        key=lambda each: (not each["is_prompt"], each["beside"]["since_sent"][1] if each["beside"] else 0.0),
+    )
     own = {name: step[name] for name in ("milliseconds", "what", "exit")}
     return {**faster, **own, "runs": before["runs"] + after["runs"]}
 
@@ -161,10 +164,10 @@ def row(kept: dict[str, Any]) -> tuple[str, ...]:
         str(kept["runs"]),
         f"{kept['milliseconds']:.0f}",
         f"{kept['seconds']:.1f}",
-        _times(alone["since_sent"][:2]),
-        _times(beside["since_sent"]),
-        _times(beside["since_due"][1:2]),
-        _times(beside["late"][1:2]),
+        _times(alone["since_sent"][:2]) if alone else "",
+        _times(beside["since_sent"]) if beside else "",
+        _times(beside["since_due"][1:2]) if beside else "",
+        _times(beside["late"][1:2]) if beside else "",
         f"{kept['others']:.0%}",
         _verdict(kept),
     )

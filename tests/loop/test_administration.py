@@ -1,9 +1,11 @@
 """An administrator's requests do not hold the event loop, however large the answers."""
 
 import json
+import time
+from collections.abc import Callable
 
 import pytest
-from loop.harness import BAR_MS, IS_FULL, RUNS, Step, publish, size
+from loop.harness import BAR_MS, IS_FULL, RUNS, Run, Step, best_of, publish, size
 from loop.inside import Inside
 
 from leveret.broker.amqp.fastpath import unpack_frame
@@ -98,8 +100,13 @@ def imports() -> Step:
 @pytest.mark.parametrize("case", [listings, policies, byte_limit, imports], ids=lambda case: case.__name__)
 def test_administration_holds_nobody(case) -> None:
     """Listings and changes keep each step of the loop below the bar."""
-    found: list[Step] = []
-    while len(found) < RUNS and not (found and found[-1].milliseconds <= BAR_MS):
-        found.append(case())
+    step = best_of(_timed(case) for _ in range(RUNS))
 
-    assert min(found).milliseconds <= BAR_MS, found
+    assert step.milliseconds <= BAR_MS, step
+
+
+def _timed(case: Callable[[], Step]) -> Run:
+    """Run a case, without confirms beside it: there are no clients."""
+    began = time.monotonic()
+    step = case()
+    return Run(step, time.monotonic() - began, None, None)

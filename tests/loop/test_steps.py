@@ -1,8 +1,11 @@
 """Reports of the loop's steps, and of confirms beside them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+from loop import harness
 from loop.canary import Song, Times
 from loop.harness import Run, Step
 from loop.steps import best, cases, is_good, table, write
@@ -76,6 +79,21 @@ def test_the_table_tells_what_is_over_a_bar():
     assert ["ok", "over: read of connection x", "over: p99", "failed"] == verdicts
     assert "| rejection | 1 | 12 | 4.0 | 1, 10 | 1, 90, 180 |" in text
     assert "1 of 4 cases are below the bars; 2026-11-22 to 2026-11-23, revision `abc`" in text
+
+
+def test_a_case_without_clients_has_no_confirms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A case in the test's own process is written, compared and shown with its steps alone."""
+    result = tmp_path / "result.json"
+    monkeypatch.setattr(harness, "RESULT", str(result))
+
+    step = harness.best_of(
+        Run(Step(milliseconds, "job"), 2.0, None, None) for milliseconds in (51.0, 20.0, 9.0)
+    )
+
+    alone = kept(**json.loads(result.read_text()))
+    assert 20.0 == step.milliseconds == best(alone, kept(**alone))["milliseconds"]
+    assert is_good(alone)
+    assert "| rejection | 2 | 20 | 2.0 |  |  |  |  | 2% | ok |" in table([alone])
 
 
 def test_the_best_of_runs_counts():
