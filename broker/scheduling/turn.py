@@ -139,7 +139,7 @@ class Turn:
                     log.exception("internal error in %r", queue)
                     _give_up(queue)
                 if slices.is_over():
-                    is_late = count < len(queues)
+                    is_late = count < len(queues) or self.is_late
                     self._leave(queues[count:])
                     break
             queues.clear()

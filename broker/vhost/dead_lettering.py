@@ -7,19 +7,20 @@ a file of its own takes longer than a commit: its original stays until the file 
 after a crash.
 
 A full queue may dead-letter a dead letter that arrives, and so on through any number of queues: to avoid recursion
-dead letters wait in one FIFO, which the outermost call drains.
+dead letters wait in one FIFO (`broker.vhost.fan_out.Deliveries`), which the outermost call drains.
 
 A message is dropped where RabbitMQ drops it: its dead letter exchange does not exist or has no queue for it, the queue
 refuses it, or it would cycle without a reject (`broker.vhost.x_death`).
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import PERSISTENT_MODE, offer, saved_among
 from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
 from leveret.confirm.promise import Promise, Publisher
@@ -34,7 +35,7 @@ class DeadLettering:
     Args:
         find_exchange: returns the exchange of a name, or None.
         route: returns the queues for an exchange, routing keys and headers.
-        clock: returns the time (epoch ms).
+        turn: the server's work list and clock.
         file_from: content size in bytes from which a body is written to a file of its own.
         most_deaths: maximum number of x-death entries in a dead letter.
 
@@ -44,19 +45,17 @@ class DeadLettering:
         self,
         find_exchange: Callable[[str], Exchange | None],
         route: Callable[[Exchange, Sequence[str], Headers], Sequence[Queue]],
-        clock: Callable[[], int],
+        turn: Turn,
         file_from: int,
         most_deaths: int = MOST_DEATHS,
     ) -> None:
         self._find_exchange = find_exchange
         self._route = route
-        self._clock = clock
+        self._turn = turn
         self._file_from = file_from
         self._most_deaths = most_deaths
         self._cycles = Cycles()
-        self._line: deque[tuple[Queue, Message, Awaited | None]] = deque()
-        """Dead letters on their way to a queue, each with the promise to refuse if the queue does not accept it."""
-        self._has_worker = False
+        self._deliveries = Deliveries(turn)
 
     def publish(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
@@ -70,8 +69,8 @@ class DeadLettering:
                     if message.promise is not None:
                         message.promise.refused()
             return len(letters), [seq_id for seq_id, _ in letters]
-        now = self._clock() // 1000
-        is_over = queue.turn.slices.is_over
+        now = self._turn.clock() // 1000
+        is_over = self._turn.slices.is_over
         moved = []
         count = 0
         for seq_id, message in letters:
@@ -96,9 +95,7 @@ class DeadLettering:
                 promise.refused()
             if self._send(queue, seq_id, message, letter, targets, promise):
                 moved.append(seq_id)
-            if not self._has_worker:
-                self._work_off()
-        queue.turn.totals.dead_lettered(queue.type, reason, count)
+        self._turn.totals.dead_lettered(queue.type, reason, count)
         return count, moved
 
     def _targets(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
@@ -106,18 +103,6 @@ class DeadLettering:
             return self._route(exchange, routing_keys, headers)
         except TooManyHopsError as error:  # no publisher to report to: use the queues reached so far
             return error.reached  # type: ignore[return-value]
-
-    def _work_off(self) -> None:
-        self._has_worker = True
-        try:
-            while self._line:
-                target, letter, promise = self._line.popleft()
-                if offer((target,), letter):
-                    target.tally.forwarded += 1
-                elif promise is not None:
-                    promise.refused()
-        finally:
-            self._has_worker = False
 
     def _send(
         self,
@@ -128,15 +113,23 @@ class DeadLettering:
         targets: Sequence[Queue],
         promise: Awaited | None,
     ) -> bool:
-        """Queue a dead letter for its targets; False if the original has to stay until the dead letter is safe."""
+        """Send a dead letter on its way; False if the original has to stay until the dead letter is safe."""
         copy = Message(letter.address, letter.message_content, original.channel_id)
         durable = saved_among(targets, persistent=delivery_mode(copy.header) == PERSISTENT_MODE)
         if durable:
             publisher, seq_no = _joined(original)
             on_safe = partial(queue.letter_is_safe, seq_id) if seq_id >= 0 else None
             copy = moving(copy, len(durable), self._file_from, on_safe, publisher=publisher, seq_no=seq_no)
-        self._line.extend([(target, copy, promise) for target in targets])
+        self._deliveries.add(targets, partial(_put, copy, promise))
         return not isinstance(copy, Moved)
+
+
+def _put(letter: Message, promise: Awaited | None, target: Queue) -> None:
+    """Put a dead letter into a queue; if that refuses it, its publisher is told, if one still waits."""
+    if offer(target, letter):
+        target.tally.forwarded += 1
+    elif promise is not None:
+        promise.refused()
 
 
 def _joined(original: Message) -> tuple[Publisher | None, int]:

@@ -3,8 +3,8 @@
 Theory. To publishers a line looks like a durable queue. An arriving message becomes a row in the table of delayed
 messages with the commit of this turn (`storage.delayed`), and a persistent message is confirmed only then. When a
 message is due, the exchange routes it as if it had just been published, and the turn that puts it into its queues also
-deletes its row: both are in one commit, so the message is always in exactly one place. A line has one timer, for its
-first message.
+deletes its row: both are in one commit, so the message is always in exactly one place, even if several steps put it
+into very many queues (`broker.vhost.fan_out.Deliveries`). A line has one timer, for its first message.
 
 Without a disk all messages stay in memory and are lost when the broker stops.
 """
@@ -19,6 +19,7 @@ from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
+from leveret.broker.vhost.fan_out import Deliveries
 from leveret.broker.vhost.publish_route import Special, offer, saved_among
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.delayed import HEADER, delay_of
@@ -103,6 +104,7 @@ class DelayLine:
     rules = None
 
     __slots__ = (
+        "_deliveries",
         "_disk",
         "_exchange",
         "_moving",
@@ -137,6 +139,7 @@ class DelayLine:
         self._put: list[Due] = []
         self._taken: list[Due] = []
         """Messages that this turn has stored, and whose rows it has deleted."""
+        self._deliveries = Deliveries(turn)
         self._moving = 0
         """Messages that were released and whose rows are still needed."""
         self._waiting: list[Persistent] = []
@@ -265,6 +268,8 @@ class DelayLine:
         """Release due messages while the step has time, at least one; True if more of them are in memory."""
         window, is_over = self.window, self.turn.slices.is_over
         for _ in range(RUN_BUDGET):
+            if self._deliveries.has_input:  # a message may go to very many queues
+                break
             first = window.take(now)
             if first is None:
                 return False
@@ -277,7 +282,7 @@ class DelayLine:
                 is_safe = True
             if is_safe:
                 self._delete(due)
-            if is_over():  # a message may go to very many queues
+            if is_over():
                 break
         return window.is_due(now)
 
@@ -317,7 +322,7 @@ class DelayLine:
             message = moving(message, len(durable), file_from, on_safe)
         stays = isinstance(message, Moved)
         self._moving += stays
-        offer(queues, message)
+        self._deliveries.add(queues, partial(_put, message))
         return not stays
 
     def _moved(self, due: Due) -> None:
@@ -376,3 +381,8 @@ class DelayLine:
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))
+
+
+def _put(message: Message, queue: Queue) -> None:
+    """Put a message that is due into a queue; nobody is told if that refuses it."""
+    offer(queue, message)

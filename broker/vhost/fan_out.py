@@ -7,9 +7,13 @@ messages overtakes this one; others may publish to the same queues meanwhile.
 
 The message reaches every queue that it was routed to, even if its exchange, channel or connection is closed or
 deleted meanwhile. A queue that is deleted before its turn does not receive it.
+
+Dead letters, and delayed messages that are due, have no connection to pause: they go through `Deliveries`, a FIFO of
+messages that is deferred in the same way.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from leveret.broker.queue.queue import Queue
@@ -149,3 +153,85 @@ class FanOut:
     def __repr__(self) -> str:
         """Return a description for the log."""
         return f"<message to {len(self._queues)} queues>"
+
+
+class Deliveries:
+    """FIFO of messages on their way to queues, for messages that no connection sends.
+
+    A message is put into its queues at once, as far as the step has time and nothing is ahead of it. The rest is
+    scheduled as a `FanOut` is: it runs before any commit begins, and before queues discard more messages.
+
+    Args:
+        turn: schedules the rest.
+
+    """
+
+    __slots__ = ("_is_working", "_line", "_turn", "touched")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._line: deque[tuple[Iterator[Queue], Callable[[Queue], object]]] = deque()
+        """Queues that a message has not reached yet, and what puts it into one of them."""
+        self._is_working = False
+        """True while messages are being put into queues, or the rest is scheduled: further ones only join the line."""
+        self.touched = False
+
+    def add(self, queues: Iterable[Queue], put: Callable[[Queue], object]) -> None:
+        """Deliver a message after those that are on their way.
+
+        Args:
+            queues: the target queues, which must not change.
+            put: puts the message into a queue, which may have been deleted; it may add messages itself, for example
+                those that a full queue discards.
+
+        """
+        self._line.append((iter(queues), put))
+        if self._is_working:
+            return
+        self._is_working = True
+        try:
+            self._work_off()
+        finally:
+            self._is_working = self.has_input
+            if self._is_working:
+                self._turn.put_off(self)
+
+    def _work_off(self) -> None:
+        """Put messages into queues until none is left, or the step is over."""
+        line, is_over = self._line, self._turn.slices.is_over
+        while line:
+            queues, put = line[0]
+            left = PIECE
+            for queue in queues:
+                put(queue)
+                left -= 1
+                if not left:
+                    break
+            else:
+                line.popleft()
+            if line and is_over():
+                break
+
+    @property
+    def has_input(self) -> bool:
+        """True if messages have not reached all of their queues."""
+        return bool(self._line)
+
+    def run(self) -> bool:
+        """Continue; the queues that have received messages run before the next step of this."""
+        turn = self._turn
+        touched = len(turn.queues)
+        self._work_off()
+        self._is_working = self.has_input
+        turn.go_first(touched, self)
+        return False
+
+    def give_up(self) -> None:
+        """Continue with the next queue after an internal error in one."""
+        self._is_working = self.has_input
+        if self._is_working:
+            self._turn.put_off(self)
+
+    def __repr__(self) -> str:
+        """Return a description for the log."""
+        return f"<{len(self._line)} messages on their way to queues>"

@@ -287,15 +287,13 @@ def spread(
     return is_taken
 
 
-def offer(queues: Sequence[Queue], message: Message) -> bool:
-    """Put a message that no publisher waits for into queues that may refuse it; False if one does."""
-    is_taken = True
-    for queue in queues:
-        if not queue.put(message):
-            is_taken = False
-            if queue.durable and isinstance(message, Persistent):
-                message.accepted()
-    return is_taken
+def offer(queue: Queue, message: Message) -> bool:
+    """Put a message that no connection sends into a queue, which may have been deleted; False if it refuses it."""
+    if not queue.deleted and queue.put(message):
+        return True
+    if queue.durable and isinstance(message, Persistent):
+        message.accepted()
+    return queue.deleted
 
 
 def inspect(payload: bytes) -> Special | None:

@@ -70,6 +70,22 @@ def fan_out_wide(site: Site) -> None:
     assert 3 * len(names) == settled(channel, names)
 
 
+def wide_dead_letters(site: Site) -> None:
+    """Dead letters and delayed messages to more queues than a step can reach."""
+    channel = site.channel()
+    channel.call(
+        "exchange.declare", exchange="later", type="x-delayed-message", arguments={"x-delayed-type": "fanout"}
+    )
+    names = queues(channel, (f"q{number}" for number in range(size(90_000, 15_000))))
+    bind(channel, names, "amq.fanout")
+    bind(channel, names, "later")
+    channel.queue("source", arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 0})
+    channel.client.raw(publish("", "source", b"x") * 3)
+    channel.client.raw(publish("later", "", b"x", headers={"x-delay": 1}) * 3)
+    for name in (names[0], names[-1]):
+        assert 6 == channel.ready(name, 6, within=WAIT_SECONDS)
+
+
 def many_keys(site: Site) -> None:
     """Publish with as many CC keys as are allowed, to many queues whose pattern matches each of them."""
     channel = site.channel()
@@ -213,6 +229,7 @@ def everything(site: Site) -> None:
         fan_out_distinct,
         fan_out_equal,
         fan_out_wide,
+        wide_dead_letters,
         many_keys,
         many_headers,
         many_any_headers,

@@ -7,7 +7,7 @@ import pytest
 from fakes import Client, DiskNode, Node, hurry, publish_frames
 
 from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue as Wire, Tx, make
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.channel import channel
 from leveret.broker.queue.queue import Queue
@@ -301,6 +301,127 @@ def test_an_internal_error_leaves_no_body_on_disk(tmp_path: Path, monkeypatch: p
     node.commit()
 
     assert (1, 0) == (before, body_rows(node))
+
+
+def dead_letters(client: Client, bodies: list[bytes], **properties: object) -> bytes:
+    """Fill a queue whose dead letters go to all queues of `amq.fanout`; returns what rejects its messages."""
+    arguments: Table = {"x-dead-letter-exchange": ("longstr", "amq.fanout")}
+    client.declare("source", durable=isinstance(client.node, DiskNode), arguments=arguments)
+    for body in bodies:
+        client.publish("source", body, **properties)
+    client.consume("source")
+    if isinstance(client.node, DiskNode):
+        client.node.commit()
+    client.take()
+    return encode_method(1, make(Basic.Nack, len(bodies), True, False))
+
+
+def test_dead_letters_reach_many_queues_in_their_order():
+    """Dead letters to more queues than fit into a step arrive in all of them, in the order of their rejection."""
+    client = Client()
+    queues = bound(client)
+    octets = dead_letters(client, [b"1", b"2", b"3"])
+    begun(client, octets + publish_frames(f"q{QUEUES - 1}", b"later"))
+    reached = [sum(map(taken, queues))]
+    reached += [sum(map(taken, queues)) for _ in steps(client.node)]
+    last = bodies(queues[-1])
+
+    assert reached[0] < QUEUES
+    assert [[b"1", b"2", b"3"]] * (QUEUES - 1) == [bodies(queue) for queue in queues[:-1]]
+    assert [b"1", b"2", b"3"] == [body for body in last if body != b"later"]
+    assert 4 == len(last)
+
+
+def test_dead_letters_to_many_queues_move_in_one_commit(tmp_path: Path):
+    """A crash finds a dead letter to many queues in its source, or in all of its targets, never in some of them."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    bound(client, durable=True)
+    octets = dead_letters(client, [b"x"], delivery_mode=2)
+    begun(client, octets)
+    split = [node.turn.is_split, *(node.turn.is_split for _ in steps(node))]
+    node.commit()
+    client.connection.lost()
+    queues = node.killed().vhosts["/"].queues
+
+    assert split[0]
+    assert not split[-1]
+    assert 0 == queues.pop("source").ready_count
+    assert [1] * QUEUES == [queue.ready_count for queue in queues.values()]
+
+
+def test_dead_letters_leave_out_queues_that_are_deleted_meanwhile(tmp_path: Path):
+    """A queue deleted before a dead letter has reached it leaves no copy behind, and the others receive it."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    queues = bound(client, durable=True)
+    octets = dead_letters(client, [b"x" * 5000], delivery_mode=2)
+    begun(client, octets)
+    for queue in queues[1::2]:
+        node.vhosts["/"].delete_queue(queue)
+    list(steps(node))
+    node.commit()
+    before = body_rows(node)
+    assert [[b"x" * 5000]] * (QUEUES // 2) == [bodies(queue) for queue in queues[::2]]
+    node.run_turn()
+    node.commit()
+
+    assert (1, 0) == (before, body_rows(node))
+
+
+def test_dead_letters_go_on_after_an_internal_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """A bug in one of many queues keeps a dead letter from that queue alone."""
+    client = Client()
+    queues = bound(client)
+    octets = dead_letters(client, [b"1", b"2"])
+    put = Queue.put
+    failing: Queue | None = queues[20]
+
+    def fail(queue: Queue, message: Message) -> bool:
+        nonlocal failing
+        if queue is failing:
+            failing = None
+            raise RuntimeError("a bug")
+        return put(queue, message)
+
+    with monkeypatch.context() as context:
+        context.setattr(Queue, "put", fail)
+        begun(client, octets)
+        list(steps(client.node))
+
+    assert "a bug" in caplog.text
+    assert [[b"2"] if queue is queues[20] else [b"1", b"2"] for queue in queues] == list(map(bodies, queues))
+
+
+def test_delayed_messages_reach_many_queues_in_one_commit(tmp_path: Path):
+    """Delayed messages that are due reach more queues than fit into a step, in order, and are never in some only."""
+    node = DiskNode(tmp_path)
+    client = Client(node)
+    queues = bound(client, durable=True)
+    kind: Table = {"x-delayed-type": ("longstr", "fanout")}
+    client.send(make(Exchange.Declare, 0, "d", "x-delayed-message", False, True, False, False, False, kind))
+    node.commit()
+    for queue in queues:
+        client.send(make(Wire.Bind, 0, queue.name, "d", "", False, {}))
+        node.commit()
+    for body in (b"1", b"2"):
+        client.publish("", body, exchange="d", headers={"x-delay": ("signedint", 1000)}, delivery_mode=2)
+    node.commit()
+    hurry(node, looks=5)
+    node.pass_time(1001)
+    states = [(sum(map(taken, queues)), node.turn.is_split)]
+    states += [(sum(map(taken, queues)), node.turn.is_split) for _ in steps(node)]
+    node.commit()
+    client.connection.lost()
+    after = node.killed()
+
+    assert any(0 < reached < 2 * QUEUES for reached, _ in states)
+    assert all(is_split for reached, is_split in states if reached % QUEUES)
+    found = list(after.vhosts["/"].queues.values())
+    assert [2] * QUEUES == [queue.ready_count for queue in found]
+    assert [[b"1", b"2"]] * QUEUES == [bodies(queue) for queue in queues]
 
 
 def body_rows(node: DiskNode) -> int:
