@@ -56,6 +56,10 @@ class ConsumedQueue(Suspendable, Protocol):
     active_consumer: "Consumer | None"
 
     @property
+    def durable(self) -> bool:
+        """True if the queue survives a restart."""
+
+    @property
     def has_input(self) -> bool:
         """True if acks or arrivals wait for the next run."""
 

@@ -28,6 +28,10 @@ class Runnable(Protocol):
     touched: bool
 
     @property
+    def durable(self) -> bool:
+        """True if its work is written to disk: no commit begins while some of it is deferred. Constant."""
+
+    @property
     def has_input(self) -> bool:
         """True if acks or arrivals wait for the next run."""
 
@@ -67,6 +71,7 @@ class Turn:
     __slots__ = (
         "_is_catching_up",
         "_is_turn_of_others",
+        "_journaling",
         "_late",
         "_others_due",
         "_put_off",
@@ -106,6 +111,8 @@ class Turn:
         """Queues that discard nothing more until `disk_caught_up`."""
         self._late: deque[Runnable] = deque()
         """Touched queues with acks or arrivals that were deferred because the step was over; a job runs them."""
+        self._journaling = 0
+        """Number of durable ones among them."""
         self._put_off: OrderedDict[Runnable, None] = OrderedDict()
         """Deferred queues without acks or arrivals, which run after the others.
 
@@ -152,11 +159,12 @@ class Turn:
 
     @property
     def is_split(self) -> bool:
-        """True if queues with acks or arrivals are deferred: input is only partly journaled, so no commit may begin.
+        """True if durable queues with acks or arrivals are deferred: input is only partly journaled.
 
-        Queues that only have messages to deliver change nothing durable, and there may be many for a long time.
+        No commit may begin then. Queues that only have messages to deliver change nothing durable, and there may be
+        many for a long time.
         """
-        return any(queue.has_input for queue in self._late)
+        return self._journaling > 0
 
     @property
     def is_late(self) -> bool:
@@ -177,21 +185,29 @@ class Turn:
         """Run something as soon as time allows, after the deferred queues with acks or arrivals."""
         self._leave([runnable])
 
-    def go_first(self, since: int, then: Runnable) -> None:
-        """Run the queues touched since the list had `since` entries next, and then `then` if it has input.
+    def go_on(self, since: int, then: Runnable) -> None:
+        """Run the queues touched since the list had `since` entries next, and `then` again if it has input.
 
-        Called by a deferred runnable while it runs: they take its place, before those deferred after it.
+        Called by a deferred runnable while it runs. If commits wait for it, it continues at once, otherwise after the
+        queues that were deferred meanwhile.
         """
         late, queues = self._late, self.queues
         if then.has_input:
-            late.appendleft(then)
-        late.extendleft(reversed(queues[since:]))
+            self._journaling += then.durable
+            if then.durable:
+                late.appendleft(then)
+            else:
+                late.append(then)
+        touched = queues[since:]
+        self._journaling += sum([queue.durable for queue in touched])
+        late.extendleft(reversed(touched))
         del queues[since:]
 
     def _leave(self, queues: list[Runnable]) -> None:
         for queue in queues:
             if queue.has_input:
                 self._late.append(queue)
+                self._journaling += queue.durable
             else:
                 queue.touched = False
                 self._put_off_for_others(queue)
@@ -212,7 +228,11 @@ class Turn:
                 self._is_turn_of_others = True
                 self._others_due = slices.renew() + SLICE
             is_others = not late or (self._is_turn_of_others and bool(put_off))
-            queue = put_off.popitem(last=False)[0] if is_others else late.popleft()
+            if is_others:
+                queue = put_off.popitem(last=False)[0]
+            else:
+                queue = late.popleft()
+                self._journaling -= queue.durable
             queue.touched = False
             slices.latest = queue
             try:
@@ -273,6 +293,8 @@ def _give_up(queue: Runnable) -> None:
 
 class _Call:
     """A callback in the list of deferred queues, called after those before it have run."""
+
+    durable = False
 
     __slots__ = ("_callback", "touched")
 

@@ -1,9 +1,9 @@
 """Delivery of one message to more queues than fit into one step of the event loop.
 
 A `FanOut` is scheduled among the deferred queues (`broker.scheduling.turn`). Each run puts the message into some of
-its queues, which run before it continues. So nothing is committed before all queues have the message, and anything that
-waits for the deferred work waits for all of them. The publishing connection is paused, so that none of its later
-messages overtakes this one; others may publish to the same queues meanwhile.
+its queues, which run before it continues. If the message is stored, nothing is committed before all queues have it, and
+other deferred queues wait; otherwise these take turns with it. The publishing connection is paused, so that none of its
+later messages overtakes this one; others may publish to the same queues meanwhile.
 
 The message reaches every queue that it was routed to, even if its exchange, channel or connection is closed or
 deleted meanwhile. A queue that is deleted before its turn does not receive it.
@@ -51,6 +51,7 @@ class FanOut:
         "_promised",
         "_queues",
         "_turn",
+        "durable",
         "is_taken",
         "touched",
     )
@@ -79,7 +80,9 @@ class FanOut:
         if confirms is not None:
             confirms.hold(confirms.seq_no)
             self._promise = Promise(confirms, confirms.seq_no, 1)
-        if persistent or any(map(_saves_all, queues)):
+        self.durable = persistent or any(map(_saves_all, queues))
+        """True if queues may store the message on disk."""
+        if self.durable:
             self._make_persistent()
         turn.put_off(self)
 
@@ -100,17 +103,21 @@ class FanOut:
         return self._at < len(self._queues)
 
     def run(self) -> bool:
-        """Put the message into the next queues; these run now, before it continues."""
+        """Put the message into the next queues, as many as time allows; these run now, before it continues."""
         turn = self._turn
         touched = len(turn.queues)
-        piece = self._queues[self._at : self._at + PIECE]
-        self._at += len(piece)
-        for queue in piece:
-            if not queue.deleted:
-                self._put(queue)
-        if not self.has_input:
-            self._finish()
-        turn.go_first(touched, self)
+        while True:
+            piece = self._queues[self._at : self._at + PIECE]
+            self._at += len(piece)
+            for queue in piece:
+                if not queue.deleted:
+                    self._put(queue)
+            if not self.has_input:
+                self._finish()
+                break
+            if turn.slices.is_over():
+                break
+        turn.go_on(touched, self)
         return False
 
     def _put(self, queue: Queue) -> None:
@@ -165,6 +172,8 @@ class Deliveries:
         turn: schedules the rest.
 
     """
+
+    durable = True
 
     __slots__ = ("_is_working", "_line", "_turn", "touched")
 
@@ -223,7 +232,7 @@ class Deliveries:
         touched = len(turn.queues)
         self._work_off()
         self._is_working = self.has_input
-        turn.go_first(touched, self)
+        turn.go_on(touched, self)
         return False
 
     def give_up(self) -> None:

@@ -9,6 +9,8 @@ from leveret.broker.scheduling.turn import PATIENCE, Outbox, Turn
 class Work:
     """A queue that needs so many runs, and touches others."""
 
+    durable = True
+
     def __init__(self, turn: Turn, runs: int = 1, touches: "Work | None" = None) -> None:
         self.turn = turn
         self.touched = False
@@ -361,21 +363,20 @@ def test_queues_with_arrivals_run_before_others_that_were_put_off():
     assert [1, 1, 1] == [each.ran for each in others]
 
 
-def test_queues_that_only_deliver_keep_no_commit_waiting():
-    """A turn is split while a queue is put off that has acks or arrivals, not for one that only has more to deliver."""
+def test_queues_without_durable_input_keep_no_commit_waiting():
+    """A turn is split by deferred acks or arrivals of a durable queue, not by deliveries or a transient queue."""
     clock = iter(range(0, 1000 * SLICE, SLICE))
     turn = Turn(slices=TimeSlices(clock.__next__))
-    works = [Work(turn) for _ in range(3)]
-    for work in works:
-        work.touch()
-    turn.run()
-    before = turn.is_split
-    works[-1].has_input = True
-    for work in works:
-        work.touch()
-    turn.run()
+    seen = []
+    for has_input, durable in ((False, True), (True, False), (True, True)):
+        works = [Work(turn) for _ in range(3)]
+        works[-1].has_input, works[-1].durable = has_input, durable
+        for work in works:
+            work.touch()
+        turn.run()
+        seen.append(turn.is_split)
 
-    assert (False, True) == (before, turn.is_split)
+    assert [False, False, True] == seen
 
 
 class Beyond(SlowWork):
