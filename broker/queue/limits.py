@@ -472,8 +472,14 @@ class QueueLimits:
     # -- time -------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
+        """Set the timer for the expiry of the head or of the queue.
+
+        While the head is expired and waits to be discarded, a timer would fire at once, again and again: what it waits
+        for (time, arrivals, the disk) runs the queue.
+        """
         backing, lifetime = self._queue.backing, self.settings.expires
-        when = backing.head_expires() or 0 if backing.expiring and backing.ready_count else 0
+        has_expiry = backing.expiring and backing.ready_count and not self._has_expired
+        when = backing.head_expires() or 0 if has_expiry else 0
         if lifetime is not None:
             own = self._last_used + lifetime
             when = min(when, own) if when else own

@@ -457,6 +457,26 @@ def test_dead_letters_wait_for_the_disk() -> None:
     assert (COUNT, 0) == counts(client.node, "dead")
 
 
+def test_expired_messages_that_wait_for_the_disk_keep_nothing_busy() -> None:
+    """While expired messages wait for the disk no timer is due; they go on once it has caught up."""
+    client = Client()
+    client.declare("dead")
+    client.declare("q", arguments=DLX | {"x-message-ttl": ("long", 1000)})
+    client.receive(publish_frames("q", b"1") * COUNT)
+    turn = client.node.turn
+    turn.is_backlogged = lambda: True
+    client.node.pass_time(1001)
+    client.node.clock.run()
+
+    assert (0, 0) == counts(client.node, "dead")
+    assert [] == turn.unfinished
+    assert 0 == len(turn.timers)
+    turn.is_backlogged = lambda: False
+    client.node.backlog_cleared()
+    client.node.run_turn()
+    assert (COUNT, 0) == counts(client.node, "dead")
+
+
 def test_queues_of_a_lost_connection_go_in_slices() -> None:
     """Exclusive and auto-delete queues of a closed connection are deleted in several steps."""
     client = Client()
