@@ -9,6 +9,7 @@ message was sent, and the time since it was due stands beside it, as a broker th
 
 import json
 import math
+import os
 import select
 import struct
 import subprocess
@@ -103,6 +104,12 @@ class Canary:
                 subprocess.run(["kill", "-KILL", str(pid)], check=False)
         self._process.communicate(timeout=END_SECONDS)
 
+    def restart(self) -> None:
+        """Forget what was measured so far: what comes now is the case, and what came before was its preparation."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("restart\n")
+        self._process.stdin.flush()
+
     def end(self) -> Song:
         """Stop its publishing, and wait for the confirms of what it has published."""
         out, _ = self._process.communicate("end\n", timeout=2 * END_SECONDS)
@@ -186,8 +193,8 @@ class _Singer:
         self.found: list[tuple[float, float, float]] = []
         """Times when each confirmed message was due, sent and confirmed."""
 
-    def sing(self, count: float = math.inf) -> float:
-        """Publish so many messages, or until there is a line on the standard input; returns the seconds that took."""
+    def sing(self, count: float = math.inf) -> None:
+        """Publish so many messages, or until there is something on the standard input."""
         self._begin = time.monotonic()
         self._due_count = 0
         while self._due_count < count:
@@ -199,7 +206,6 @@ class _Singer:
                 self._publisher.send(self._message)
             if self._look(self._begin + self._due_count / RATE - time.monotonic(), sys.stdin):
                 break
-        return time.monotonic() - self._begin
 
     def settle(self) -> None:
         """Wait for the confirms of all that was published."""
@@ -260,7 +266,7 @@ def _message() -> bytes:
 
 
 def main() -> None:
-    """Publish to the broker at the address of the command line until there is a line on the standard input."""
+    """Publish to the broker at the address of the command line until the standard input says `end`."""
     host, port = sys.argv[1:]
     singer = _Singer((host, int(port)))
     singer.sing(WARM_UP)
@@ -268,11 +274,17 @@ def main() -> None:
     singer.found.clear()
     singer.nacked = 0
     print("ready", flush=True)
-    seconds = singer.sing()
-    meanwhile = len(singer.found)
+    began = time.monotonic()
+    since = 0.0
+    singer.sing()
+    while b"end" not in os.read(sys.stdin.fileno(), 64):  # not by lines: no part of it may wait in a buffer
+        since = time.monotonic()
+        singer.sing()
+    seconds = time.monotonic() - max(since, began)
+    meanwhile = len([due for due, _, _ in singer.found if due >= since])
     singer.settle()
     singer.close()
-    found = singer.found
+    found = [each for each in singer.found if each[0] >= since]
     song = Song(
         round(seconds, 3),
         len(found),

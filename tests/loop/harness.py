@@ -53,9 +53,15 @@ class Step(NamedTuple):
 class Site:
     """A running broker, for one run of a case."""
 
-    def __init__(self, broker: Running) -> None:
+    def __init__(self, broker: Running, canary: Canary | None = None) -> None:
         self.broker = broker
         self.clients: list[Client] = []
+        self._canary = canary
+
+    def prepared(self) -> None:
+        """Judge the confirms of others from now on only: so far the case was prepared."""
+        if self._canary is not None:
+            self._canary.restart()
 
     def client(self, **tune: int) -> Client:
         """A client that has opened the default virtual host."""
@@ -139,8 +145,8 @@ def _run(
     with ExitStack() as stack:
         stack.enter_context(broker)
         broker.wait_for("Server startup complete")
-        site = Site(broker)
         canary = stack.enter_context(Canary(broker.address)) if has_canary else None
+        site = Site(broker, canary)
         began = time.monotonic()
         try:
             if RESULT is None:

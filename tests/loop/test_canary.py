@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.canary import RATE, times
-from loop.harness import run
+from loop.harness import Site, run
 from loop.test_ending import small_messages
 
 
@@ -18,6 +18,20 @@ def test_confirms_go_on_beside_a_case(tmp_path: Path):
     assert 0 < song.meanwhile <= song.published
     assert 0 < song.since_sent.p50 <= song.since_sent.p99 <= song.since_sent.max
     assert song.since_sent.p99 <= song.since_due.p99
+
+
+def test_confirms_during_the_preparation_do_not_count(tmp_path: Path):
+    """A case that says when it is prepared has the confirms of what was published from then on."""
+
+    def case(site: Site) -> None:
+        small_messages(site)
+        site.prepared()
+
+    found = run(tmp_path / "run", case, has_canary=True)
+
+    assert found.beside is not None
+    assert found.beside.seconds < found.seconds / 2
+    assert found.beside.published <= RATE * (found.beside.seconds + 1)
 
 
 def test_percentiles_are_values_that_were_measured():
