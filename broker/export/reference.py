@@ -29,58 +29,60 @@ fails the broker logs one warning, continues without the export, and tries again
   `export.rotate_interval` or `export.rotate_size`, at a new hour, and when the broker stops. Files left by a crash are
   finished at the next start, up to their last complete row.
 - Days older than `export.retention` are removed, for this node only: several brokers can write to one
-  directory, under different names (`node_name`). A broker that finds another one with its name, by the lock
-  `.node=<node>.lock`, logs that and waits until it has ended.
+  directory under different names (`node_name`). If another broker of the same name holds the lock
+  `.node=<node>.lock`, the export logs a warning and starts when that broker has stopped.
 - `node=` contains the node's name, percent-encoded except for `@`, letters, digits and `_.-~`.
-- A line ends with `\\n`, and with nothing else that Unicode takes for the end of a line. Octets of a client's own
-  description that are not UTF-8 are written like `\\udcff`.
+- A line ends with `\\n`; the other line separators of Unicode are escaped. Bytes in a client's own description that are
+  not UTF-8 are written as `\\udcff` and the like.
 - Rows have all columns, in the order below. Columns may be added at the end; `v` changes if the meaning of one does.
 
 ## How to read it
 
-- **A row says how something is, not what has happened since the last one.** Counters count from the beginning of their
-  object: what happened between two rows is their difference, and a row that is missing costs resolution and nothing else.
-  Counters begin anew with each start of the broker (`boot_id`) and each new object of the same name (`since_ms`), so take
-  differences within the same *key* columns, ordered by `mono_us`.
-- **Objects at rest are not written.** A queue, an exchange or a connection has a row when it has changed, and once a
-  minute. One that is gone has a last row, as it was at its end; one that came and went between two looks has events only.
-- **Areas** are how many messages there were, times how long: the difference of an area divided by that of `mono_us` is the
-  exact average over that time, whatever happened in between. Divided by the number of messages that left it is the time
-  each of them took on average (Little's law): of `area_ready` that for which they were ready, of `area_ready` and
-  `area_unacked` together that for which they were in the queue. Areas of a queue at rest grow by its last row's number.
-  They are counted modulo 2^{AREA_MODULUS.bit_length() - 1}, so take their difference modulo that. A message counts from when it is read to when
-  what becomes of it has been given to the sockets; for the states a change that happens while nothing else does in the
-  queue counts from its next row on.
-- **Histograms** are of their interval alone. Add up the counts of equal buckets, over time, queues or nodes, and look for
-  the bucket in which a percentile lies; do not average percentiles. Bucket `i` is the value `i` below 32; above, with
-  `s = (i >> 5) - 2`, it begins at `((i & 31) + 32) << s` and has `1 << s` values, so it is at most 3.2 % wide.
+- **Counters are cumulative.** They count from the creation of their object, so the difference between two rows is what
+  happened in between, and a missing row costs resolution only. Counters start at 0 with each start of the broker
+  (`boot_id`) and with each new object of the same name (`since_ms`): take differences between rows with equal *key*
+  columns, ordered by `mono_us`.
+- **Idle objects are not written every time.** A queue, exchange or connection gets a row when it has changed, and once
+  a minute otherwise. A deleted object gets a last row with its final state; one that was created and deleted between
+  two samples has events only.
+- **Areas** are time integrals: message-microseconds. The difference of an area divided by the difference of `mono_us`
+  is the exact average number of messages in that time. Divided by the number of messages that left, it is their average
+  time (Little's law): in the ready state for `area_ready`, in the queue for the sum of `area_ready` and `area_unacked`.
+  The area of an idle queue continues to grow by the number of messages in its last row. Areas are
+  counted modulo 2^{AREA_MODULUS.bit_length() - 1}, so take differences modulo that. A message counts from the read that received it until its
+  delivery (or other outcome) is written to the socket; a change of state alone, without other activity in the queue, counts from the next
+  row on.
+- **Histograms** cover one interval. Add the counts of equal buckets over time, queues or nodes, and find the bucket that
+  contains a percentile; do not average percentiles. Bucket `i` is the value `i` below 32; above, with
+  `s = (i >> 5) - 2`, it starts at `((i & 31) + 32) << s` and spans `1 << s` values, at most 3.2 % of the value.
   Buckets 32 to 63 do not occur.
-- **Messages are sampled**: of a queue's or a channel's messages one in {SAMPLE_EVERY} at most is measured, and one of a turn, and fewer in
-  long queues. Each counts for all that came since the one measured before, so that `count` is about the number of messages
-  and a percentile is that of messages. A read with publishes of several confirm modes counts for that of its last. `commit` and `loop_lag` are complete.
+- **Latencies of messages are sampled**: at most one in {SAMPLE_EVERY} messages of a queue or channel is measured, at most one per turn,
+  and fewer in long queues. Each sample is weighted by the messages since the previous one, so `count` approximates the
+  number of messages and percentiles are those of messages. If one read contains publishes of several confirm modes, the
+  sample counts for the mode of the last. `commit` and `loop_lag` are complete.
 
-What the metrics of `latency_hist` measure:
+Metrics of `latency_hist`:
 
 | `metric` | from | to |
 |---|---|---|
-| `confirm` | the publish is read | its confirm (or nack) is given to the socket |
-| `deliver` | the publish is read | it is not ready any more: delivered and given to the socket, got, expired, dropped |
-| `residence` | the publish is read | it is settled, in the order in which messages are: right on average and for the tail only where consumers are alike |
-| `ack` | a message is delivered | that message is acked or rejected |
-| `commit` | the journal is cut | the commit is on disk, and what waited for it has been told |
-| `loop_lag` | a timer is due | the event loop gets to it |
+| `confirm` | the publish is read | its confirm (or nack) is written to the socket |
+| `deliver` | the publish is read | it leaves the ready state: delivered and written to the socket, fetched by `basic.get`, expired or dropped |
+| `residence` | the publish is read | it is settled; settlements are matched to publishes in order, so the average is exact, the tail only if consumers are alike |
+| `ack` | a message is delivered | it is acked or rejected |
+| `commit` | the journal is cut | the commit is on disk and its confirms are released |
+| `loop_lag` | a timer is due | the event loop runs it |
 
-A topic exchange tells 1,024 routing keys apart at a time. Where it meets more, those that were used least between two
-looks make room for others, so that keys in steady use are counted one by one in the end; how many messages were not is
-`error` in `topic_pattern`.
+A topic exchange counts up to 1,024 routing keys separately. If there are more, the keys used least since the previous
+sample are replaced, so that frequently used keys are eventually counted one by one; the messages that were not counted
+per key are `error` in `topic_pattern`.
 
-Where consumers take messages out of order, as from priority queues or after requeues, `deliver` follows the order of
-arrival, too: it is right on average.
+If consumers take messages out of order (priority queues, requeues), `deliver` still assumes the order of arrival: the
+average is exact, percentiles are approximate.
 
 ## Tables
 
-*Kind* says what may be done with a column: a **key** tells objects apart, **info** describes, a **gauge** is how it was at
-that moment, **counter** and **area** are described above, a **sum** is of this row's interval alone.
+*Kind* states how to use a column: a **key** identifies an object, **info** describes it, a **gauge** is a current value,
+**counter** and **area** are explained above, a **sum** covers only this row's interval.
 """
 
 
@@ -96,7 +98,7 @@ def _lines() -> Iterator[str]:
         yield ""
         yield " ".join((inspect.getdoc(struct) or "").split())
         yield ""
-        yield "| Column | Type | Kind | What it is |"
+        yield "| Column | Type | Kind | Description |"
         yield "|---|---|---|---|"
         for column in columns(table):
             unit = f" ({column.unit})" if column.unit else ""
@@ -104,7 +106,7 @@ def _lines() -> Iterator[str]:
         yield ""
     yield "## Events"
     yield ""
-    yield "| `kind` | What has happened |"
+    yield "| `kind` | Event |"
     yield "|---|---|"
     for kind, doc in EVENTS.items():
         yield f"| `{kind}` | {doc} |"
@@ -112,8 +114,8 @@ def _lines() -> Iterator[str]:
     yield "## Benchmarks"
     yield ""
     yield (
-        "`bench_run`, `bench_sample` and `bench_cost` are written by `make bench NAME=paper`, in files of the same form, "
-        "so that one analysis reads both."
+        "`bench_run`, `bench_sample` and `bench_cost` are written by `make bench NAME=paper` in files of the same format, "
+        "so that the same analysis jobs can read them."
     )
 
 

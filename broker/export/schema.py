@@ -47,20 +47,20 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 
 EVENTS: Final[Mapping[str, str]] = {
-    "start": "the broker may be connected to; `name` is its version",
-    "stop": "the broker stops",
-    "connection_opened": "`name` is the connection, `detail` has `user`, `peer` and `client`",
-    "connection_closed": "`name` is the connection, `detail` has `user`, `peer` and `reason`",
-    "auth_failed": "`name` is the user, `detail` has `peer` and `mechanism`",
-    "queue_created": "`name` is the queue",
-    "queue_deleted": "`name` is the queue, `detail` has how many `ready` messages went with it",
-    "exchange_created": "`name` is the exchange, `detail` has its `type`",
-    "exchange_deleted": "`name` is the exchange",
-    "alarm_raised": "a resource has run short, and publishers are blocked; `name` is `memory` or `disk`",
-    "alarm_cleared": "it has not any more; publishers go on when none is left",
-    "policies_changed": "queues and exchanges of the virtual host were configured anew",
-    "trap": "publishers and consumers of the queue `name` wait for each other (docs/confirms.md)",
-    "export_gap": "`detail` has how many rows were `lost` before",
+    "start": "The broker started and accepts connections; `name` is its version",
+    "stop": "The broker began to stop",
+    "connection_opened": "A connection was opened; `name` is the connection, `detail` has `user`, `peer` and `client`",
+    "connection_closed": "A connection was closed; `name` is the connection, `detail` has `user`, `peer` and `reason`",
+    "auth_failed": "A login failed; `name` is the user, `detail` has `peer` and `mechanism`",
+    "queue_created": "A queue was created; `name` is the queue",
+    "queue_deleted": "A queue was deleted; `name` is the queue, `detail` has its number of `ready` messages",
+    "exchange_created": "An exchange was created; `name` is the exchange, `detail` has its `type`",
+    "exchange_deleted": "An exchange was deleted; `name` is the exchange",
+    "alarm_raised": "A resource alarm was raised and publishers are blocked; `name` is `memory` or `disk`",
+    "alarm_cleared": "A resource alarm was cleared; publishers continue when no alarm is left",
+    "policies_changed": "Policies changed and were applied to the queues and exchanges of the virtual host",
+    "trap": "Publishers and consumers of the queue `name` appear deadlocked (docs/confirms.md)",
+    "export_gap": "The export resumed after a failure; `detail` has the number of `lost` rows",
 }
 """Descriptions of the kinds of events."""
 
@@ -82,7 +82,7 @@ def _spark_type(hint: Any) -> Any:
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if hint is Bucket:
         return _spark_struct([("i", "integer"), ("c", "long")])
-    raise TypeError(f"no column has the type {hint}")
+    raise TypeError(f"no column type for {hint}")
 
 
 def _spark_struct(fields: list[tuple[str, Any]]) -> dict[str, Any]:

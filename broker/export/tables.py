@@ -47,173 +47,207 @@ def _sum(doc: str, unit: str = "") -> Column:
     return Column("sum", doc, unit)
 
 
-Version = Annotated[int, Column("info", "version of the table, 1")]
+Version = Annotated[int, Column("info", "Version of the table, 1")]
 
 
 class Row(msgspec.Struct, kw_only=True):
     """The common columns of the broker's own tables."""
 
     v: Version = 1
-    ts: Annotated[int, _info("when it was so, by the clock on the wall", "ms since 1970, UTC")]
-    mono_us: Annotated[int, _info("the same by a clock that is never set: for differences", "µs")]
-    node: Annotated[str, _key("the broker's name")]
-    boot_id: Annotated[str, _key("one run of the broker: counters begin with it")]
+    ts: Annotated[int, _info("Time of the sample, wall clock", "ms since 1970, UTC")]
+    mono_us: Annotated[int, _info("Time of the sample, monotonic clock: use it for differences", "µs")]
+    node: Annotated[str, _key("Node name")]
+    boot_id: Annotated[str, _key("Id of this run of the broker; counters start at 0 in each run")]
 
 
 class QueueInterval(Row, kw_only=True):
-    """A queue. alpha, beta, gamma and delta are the states of its ready messages, and add up to `ready`."""
+    """One sample of a queue. alpha, beta, gamma and delta count ready messages by state and add up to `ready`."""
 
-    vhost: Annotated[str, _key("its virtual host")]
-    queue: Annotated[str, _key("its name")]
+    vhost: Annotated[str, _key("Virtual host")]
+    queue: Annotated[str, _key("Name")]
     since_ms: Annotated[
-        int, _key("when it was made in this run: a queue that is deleted and made again counts anew")
+        int,
+        _key(
+            "Creation time in this run (epoch ms); distinguishes a queue from an earlier one of the same name"
+        ),
     ]
-    type: Annotated[str, _info("`classic` or `quorum`")]
-    durable: Annotated[bool, _info("whether it survives a restart")]
-    mode: Annotated[str, _info("`standard`, `consumer-ack` or `consumer-ack-light` (docs/confirms.md)")]
-    ready: Annotated[int, _gauge("waiting for a consumer", "messages")]
-    unacked: Annotated[int, _gauge("delivered and not settled", "messages")]
-    consumers: Annotated[int, _gauge("consumers")]
-    capacity: Annotated[float, _gauge("share of the last seconds with room for an arrival at its consumers")]
-    promised: Annotated[int, _gauge("that publishers wait for, until consumers say something", "messages")]
-    alpha: Annotated[int, _gauge("in memory", "messages")]
-    beta: Annotated[int, _gauge("position in memory, body paged out: transient ones", "messages")]
-    gamma: Annotated[int, _gauge("position in memory, body on disk: persistent ones", "messages")]
-    delta: Annotated[int, _gauge("on disk only", "messages")]
-    unacked_ram: Annotated[int, _gauge("unacked with their bodies in memory", "messages")]
-    bytes_ram: Annotated[int, _gauge("content of ready messages in memory, about", "bytes")]
-    bytes_disk: Annotated[int, _gauge("bodies of the messages in delta", "bytes")]
-    target_ram: Annotated[float, _gauge("that may be in memory; -1 for no limit", "messages")]
-    ingress_ewma: Annotated[float, _gauge("coming in, as paging judges it", "messages/s")]
-    egress_ewma: Annotated[float, _gauge("going out, as paging judges it", "messages/s")]
-    pub: Annotated[int, _counter("taken in")]
-    delivered: Annotated[int, _counter("given to consumers or got, each time")]
-    redelivered: Annotated[int, _counter("of these by consumers: not for the first time")]
-    got: Annotated[int, _counter("of these by `basic.get`")]
-    get_empty: Annotated[int, _counter("`basic.get` that found nothing", "")]
-    acked: Annotated[int, _counter("acked")]
-    requeued: Annotated[int, _counter("given back")]
-    rejected: Annotated[int, _counter("rejected without requeue")]
-    expired: Annotated[int, _counter("discarded because their time was over")]
-    dropped: Annotated[int, _counter("discarded because the queue was too long")]
-    dead_lettered: Annotated[int, _counter("discarded, and handed to a dead letter exchange")]
-    purged: Annotated[int, _counter("purged")]
-    accepted: Annotated[int, _counter("for which consumers made good what publishers were promised")]
-    refused: Annotated[int, _counter("for which this was not so: nacked, whatever other queues say")]
-    damaged: Annotated[int, _counter("reads from disk that failed", "")]
-    area_ready: Annotated[int, _area("`ready` over time")]
-    area_unacked: Annotated[int, _area("`unacked` over time")]
-    area_alpha: Annotated[int, _area("`alpha` over time")]
-    area_beta: Annotated[int, _area("`beta` over time")]
-    area_gamma: Annotated[int, _area("`gamma` over time")]
-    area_delta: Annotated[int, _area("`delta` over time")]
-    t_ab: Annotated[int, _counter("alpha became beta")]
-    t_ag: Annotated[int, _counter("alpha became gamma")]
-    t_to_delta: Annotated[int, _counter("beta or gamma became delta")]
-    t_from_delta: Annotated[int, _counter("delta were read back; they count as beta or gamma then")]
-    t_unacked_out: Annotated[int, _counter("unacked ones lost their bodies in memory")]
+    type: Annotated[str, _info("Queue type, `classic` or `quorum`")]
+    durable: Annotated[bool, _info("True if the queue is durable")]
+    mode: Annotated[
+        str, _info("Confirm mode: `standard`, `consumer-ack` or `consumer-ack-light` (docs/confirms.md)")
+    ]
+    ready: Annotated[int, _gauge("Ready messages", "messages")]
+    unacked: Annotated[int, _gauge("Unacknowledged messages", "messages")]
+    consumers: Annotated[int, _gauge("Consumers")]
+    capacity: Annotated[
+        float,
+        _gauge(
+            "Consumer capacity: fraction of the last seconds in which a message could be delivered immediately"
+        ),
+    ]
+    promised: Annotated[
+        int, _gauge("Messages whose publish is unconfirmed until a consumer settles them", "messages")
+    ]
+    alpha: Annotated[int, _gauge("Ready messages fully in memory", "messages")]
+    beta: Annotated[
+        int, _gauge("Ready transient messages with the position in memory and the body paged out", "messages")
+    ]
+    gamma: Annotated[
+        int, _gauge("Ready persistent messages with the position in memory and the body on disk", "messages")
+    ]
+    delta: Annotated[int, _gauge("Ready messages on disk only", "messages")]
+    unacked_ram: Annotated[int, _gauge("Unacknowledged messages with the body in memory", "messages")]
+    bytes_ram: Annotated[int, _gauge("Approximate size of the ready messages in memory", "bytes")]
+    bytes_disk: Annotated[int, _gauge("Size of the bodies of messages in delta", "bytes")]
+    target_ram: Annotated[float, _gauge("Messages that paging allows in memory; -1: no limit", "messages")]
+    ingress_ewma: Annotated[float, _gauge("Moving average of arrivals, as used by paging", "messages/s")]
+    egress_ewma: Annotated[float, _gauge("Moving average of departures, as used by paging", "messages/s")]
+    pub: Annotated[int, _counter("Messages enqueued")]
+    delivered: Annotated[int, _counter("Deliveries to consumers and by `basic.get`, redeliveries included")]
+    redelivered: Annotated[int, _counter("Redeliveries to consumers")]
+    got: Annotated[int, _counter("Deliveries by `basic.get`")]
+    get_empty: Annotated[int, _counter("`basic.get` requests that found the queue empty", "")]
+    acked: Annotated[int, _counter("Acknowledged by consumers")]
+    requeued: Annotated[int, _counter("Requeued")]
+    rejected: Annotated[int, _counter("Rejected without requeue")]
+    expired: Annotated[int, _counter("Discarded because their TTL expired")]
+    dropped: Annotated[int, _counter("Discarded because of the queue's length limit")]
+    dead_lettered: Annotated[int, _counter("Dead-lettered, whatever the reason")]
+    purged: Annotated[int, _counter("Removed by `queue.purge`")]
+    accepted: Annotated[
+        int,
+        _counter("Publishes whose copy in this queue was acknowledged by a consumer, in a consumer-ack mode"),
+    ]
+    refused: Annotated[
+        int,
+        _counter("Publishes nacked because their copy in this queue was discarded, in a consumer-ack mode"),
+    ]
+    damaged: Annotated[int, _counter("Messages or blocks that could not be read from disk", "")]
+    area_ready: Annotated[int, _area("Time integral of `ready`")]
+    area_unacked: Annotated[int, _area("Time integral of `unacked`")]
+    area_alpha: Annotated[int, _area("Time integral of `alpha`")]
+    area_beta: Annotated[int, _area("Time integral of `beta`")]
+    area_gamma: Annotated[int, _area("Time integral of `gamma`")]
+    area_delta: Annotated[int, _area("Time integral of `delta`")]
+    t_ab: Annotated[int, _counter("Transitions from alpha to beta")]
+    t_ag: Annotated[int, _counter("Transitions from alpha to gamma")]
+    t_to_delta: Annotated[int, _counter("Transitions from beta or gamma to delta")]
+    t_from_delta: Annotated[int, _counter("Positions read back from delta (they become beta or gamma)")]
+    t_unacked_out: Annotated[int, _counter("Unacknowledged messages whose bodies were evicted from memory")]
 
 
 class ExchangeInterval(Row, kw_only=True):
-    """An exchange. `pub_in` = `routed` + `unroutable_returned` + `unroutable_dropped`."""
+    """One sample of an exchange. `pub_in` = `routed` + `unroutable_returned` + `unroutable_dropped`."""
 
-    vhost: Annotated[str, _key("its virtual host")]
-    exchange: Annotated[str, _key("its name; empty for the default exchange")]
-    since_ms: Annotated[int, _key("when it was first seen in this run")]
-    type: Annotated[str, _info("its type")]
-    bindings: Annotated[int, _gauge("bindings of which it is the source")]
-    pub_in: Annotated[int, _counter("published to it by clients, or as dead letters")]
-    routed: Annotated[int, _counter("of these: that had a queue")]
-    unroutable_returned: Annotated[int, _counter("that had none and were returned")]
-    unroutable_dropped: Annotated[int, _counter("that had none and were dropped")]
-    fanout_sum: Annotated[int, _counter("copies: the number of queues, summed over messages")]
-    route_lookups: Annotated[int, _counter("for which no connection remembered the route", "")]
+    vhost: Annotated[str, _key("Virtual host")]
+    exchange: Annotated[str, _key("Name; empty for the default exchange")]
+    since_ms: Annotated[int, _key("Time of the first sample in this run (epoch ms)")]
+    type: Annotated[str, _info("Exchange type")]
+    bindings: Annotated[int, _gauge("Bindings with this exchange as the source")]
+    pub_in: Annotated[int, _counter("Messages published to the exchange by clients or by dead-lettering")]
+    routed: Annotated[int, _counter("Messages routed to at least one queue")]
+    unroutable_returned: Annotated[
+        int, _counter("Unroutable messages returned to the publisher (`mandatory`)")
+    ]
+    unroutable_dropped: Annotated[int, _counter("Unroutable messages dropped")]
+    fanout_sum: Annotated[int, _counter("Copies created: the number of queues, summed over all messages")]
+    route_lookups: Annotated[int, _counter("Messages whose route was not cached by the connection", "")]
 
 
 class TopicPattern(Row, kw_only=True):
     """A binding key of a topic exchange, one of the 64 that matched most messages since the exchange was first seen."""
 
-    vhost: Annotated[str, _key("the exchange's virtual host")]
-    exchange: Annotated[str, _key("the exchange")]
-    pattern: Annotated[str, _key("the binding key")]
-    since_ms: Annotated[int, _key("when the exchange was first seen in this run")]
-    matches: Annotated[int, _counter("whose routing key it matched, as far as keys were told apart")]
+    vhost: Annotated[str, _key("Virtual host of the exchange")]
+    exchange: Annotated[str, _key("Exchange name")]
+    pattern: Annotated[str, _key("Binding key")]
+    since_ms: Annotated[int, _key("Time of the exchange's first sample in this run (epoch ms)")]
+    matches: Annotated[
+        int, _counter("Messages whose routing key it matched, among those counted per routing key")
+    ]
     error: Annotated[
-        int, _counter("of the exchange whose keys were not told apart: what `matches` may be short of")
+        int,
+        _counter(
+            "Messages of the exchange not counted per routing key: the most that `matches` can be too low by"
+        ),
     ]
 
 
 class ConnInterval(Row, kw_only=True):
-    """A connection."""
+    """One sample of a connection."""
 
-    conn_id: Annotated[str, _key("`client:port -> broker:port`")]
-    since_ms: Annotated[int, _key("when it was first seen: ports are used again")]
-    user: Annotated[str, _info("who logged in")]
-    vhost: Annotated[str, _info("its virtual host")]
-    peer: Annotated[str, _info("the client's address")]
-    client: Annotated[str, _info("what the client calls itself, product and version")]
-    state: Annotated[str, _info("`running`, `flow`, `blocking`, `blocked` or `closing`")]
-    channels: Annotated[int, _gauge("channels")]
-    consumers: Annotated[int, _gauge("consumers")]
-    unacked: Annotated[int, _gauge("delivered and not settled", "messages")]
-    unconfirmed: Annotated[int, _gauge("published and neither confirmed nor nacked", "messages")]
-    prefetch: Annotated[
-        int, _gauge("sum of its consumers' prefetch counts; 0 for one without a limit", "messages")
+    conn_id: Annotated[str, _key("Connection name, `client:port -> broker:port`")]
+    since_ms: Annotated[
+        int, _key("Time of the first sample (epoch ms); distinguishes connections that reuse a port")
     ]
-    write_buffer_bytes: Annotated[int, _gauge("that the client has not taken yet", "bytes")]
-    recv_bytes: Annotated[int, _counter("received", "bytes")]
-    sent_bytes: Annotated[int, _counter("sent", "bytes")]
-    published: Annotated[int, _counter("published on its channels")]
-    returned: Annotated[int, _counter("of these: returned as unroutable")]
-    confirmed: Annotated[int, _counter("confirmed to it")]
-    nacked: Annotated[int, _counter("nacked to it")]
-    delivered: Annotated[int, _counter("delivered to it")]
-    acked: Annotated[int, _counter("acked by it")]
+    user: Annotated[str, _info("User name")]
+    vhost: Annotated[str, _info("Virtual host")]
+    peer: Annotated[str, _info("Address of the client")]
+    client: Annotated[str, _info("Product and version that the client reports")]
+    state: Annotated[str, _info("State: `running`, `flow`, `blocking`, `blocked` or `closing`")]
+    channels: Annotated[int, _gauge("Open channels")]
+    consumers: Annotated[int, _gauge("Consumers")]
+    unacked: Annotated[int, _gauge("Unacknowledged messages", "messages")]
+    unconfirmed: Annotated[int, _gauge("Publishes not yet confirmed or nacked", "messages")]
+    prefetch: Annotated[
+        int, _gauge("Sum of the consumers' prefetch counts; consumers without a limit count as 0", "messages")
+    ]
+    write_buffer_bytes: Annotated[int, _gauge("Outgoing data not yet accepted by the socket", "bytes")]
+    recv_bytes: Annotated[int, _counter("Bytes received", "bytes")]
+    sent_bytes: Annotated[int, _counter("Bytes sent", "bytes")]
+    published: Annotated[int, _counter("Messages published")]
+    returned: Annotated[int, _counter("Messages returned as unroutable")]
+    confirmed: Annotated[int, _counter("Publishes confirmed")]
+    nacked: Annotated[int, _counter("Publishes nacked")]
+    delivered: Annotated[int, _counter("Messages delivered")]
+    acked: Annotated[int, _counter("Deliveries acknowledged")]
 
 
 class NodeInterval(Row, kw_only=True):
-    """The broker."""
+    """One sample of the broker as a whole."""
 
-    connections: Annotated[int, _gauge("connections")]
-    channels: Annotated[int, _gauge("channels")]
-    queues: Annotated[int, _gauge("queues")]
-    consumers: Annotated[int, _gauge("consumers")]
+    connections: Annotated[int, _gauge("Open connections")]
+    channels: Annotated[int, _gauge("Open channels")]
+    queues: Annotated[int, _gauge("Queues")]
+    consumers: Annotated[int, _gauge("Consumers")]
     paused: Annotated[
-        int, _gauge("connections that are made to wait, for queues, for the disk or by an alarm")
+        int,
+        _gauge(
+            "Connections that the broker does not read from, because of a queue's backlog, a pending commit or an alarm"
+        ),
     ]
-    ready: Annotated[int, _gauge("ready in all queues", "messages")]
-    unacked: Annotated[int, _gauge("unacked in all queues", "messages")]
-    rss: Annotated[int, _gauge("resident memory of the process, mapped files included", "bytes")]
-    mem_used: Annotated[int, _gauge("memory as the memory alarm judges it", "bytes")]
-    mem_limit: Annotated[int, _gauge("above which publishers are blocked", "bytes")]
-    disk_free: Annotated[int, _gauge("that can still be written; -1 for a broker without a disk", "bytes")]
-    disk_limit: Annotated[int, _gauge("below which publishers are blocked", "bytes")]
-    fds: Annotated[int, _gauge("open file descriptors")]
-    alarms: Annotated[list[str], _info("the alarms that are raised: `memory`, `disk`")]
-    published: Annotated[int, _counter("published by clients")]
-    returned: Annotated[int, _counter("returned as unroutable")]
-    confirmed: Annotated[int, _counter("confirmed to publishers")]
-    nacked: Annotated[int, _counter("nacked to publishers")]
-    delivered: Annotated[int, _counter("given to clients")]
-    acked: Annotated[int, _counter("acked by clients")]
-    cpu_user_us: Annotated[int, _counter("processor time outside the kernel", "µs")]
-    cpu_sys_us: Annotated[int, _counter("processor time in the kernel", "µs")]
-    commits: Annotated[int, _counter("commits", "")]
-    commit_bytes: Annotated[int, _counter("given to commits", "bytes")]
-    commit_messages: Annotated[int, _counter("copies of persistent messages written")]
-    paged_out: Annotated[int, _counter("copies of transient messages written")]
-    read_messages: Annotated[int, _counter("whose bodies were read from disk")]
-    read_blocks: Annotated[int, _counter("blocks looked up for them", "")]
-    read_bodies: Annotated[int, _counter("bodies that lay apart from their records looked up for them", "")]
-    connections_opened: Annotated[int, _counter("connections", "")]
-    connections_closed: Annotated[int, _counter("connections", "")]
-    channels_opened: Annotated[int, _counter("channels", "")]
-    channels_closed: Annotated[int, _counter("channels", "")]
-    queues_created: Annotated[int, _counter("queues", "")]
-    queues_deleted: Annotated[int, _counter("queues", "")]
-    loop_lag_max_us: Annotated[int, _sum("by which the event loop was late, at most", "µs")]
-    loop_lag_p99_us: Annotated[int, _sum("by which it was late, but for one look in a hundred", "µs")]
-    export_lost: Annotated[int, _counter("rows that were not written", "")]
+    ready: Annotated[int, _gauge("Ready messages in all queues", "messages")]
+    unacked: Annotated[int, _gauge("Unacknowledged messages in all queues", "messages")]
+    rss: Annotated[int, _gauge("Resident memory of the process, including mapped files", "bytes")]
+    mem_used: Annotated[int, _gauge("Memory use as measured for the memory alarm", "bytes")]
+    mem_limit: Annotated[int, _gauge("Memory use above which publishers are blocked", "bytes")]
+    disk_free: Annotated[int, _gauge("Free disk space; -1 for a broker without a data directory", "bytes")]
+    disk_limit: Annotated[int, _gauge("Free disk space below which publishers are blocked", "bytes")]
+    fds: Annotated[int, _gauge("Open file descriptors")]
+    alarms: Annotated[list[str], _info("Alarms in effect: `memory`, `disk`")]
+    published: Annotated[int, _counter("Messages published by clients")]
+    returned: Annotated[int, _counter("Messages returned as unroutable")]
+    confirmed: Annotated[int, _counter("Publishes confirmed")]
+    nacked: Annotated[int, _counter("Publishes nacked")]
+    delivered: Annotated[int, _counter("Messages delivered to clients")]
+    acked: Annotated[int, _counter("Deliveries acknowledged by clients")]
+    cpu_user_us: Annotated[int, _counter("CPU time in user mode", "µs")]
+    cpu_sys_us: Annotated[int, _counter("CPU time in kernel mode", "µs")]
+    commits: Annotated[int, _counter("Commits", "")]
+    commit_bytes: Annotated[int, _counter("Bytes written by commits", "bytes")]
+    commit_messages: Annotated[int, _counter("Copies of persistent messages written")]
+    paged_out: Annotated[int, _counter("Copies of transient messages written (paged out)")]
+    read_messages: Annotated[int, _counter("Messages whose bodies were read from disk")]
+    read_blocks: Annotated[int, _counter("Blocks read for them", "")]
+    read_bodies: Annotated[int, _counter("Separately stored bodies read for them", "")]
+    connections_opened: Annotated[int, _counter("Connections opened", "")]
+    connections_closed: Annotated[int, _counter("Connections closed", "")]
+    channels_opened: Annotated[int, _counter("Channels opened", "")]
+    channels_closed: Annotated[int, _counter("Channels closed", "")]
+    queues_created: Annotated[int, _counter("Queues created", "")]
+    queues_deleted: Annotated[int, _counter("Queues deleted", "")]
+    loop_lag_max_us: Annotated[int, _sum("Greatest delay of the event loop", "µs")]
+    loop_lag_p99_us: Annotated[int, _sum("99th percentile of the delay of the event loop", "µs")]
+    export_lost: Annotated[int, _counter("Rows of the export that could not be written", "")]
 
 
 class Bucket(msgspec.Struct):
@@ -226,98 +260,103 @@ class Bucket(msgspec.Struct):
 class LatencyHist(Row, kw_only=True):
     """Durations measured in this interval, as a mergeable histogram (scheme `ll5`)."""
 
-    scope: Annotated[str, _key("`node` or `queue`")]
-    vhost: Annotated[str, _key("the queue's virtual host; empty for the node")]
-    name: Annotated[str, _key("the queue; empty for the node")]
+    scope: Annotated[str, _key("Scope of the measurement, `node` or `queue`")]
+    vhost: Annotated[str, _key("Virtual host of the queue; empty for the node")]
+    name: Annotated[str, _key("Name of the queue; empty for the node")]
     metric: Annotated[
         str,
-        _key("`confirm`, `commit`, `loop_lag`; of queues `deliver`, `ack`, `residence`"),
+        _key("For the node `confirm`, `commit`, `loop_lag`; for queues `deliver`, `ack`, `residence`"),
     ]
-    mode: Annotated[str, _key("of `confirm`: the confirm mode; else that of the queue, or empty")]
-    scheme: Annotated[str, _info("how values are put into buckets: `ll5`")]
+    mode: Annotated[str, _key("Confirm mode: of the publishes (`confirm`), otherwise of the queue, or empty")]
+    scheme: Annotated[str, _info("Bucket scheme, `ll5`")]
     count: Annotated[
-        int, _sum("how many; of messages some are measured, and each counts for its neighbours too")
+        int,
+        _sum(
+            "Number of values; messages are sampled, and each sampled one is weighted by those it stands for"
+        ),
     ]
-    sum_us: Annotated[int, _sum("their sum", "µs")]
-    min_us: Annotated[int, _sum("the least", "µs")]
-    max_us: Annotated[int, _sum("the greatest", "µs")]
-    b: Annotated[list[Bucket], _sum("buckets `i` with their counts `c`, ascending; empty ones are missing")]
+    sum_us: Annotated[int, _sum("Sum of the values", "µs")]
+    min_us: Annotated[int, _sum("Smallest value", "µs")]
+    max_us: Annotated[int, _sum("Greatest value", "µs")]
+    b: Annotated[
+        list[Bucket], _sum("Bucket numbers `i` with their counts `c`, ascending, without empty buckets")
+    ]
 
 
 class Event(Row, kw_only=True):
     """An event of the broker."""
 
-    kind: Annotated[str, _key("what: see below")]
-    vhost: Annotated[str, _key("where; empty for the node")]
-    name: Annotated[str, _key("to what or whom")]
-    detail: Annotated[dict[str, str], _info("what else is known")]
+    kind: Annotated[str, _key("Kind of event (see below)")]
+    vhost: Annotated[str, _key("Virtual host; empty for the node")]
+    name: Annotated[str, _key("Name of the object or user")]
+    detail: Annotated[dict[str, str], _info("Further details")]
 
 
 class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a benchmark, under one load."""
+    """One run of a benchmark with one configuration of the load."""
 
     v: Version = 1
-    run_id: Annotated[str, _key("the run")]
-    git: Annotated[str, _info("the revision that was measured")]
-    host: Annotated[str, _info("the machine")]
-    cpu: Annotated[str, _info("its processor")]
-    kernel: Annotated[str, _info("its kernel")]
-    broker: Annotated[str, _info("which broker")]
-    version: Annotated[str, _info("of what version")]
-    mode: Annotated[str, _info("confirm mode")]
-    sync: Annotated[str, _info("what a commit waits for")]
-    queues: Annotated[int, _info("queues")]
-    producers_q: Annotated[int, _info("producers of each queue")]
-    consumers_q: Annotated[int, _info("consumers of each queue")]
-    ch_prod: Annotated[int, _info("channels of each producer")]
-    ch_cons: Annotated[int, _info("channels of each consumer")]
-    size: Annotated[int, _info("of a message's body", "bytes")]
-    persistent: Annotated[bool, _info("whether messages are")]
-    block: Annotated[int, _info("runs of a block are compared with each other")]
-    rep: Annotated[int, _info("which repetition")]
-    order_in_block: Annotated[int, _info("which place in its block")]
-    start_ts: Annotated[int, _info("when it began, by the clock on the wall", "ms since 1970, UTC")]
-    dur_s: Annotated[float, _info("how long the load was to last", "s")]
+    run_id: Annotated[str, _key("Id of the run")]
+    git: Annotated[str, _info("Measured revision")]
+    host: Annotated[str, _info("Host name")]
+    cpu: Annotated[str, _info("Processor model")]
+    kernel: Annotated[str, _info("Kernel version")]
+    broker: Annotated[str, _info("Broker")]
+    version: Annotated[str, _info("Version of the broker")]
+    mode: Annotated[str, _info("Confirm mode")]
+    sync: Annotated[str, _info("Durability that a commit waits for")]
+    queues: Annotated[int, _info("Number of queues")]
+    producers_q: Annotated[int, _info("Producers per queue")]
+    consumers_q: Annotated[int, _info("Consumers per queue")]
+    ch_prod: Annotated[int, _info("Channels per producer")]
+    ch_cons: Annotated[int, _info("Channels per consumer")]
+    size: Annotated[int, _info("Size of a message body", "bytes")]
+    persistent: Annotated[bool, _info("True if messages are persistent")]
+    block: Annotated[int, _info("Block number; runs of one block are compared with each other")]
+    rep: Annotated[int, _info("Number of the repetition")]
+    order_in_block: Annotated[int, _info("Position in the block")]
+    start_ts: Annotated[int, _info("Start time, wall clock", "ms since 1970, UTC")]
+    dur_s: Annotated[float, _info("Planned duration of the load", "s")]
 
 
 class BenchSample(msgspec.Struct, frozen=True, kw_only=True):
     """One interval of a run."""
 
     v: Version = 1
-    run_id: Annotated[str, _key("the run")]
-    t_s: Annotated[float, _key("when the interval ended, from the start of the run", "s")]
-    published: Annotated[float, _sum("published", "messages/s")]
-    confirmed: Annotated[float, _sum("confirmed", "messages/s")]
-    returned: Annotated[float, _sum("returned", "messages/s")]
-    nacked: Annotated[float, _sum("nacked", "messages/s")]
-    received: Annotated[float, _sum("received", "messages/s")]
-    c_p50: Annotated[int, _sum("from publish to confirm, median", "µs")]
-    c_p75: Annotated[int, _sum("the same, 75th percentile", "µs")]
-    c_p95: Annotated[int, _sum("the same, 95th percentile", "µs")]
-    c_p99: Annotated[int, _sum("the same, 99th percentile", "µs")]
-    l_p50: Annotated[int, _sum("from publish to consumer, median", "µs")]
-    l_p75: Annotated[int, _sum("the same, 75th percentile", "µs")]
-    l_p95: Annotated[int, _sum("the same, 95th percentile", "µs")]
-    l_p99: Annotated[int, _sum("the same, 99th percentile", "µs")]
+    run_id: Annotated[str, _key("Id of the run")]
+    t_s: Annotated[float, _key("End of the interval, from the start of the run", "s")]
+    published: Annotated[float, _sum("Messages published", "messages/s")]
+    confirmed: Annotated[float, _sum("Publishes confirmed", "messages/s")]
+    returned: Annotated[float, _sum("Messages returned", "messages/s")]
+    nacked: Annotated[float, _sum("Publishes nacked", "messages/s")]
+    received: Annotated[float, _sum("Messages received by consumers", "messages/s")]
+    c_p50: Annotated[int, _sum("Latency from publish to confirm, median", "µs")]
+    c_p75: Annotated[int, _sum("Latency from publish to confirm, 75th percentile", "µs")]
+    c_p95: Annotated[int, _sum("Latency from publish to confirm, 95th percentile", "µs")]
+    c_p99: Annotated[int, _sum("Latency from publish to confirm, 99th percentile", "µs")]
+    l_p50: Annotated[int, _sum("Latency from publish to consumer, median", "µs")]
+    l_p75: Annotated[int, _sum("Latency from publish to consumer, 75th percentile", "µs")]
+    l_p95: Annotated[int, _sum("Latency from publish to consumer, 95th percentile", "µs")]
+    l_p99: Annotated[int, _sum("Latency from publish to consumer, 99th percentile", "µs")]
 
 
 class BenchCost(msgspec.Struct, frozen=True, kw_only=True):
     """Costs of a run, including warm-up and end, and values that `bench_run` has no column for."""
 
     v: Version = 1
-    run_id: Annotated[str, _key("the run")]
-    line: Annotated[str, _info("the line of the figure it belongs to")]
-    window: Annotated[int, _info("publishes without a confirm that a channel may have", "messages")]
-    prefetch: Annotated[int, _info("prefetch of consumers", "messages")]
-    generators: Annotated[int, _info("load generators")]
-    settings: Annotated[str, _info("of the broker")]
-    messages: Annotated[int, _sum("the greater of published and received", "messages")]
-    cpu_s: Annotated[float, _sum("the broker's processor time", "s")]
-    client_cpu_s: Annotated[float, _sum("the load generators' processor time", "s")]
-    other: Annotated[float, _sum("share of the machine's processor time that went to neither")]
-    write_bytes: Annotated[int, _sum("the broker had written to the disk", "bytes")]
-    wchar: Annotated[int, _sum("the broker wrote, to files or sockets", "bytes")]
-    flushes: Annotated[
-        int | None, _sum("of the disk, whoever asked for them; null where they are not counted")
+    run_id: Annotated[str, _key("Id of the run")]
+    line: Annotated[str, _info("Line of the figure that the run belongs to")]
+    window: Annotated[int, _info("Publisher window: unconfirmed publishes allowed per channel", "messages")]
+    prefetch: Annotated[int, _info("Prefetch count of the consumers", "messages")]
+    generators: Annotated[int, _info("Number of load generators")]
+    settings: Annotated[str, _info("Settings of the broker")]
+    messages: Annotated[
+        int, _sum("Number of messages published or received, whichever is greater", "messages")
     ]
-    counters: Annotated[dict[str, int], _info("what Leveret counted itself and logged when it stopped")]
+    cpu_s: Annotated[float, _sum("CPU time of the broker", "s")]
+    client_cpu_s: Annotated[float, _sum("CPU time of the load generators", "s")]
+    other: Annotated[float, _sum("Fraction of the machine's CPU time used by neither")]
+    write_bytes: Annotated[int, _sum("Bytes that the broker had written to disk", "bytes")]
+    wchar: Annotated[int, _sum("Bytes that the broker wrote to files and sockets", "bytes")]
+    flushes: Annotated[int | None, _sum("Disk flushes by any process; null if not counted")]
+    counters: Annotated[dict[str, int], _info("Leveret's own counters, logged when it stopped")]

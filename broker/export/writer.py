@@ -155,7 +155,7 @@ class Export:
             await self._try(self._finish(list(self._files)))
             self._let_go()
         except Exception:
-            log.exception("internal error in the export, which ends here")
+            log.exception("internal error in the export: nothing more is exported until a restart")
             self._site.turn.events = None
 
     async def _try(self, work: Awaitable[object]) -> None:
@@ -167,7 +167,7 @@ class Export:
             self._rows.forget()
             if not self.failed:
                 self.failed = True
-                log.warning("export stopped, the broker goes on without it: %s", error)
+                log.warning("export failed, trying again every %.0f s: %s", RETRY_SECONDS, error)
             await self._give_up()
 
     async def _prepare(self) -> None:
@@ -211,11 +211,11 @@ class Export:
                 octets += b"\n"
                 batch.rows += 1
             if time.monotonic() >= until:
-                slices.end("look of the export", "")
+                slices.end("export sample", "")
                 await asyncio.sleep(0)
                 slices.begin()
                 until = time.monotonic() + STEP_SECONDS
-        slices.end("look of the export", "")
+        slices.end("export sample", "")
         try:
             for (table, hour), batch in list(batches.items()):
                 await self._append(table, hour, ts, batch)
@@ -225,7 +225,7 @@ class Export:
             raise
         if self.failed:
             self.failed = False
-            log.info("export goes on: lost_rows=%d", self.lost)
+            log.info("export resumed: lost_rows=%d", self.lost)
             self._site.turn.note("export_gap", "", "", lost=str(self.lost))
         await self._finish([name for name, file in self._files.items() if self._is_full(file, ts)])
         if self._retention_ms and time.monotonic() >= self._tidy_at:
@@ -321,7 +321,7 @@ def claim(layout: Layout) -> int:
     except BlockingIOError:
         os.close(file)
         raise BlockingIOError(
-            errno.EWOULDBLOCK, "another broker of this name writes there", str(name)
+            errno.EWOULDBLOCK, "directory in use by another broker with this node name", str(name)
         ) from None
     except OSError as error:
         if error.errno not in {errno.ENOLCK, errno.ENOTSUP}:  # a file system without locks

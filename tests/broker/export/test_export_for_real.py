@@ -300,12 +300,12 @@ def test_a_full_disk_stops_the_export_and_not_the_broker(tmp_path, small_disk):
             load.publish(100)
             fill(filler)
             if select([running.process.stdout], [], [], 0)[0]:
-                wait_for("export stopped")
+                wait_for("export failed")
         load.publish(300)
         for _ in range(3):
             wait_for("given up")
         filler.unlink()
-        wait_for("export goes on")
+        wait_for("export resumed")
         load.consume("q", load.counted["published"])
         code, out, err = running.stopped_by(signal.SIGTERM)
     log += out.splitlines()
@@ -313,7 +313,7 @@ def test_a_full_disk_stops_the_export_and_not_the_broker(tmp_path, small_disk):
 
     assert (0, "") == (code, err)
     assert ["No space left on device"] == [
-        line.strip().rpartition("] ")[2] for line in log if "export stopped" in line
+        line.strip().rpartition("] ")[2] for line in log if "export failed" in line
     ]
     assert_consistent(rows)
     assert_counted(rows, load, 1)

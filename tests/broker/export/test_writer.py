@@ -154,7 +154,7 @@ async def test_a_full_disk_stops_the_export_with_one_warning(tmp_path, caplog, m
     await exporting.look(5)
     monkeypatch.undo()
 
-    assert ["export stopped, the broker goes on without it: [Errno 28] No space left on device"] == [
+    assert ["export failed, trying again every 60 s: [Errno 28] No space left on device"] == [
         record.message for record in caplog.records
     ]
     assert [] == hidden(tmp_path)
@@ -163,7 +163,7 @@ async def test_a_full_disk_stops_the_export_with_one_warning(tmp_path, caplog, m
     await exporting.look(60)
     await exporting.look(5)
     rows = await exporting.finish()
-    assert "export goes on" in caplog.records[-1].message
+    assert "export resumed" in caplog.records[-1].message
     assert [1, 4, 5] == [row["pub"] for row in rows["queue_interval"]]
     assert ["export_gap"] == [row["kind"] for row in rows["event"] if row["name"] == ""]
     assert export.lost == rows["node_interval"][-1]["export_lost"]
@@ -318,7 +318,7 @@ async def test_a_directory_that_is_none_is_told_at_the_start(tmp_path, where, ca
     await exporting.export.stop("shutdown")
 
     (warning,) = [record.message for record in caplog.records if "WARNING" == record.levelname]
-    assert "export stopped, the broker goes on without it: " in warning
+    assert "export failed, trying again every 60 s: " in warning
     assert str(tmp_path / "file") in warning
     assert [1] == [row["pub"] for row in read(tmp_path / where)["queue_interval"]]
 
@@ -363,7 +363,7 @@ async def test_two_brokers_of_one_name_do_not_write_into_one_directory(tmp_path,
     await second.look()
 
     assert second.export.failed
-    assert "another broker of this name writes there" in caplog.text
+    assert "directory in use by another broker with this node name" in caplog.text
     assert being_written == hidden(tmp_path)
     first.export.start(asyncio.get_running_loop())
     await first.export.stop("shutdown")
