@@ -45,10 +45,11 @@ from leveret.storage.store.row_checksums import pack_number, unpack_number
 log = logging.getLogger("leveret.storage")
 
 MAP_SIZE = 1 << 40
-SWEEP_WORK = 1000
+SWEEP_WORK = 250
 """Maximum number of blocks, and of separate bodies, that one commit deletes for all sweeps, plus at most one block's;
-later commits delete the rest. Callbacks that wait for the commit wait for this, too; and the pages that a commit frees
-are one record of LMDB's free list, rewritten each time a part of it is used: so not too many at once."""
+later commits delete the rest. Callbacks that wait for the commit wait for this, too: while the loop is busy, the thread
+that commits waits for the interpreter at each of three or four calls a block. And the pages that a commit frees are one
+record of LMDB's free list, rewritten each time a part of it is used."""
 
 _LOCK_OCTETS = 4096
 """Bytes of the lock file: space for more readers than there are."""
