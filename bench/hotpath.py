@@ -137,7 +137,6 @@ def connect(server, channels: Sequence[int] = (1,)):
 
     sink = Sink()
     connection = sink.connection = Connection(server, sink, ("127.0.0.1", 1), ("127.0.0.1", 2), NOW)
-    server._drivers = {sink}
     connection.receive(
         b"AMQP\x00\x00\x09\x01"
         + encode_method(0, make(Wire.StartOk, {}, "PLAIN", "\0guest\0guest", "en_US"))

@@ -75,6 +75,7 @@ DRIVERS = (
     "broker.process.sd_notify",
     "broker.server.resource_monitor",
     "broker.server.server",
+    "broker.server.shutdown",
     "analytics.command",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}

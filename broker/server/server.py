@@ -9,7 +9,6 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -47,7 +46,7 @@ from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, TimerWheel
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.resource_monitor import ResourceMonitor
-from leveret.broker.server.shutdown_flush import STEP_OCTETS, ShutdownFlush
+from leveret.broker.server.shutdown import Shutdown
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
@@ -63,7 +62,6 @@ storage_log = logging.getLogger("leveret.storage")
 
 READ_SIZE = 128 * 1024  # larger reads make the pipeline with clients coarse, smaller ones cost system calls
 WRITE_HIGH = 1024 * 1024
-STOP_SECONDS = 5.0
 HALF_OPEN_SHARE = 4
 """Divisor of the limit of file descriptors for the number of clients that have not logged in."""
 UNSENT_SHARE = 4
@@ -182,7 +180,7 @@ class Server:
         self.send_timeout = config.send_timeout if config.send_timeout_close else None
         self.linger = config.linger_timeout if config.linger else None
         self.addresses: list[tuple[str, int]] = []
-        self._drivers: set[SocketDriver] = set()
+        self.drivers: set[SocketDriver] = set()
         self._file_limit = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
         most = min(config.max_half_open, max(2, self._file_limit // HALF_OPEN_SHARE))
         share = config.max_half_open_per_address or most // 2
@@ -196,14 +194,15 @@ class Server:
         """True once queues have the messages of the last run."""
         self._began = self._ticked = 0.0
         """Time of the start, and of the last tick of the clock."""
-        self._empty: asyncio.Event | None = None
+        self.all_closed = asyncio.Event()
+        """Set whenever the last socket is closed."""
         self._turn_scheduled = False
         self._jobs_scheduled = False
         self._paging_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_for_disk: list[SocketDriver] = []
         self._ticks = TimerWheel(0.0)
-        self._looks = PeriodicSweep(lambda: self._drivers, SocketDriver.look, LOOK_SECONDS)
+        self._looks = PeriodicSweep(lambda: self.drivers, SocketDriver.look, LOOK_SECONDS)
         limit = max(self.watch.memory.limit // UNSENT_SHARE, UNSENT_LEAST)
         self._most_unsent = limit if config.unsent_octets is None else config.unsent_octets
         self._unsent_due = 0.0
@@ -330,7 +329,7 @@ class Server:
         self.turn.slices.on_waiting = self._schedule_jobs
         self._schedule_jobs()
         self._began = self.now()
-        await self._finish_jobs()
+        await self.finish_jobs()
         try:
             await self._door.bind(self.config.listeners)
             self.addresses = self._door.addresses
@@ -338,7 +337,7 @@ class Server:
                 await self._start_disk(self.disk)
             if self.config.definitions is not None:
                 self.import_definitions(self.config.definitions)
-                await self._stored()
+                await self.stored()
             self.watch.start(loop)
             if self.disk is not None:
                 self.disk.environment.begin_use()
@@ -388,22 +387,22 @@ class Server:
         delayed = disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
         if delayed:
             log.info("recovered %d delayed messages", delayed)
-        await self._stored()
+        await self.stored()
 
-    async def _stored(self, *, files: bool = False) -> bool:
+    async def stored(self, *, files: bool = False) -> bool:
         """Wait until everything journaled so far is on disk; False if the disk is full.
 
         `files`: also wait for bodies that are being written to files of their own.
         """
         self.run_turn()
-        await self._finish_jobs()
+        await self.finish_jobs()
         stored: asyncio.Future[bool] = self._loop.create_future()
         wait = self.journal.when_all_safe if files else self.journal.when_safe
         wait(stored.set_result)
         self.finish_turn()
         return await stored
 
-    async def _finish_jobs(self) -> None:
+    async def finish_jobs(self) -> None:
         """Wait until no work is deferred any more."""
         while self.turn.slices:  # noqa: ASYNC110 - each round of the loop runs a step of the jobs
             await asyncio.sleep(0)
@@ -420,111 +419,20 @@ class Server:
             log.info("definitions: imported %s from %s", done, file)
 
     async def stop(self, reason: str = "shutdown") -> None:
-        """Stop accepting, close every connection with 320, and wait a few seconds at most for their close-ok."""
+        """Stop accepting, close every connection with 320, write to disk what only memory has, and close the store."""
         self._stopping = True
-        slices = self.turn.slices
-        slices.watch(on=False)
-        loop_log.info(
-            "longest step of the event loop: %.1f ms, %s", slices.longest / 1e6, slices.longest_step or "none"
-        )
-        await self._disconnect(reason)
+        await Shutdown(self).run(reason)
+
+    def close_listeners(self) -> None:
+        """Stop accepting connections."""
+        self._door.close()
+
+    def stop_timers(self) -> None:
+        """Stop the ticks, the wall-clock timers and the checks of memory and disk."""
         for handle in (self._ticker, self._timer):
             if handle is not None:
                 handle.cancel()
         self.watch.stop()
-        for vhost in self.vhosts.values():
-            for line in vhost.delay_lines():
-                line.stop()
-        if self.disk is not None:
-            await self._stop_disk(self.disk)
-        self._tell_damage(inf)
-        if self.export is not None:  # last, as its folder may be on a disk that does not respond
-            await self.export.stop(reason)
-        done = self.turn.totals.channels
-        log.info(
-            "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
-            done.published,
-            done.delivered,
-            done.acked,
-            time.process_time(),
-        )
-
-    async def _disconnect(self, reason: str) -> None:
-        """Close every connection with 320; those that do not answer in time are aborted."""
-        self._door.close()
-        for driver in list(self._drivers):
-            driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
-        self.finish_turn()
-        await self._wait_until_empty(STOP_SECONDS)
-        if self._drivers:
-            log.warning("%d connections did not close within %.0f s", len(self._drivers), STOP_SECONDS)
-        for driver in list(self._drivers):
-            driver.abort()
-        await self._wait_until_empty(1.0)
-
-    async def _stop_disk(self, disk: DataStore) -> None:
-        """Write to disk what is in memory only, and close the store."""
-        await self._finish_jobs()
-        await self._discard(disk)
-        left = await self._spill(disk)
-        if left:
-            text = (
-                "the disk is full: of messages=%d those that publishers wait for are lost unless sent again"
-            )
-            log.error(text, left)
-        await disk.stop(
-            queue.store for vhost in self.vhosts.values() for queue in (*vhost.queues.values(), *vhost.ending)
-        )
-
-    async def _discard(self, disk: DataStore) -> None:
-        """Let queues publish the dead letters of discarded messages, unless the disk is full."""
-        queues = [
-            queue
-            for vhost in self.vhosts.values()
-            for queue in (*vhost.queues.values(), *vhost.ending)
-            if queue.rules is not None and queue.rules.is_discarding
-        ]
-        for queue in queues:
-            queue.touch()
-            self._schedule_turn()
-            while queue.rules is not None and queue.rules.is_discarding and not disk.commits.is_full:
-                ran = self._loop.create_future()
-                queue.after_next_run(partial(ran.set_result, None))
-                await ran
-
-    async def _spill(self, disk: DataStore) -> int:
-        """Write the promised messages of queues to disk; returns the number of those for which there was no space."""
-        spills = [
-            spill
-            for vhost in self.vhosts.values()
-            for queue in vhost.queues.values()
-            for spill in ShutdownFlush.all_of(queue, disk.file_from)
-        ]
-        if spills:
-            log.info("putting on disk what publishers wait for: messages=%d", sum(s.left for s in spills))
-        journal = disk.journal
-        noted = 0
-        for spill in spills:
-            while spill.left:
-                before = spill.left
-                if not spill.step():
-                    read = self._loop.create_future()
-                    spill.queue.after_next_run(partial(read.set_result, None))
-                    await read
-                    continue
-                noted += before - spill.left
-                if journal.octets + journal.octets_in_files >= STEP_OCTETS:
-                    if not await self._stored(files=True):
-                        return noted + sum(each.left for each in spills)
-                    noted = 0
-        return 0 if await self._stored(files=True) else noted
-
-    async def _wait_until_empty(self, seconds: float) -> None:
-        """Wait until no socket is left, at most that many seconds."""
-        self._empty = asyncio.Event()
-        if self._drivers:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), seconds)
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
@@ -541,9 +449,10 @@ class Server:
         if self.disk is not None:
             self.disk.commits.wake()
         if turn.unfinished or turn.queues or turn.channels or turn.outboxes:
-            self._schedule_turn()
+            self.schedule_turn()
 
-    def _schedule_turn(self) -> None:
+    def schedule_turn(self) -> None:
+        """Run the turn in the next step."""
         if not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._next_turn)
@@ -651,7 +560,7 @@ class Server:
     @property
     def out_of_files(self) -> bool:
         """True while connections are refused for lack of file descriptors."""
-        return len(self._drivers) >= self._file_limit
+        return len(self.drivers) >= self._file_limit
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -715,7 +624,7 @@ class Server:
             self._paging_due = inf
             self.turn.slices.add(self._look_at_paging(self.disk.monitor, now), "memory monitor")
         self.run_turn()
-        self._tell_damage(now)
+        self.log_damage(now)
         if self._refused:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused)
             self._refused = 0
@@ -730,8 +639,8 @@ class Server:
         finally:
             self._paging_due = self.now() + PAGING_SECONDS
 
-    def _tell_damage(self, now: float) -> None:
-        """Log unreadable data."""
+    def log_damage(self, now: float = inf) -> None:
+        """Log unreadable data; by default also what is held back to be summed up."""
         if self.damage_log is not None:
             for line in self.damage_log.lines(now):
                 storage_log.error("%s", line)
@@ -787,18 +696,18 @@ class Server:
         """Register a new socket; False to refuse it."""
         if self._stopping:
             return False
-        if len(self._drivers) >= self._file_limit:
+        if len(self.drivers) >= self._file_limit:
             if not self._refused:
                 log.error("refused a connection: the limit of file descriptors is reached")
             self._refused += 1
             return False
-        self._drivers.add(driver)
+        self.drivers.add(driver)
         self._ticks.schedule(driver.connection, self.now() + self.handshake_timeout)
         return True
 
     def _bound_unsent(self) -> None:
         """Disconnect the clients with most unsent data if all of it together exceeds the limit."""
-        waiting = [(driver.unsent, driver) for driver in self._drivers]
+        waiting = [(driver.unsent, driver) for driver in self.drivers]
         total = sum([octets for octets, _ in waiting])
         if total <= self._most_unsent:
             return
@@ -825,10 +734,10 @@ class Server:
     def dropped(self, driver: SocketDriver) -> None:
         """Unregister a socket."""
         self.settled(driver)
-        self._drivers.discard(driver)
+        self.drivers.discard(driver)
         self._ticks.forget(driver.connection)
-        if not self._drivers and self._empty is not None:
-            self._empty.set()
+        if not self.drivers:
+            self.all_closed.set()
 
     def close_soon(self, driver: SocketDriver, delay: float) -> None:
         """Close a socket after its outbox has been flushed, and `delay` seconds."""

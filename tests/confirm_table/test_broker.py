@@ -108,7 +108,7 @@ def test_the_broker_is_killed(stage: Stage) -> None:
     assert ([] if stage.is_late else ["1*", "2*"]) == found_after(stage)
 
 
-def spill(stage: Stage) -> None:
+def flush_promised(stage: Stage) -> None:
     """Do what a stopping broker does when its clients are gone."""
     for queue in stage.node.vhosts["/"].queues.values():
         for moving in ShutdownFlush.all_of(queue, stage.node.config.storage.file_from):
@@ -126,7 +126,7 @@ def test_the_broker_is_stopped(stage: Stage) -> None:
     for client in (stage.publisher, stage.consumer):
         client.connection.lost()
     stage.node.run_turn()
-    spill(stage)
+    flush_promised(stage)
     stage.restarted(stage.node.restarted())
 
     assert (["2"] if stage.mode == LIGHT else ["1*", "2"]) == found_after(stage)

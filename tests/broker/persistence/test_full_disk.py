@@ -30,8 +30,8 @@ def failing(self, batch):
     return commit(self, batch)
 Environment.commit = failing
 sys.argv[1:] = sys.argv[2:]
-from leveret.broker.server import server
-server.STOP_SECONDS = 60
+from leveret.broker.server import shutdown
+shutdown.STOP_SECONDS = 60
 main()
 """
 

@@ -30,9 +30,9 @@ def stopped(node, *clients, meanwhile=lambda: None):
         client.connection.lost()
     node.run_turn()
     for queue in node.vhosts["/"].queues.values():
-        for spill in ShutdownFlush.all_of(queue, node.disk.file_from):
-            while spill.left:
-                if not spill.step():
+        for flush in ShutdownFlush.all_of(queue, node.disk.file_from):
+            while flush.left:
+                if not flush.step():
                     node.read()
                 meanwhile()
                 node.commit()

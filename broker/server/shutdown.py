@@ -1,0 +1,179 @@
+"""Graceful shutdown: closes connections, writes to disk what only memory has, and closes the data store (driver)."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from functools import partial
+from typing import Protocol
+
+from leveret.broker.export.writer import Export
+from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.persistence.data_store import DataStore
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.server.shutdown_flush import STEP_OCTETS, ShutdownFlush
+from leveret.broker.vhost.vhost import VHost
+
+log = logging.getLogger("leveret.connection")
+loop_log = logging.getLogger("leveret")
+
+STOP_SECONDS = 5.0
+"""Time for clients to answer `connection.close`."""
+ABORT_SECONDS = 1.0
+"""Time for the sockets of those that did not to be closed."""
+
+
+class ShutdownHost(Protocol):
+    """The part of the server that a shutdown uses."""
+
+    turn: Turn
+    vhosts: dict[str, VHost]
+    disk: DataStore | None
+    export: Export | None
+    drivers: set[SocketDriver]
+    all_closed: asyncio.Event
+
+    def close_listeners(self) -> None:
+        """Stop accepting connections."""
+
+    def stop_timers(self) -> None:
+        """Stop the ticks, the wall-clock timers and the checks of memory and disk."""
+
+    def finish_turn(self) -> None:
+        """Write to every connection touched by the turn."""
+
+    def schedule_turn(self) -> None:
+        """Run the turn in the next step."""
+
+    async def finish_jobs(self) -> None:
+        """Wait until no work is deferred any more."""
+
+    async def stored(self, *, files: bool = False) -> bool:
+        """Wait until everything journaled so far is on disk; False if the disk is full."""
+
+    def log_damage(self) -> None:
+        """Log unreadable data."""
+
+
+class Shutdown:
+    """The shutdown of one server.
+
+    Args:
+        host: the server; it must refuse connections already.
+
+    """
+
+    def __init__(self, host: ShutdownHost) -> None:
+        self._host = host
+
+    async def run(self, reason: str) -> None:
+        """Close every connection with 320, which names the reason, then the data store and the export."""
+        host = self._host
+        slices = host.turn.slices
+        slices.watch(on=False)
+        loop_log.info(
+            "longest step of the event loop: %.1f ms, %s", slices.longest / 1e6, slices.longest_step or "none"
+        )
+        await self._disconnect(reason)
+        host.stop_timers()
+        for vhost in host.vhosts.values():
+            for line in vhost.delay_lines():
+                line.stop()
+        if host.disk is not None:
+            await self._close_store(host.disk)
+        host.log_damage()
+        if host.export is not None:  # last, as its folder may be on a disk that does not respond
+            await host.export.stop(reason)
+        done = host.turn.totals.channels
+        log.info(
+            "totals: published=%d delivered=%d acked=%d cpu_seconds=%.2f",
+            done.published,
+            done.delivered,
+            done.acked,
+            time.process_time(),
+        )
+
+    async def _disconnect(self, reason: str) -> None:
+        """Close every connection with 320; those that do not answer in time are aborted."""
+        host = self._host
+        host.close_listeners()
+        for driver in list(host.drivers):
+            driver.connection.force_close(f"broker forced connection closure with reason '{reason}'")
+        host.finish_turn()
+        await self._wait_until_closed(STOP_SECONDS)
+        if host.drivers:
+            log.warning("%d connections did not close within %.0f s", len(host.drivers), STOP_SECONDS)
+        for driver in list(host.drivers):
+            driver.abort()
+        await self._wait_until_closed(ABORT_SECONDS)
+
+    async def _wait_until_closed(self, seconds: float) -> None:
+        """Wait until no socket is left, at most that many seconds."""
+        closed = self._host.all_closed
+        closed.clear()
+        if self._host.drivers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(closed.wait(), seconds)
+
+    async def _close_store(self, disk: DataStore) -> None:
+        """Write to disk what is in memory only, and close the store."""
+        await self._host.finish_jobs()
+        await self._publish_dead_letters(disk)
+        lost = await self._flush_promised(disk)
+        if lost:
+            text = (
+                "the disk is full: of messages=%d those that publishers wait for are lost unless sent again"
+            )
+            log.error(text, lost)
+        await disk.stop(
+            queue.store
+            for vhost in self._host.vhosts.values()
+            for queue in (*vhost.queues.values(), *vhost.ending)
+        )
+
+    async def _publish_dead_letters(self, disk: DataStore) -> None:
+        """Wait until queues have published the dead letters of discarded messages, unless the disk is full."""
+        queues = [
+            queue
+            for vhost in self._host.vhosts.values()
+            for queue in (*vhost.queues.values(), *vhost.ending)
+            if queue.rules is not None and queue.rules.is_discarding
+        ]
+        loop = asyncio.get_running_loop()
+        for queue in queues:
+            queue.touch()
+            self._host.schedule_turn()
+            while queue.rules is not None and queue.rules.is_discarding and not disk.commits.is_full:
+                ran = loop.create_future()
+                queue.after_next_run(partial(ran.set_result, None))
+                await ran
+
+    async def _flush_promised(self, disk: DataStore) -> int:
+        """Write the promised messages of queues to disk; returns the number of those for which there was no space."""
+        host = self._host
+        flushes = [
+            flush
+            for vhost in host.vhosts.values()
+            for queue in vhost.queues.values()
+            for flush in ShutdownFlush.all_of(queue, disk.file_from)
+        ]
+        if flushes:
+            total = sum(flush.left for flush in flushes)
+            log.info("putting on disk what publishers wait for: messages=%d", total)
+        loop = asyncio.get_running_loop()
+        journal = disk.journal
+        uncommitted = 0
+        for flush in flushes:
+            while flush.left:
+                before = flush.left
+                if not flush.step():
+                    read = loop.create_future()
+                    flush.queue.after_next_run(partial(read.set_result, None))
+                    await read
+                    continue
+                uncommitted += before - flush.left
+                if journal.octets + journal.octets_in_files >= STEP_OCTETS:
+                    if not await host.stored(files=True):
+                        return uncommitted + sum(each.left for each in flushes)
+                    uncommitted = 0
+        return 0 if await host.stored(files=True) else uncommitted
