@@ -170,7 +170,7 @@ class Listings:
             **shown_policies(vhost.queue_policies(queue)),
             "consumer_capacity": queue.consumer_capacity,
             "single_active_consumer_tag": active.tag
-            if (active := queue.active_consumer) is not None
+            if (active := queue.consumers.active) is not None
             else None,
             "message_stats": {
                 "publish": queue.published,
@@ -231,8 +231,8 @@ def shown_consumer(vhost: VHost, consumer: Consumer) -> dict[str, Any]:
         "exclusive": consumer.exclusive,
         "prefetch_count": consumer.prefetch_count,
         "arguments": plain_arguments(consumer.arguments),
-        "active": queue.is_active(consumer),
-        "activity_status": consumer.status,
+        "active": queue.consumers.is_active(consumer),
+        "activity_status": queue.consumers.activity_status(consumer),
         "messages_unacknowledged": consumer.unacked,
         "message_stats": {
             "deliver": consumer.delivered,

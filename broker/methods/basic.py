@@ -54,7 +54,8 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
             raise not_implemented(
                 f"{resource('queue', name, channel.vhost.name)} does not support global qos"
             )
-    if queue.exclusive_consumer is not None or (exclusive and (queue.consumers or queue.single_active)):
+    consumers = queue.consumers
+    if consumers.exclusive is not None or (exclusive and (consumers or consumers.single_active)):
         raise access_refused(f"{resource('queue', name, channel.vhost.name)} in exclusive use")
     consumer = Consumer(
         method.consumer_tag or _generated_tag(),
@@ -106,7 +107,7 @@ def basic_get(channel: Channel, method: Wire.Get) -> None:
     name = queue_name(channel, method.queue)
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, channel.host)
-    if queue.type == QUORUM and queue.single_active:
+    if queue.type == QUORUM and queue.consumers.single_active:
         raise resource_locked(
             f"cannot obtain access to locked {resource('queue', name, channel.vhost.name)}. "
             "basic.get operations are not supported by quorum queues with single active consumer"

@@ -52,8 +52,6 @@ class ConsumedQueue(Suspendable, Protocol):
     acks: list[int]
     touched: bool
     settings: QueueSettings
-    single_active: bool
-    active_consumer: "Consumer | None"
 
     @property
     def durable(self) -> bool:
@@ -169,14 +167,6 @@ class Consumer:
     def acked(self) -> int:
         """Number of acked deliveries; 0 for a consumer with automatic acks."""
         return 0 if self.no_ack else self.delivered - self.unacked - self.returned
-
-    @property
-    def status(self) -> str:
-        """RabbitMQ's activity status: up, or with single active consumer single_active or waiting."""
-        queue = self.queue
-        if not queue.single_active:
-            return "up"
-        return "single_active" if queue.active_consumer is self else "waiting"
 
     def give_back(self, count: int) -> None:
         """Subtract messages that were requeued or rejected from the unacked count."""

@@ -2,18 +2,14 @@
 
 Theory. During a turn the queue only collects: publishes in `inbox`, settled deliveries in `acks`. `run`, once a turn,
 processes both: acks first, then arrivals (delivered directly to ready consumers while nothing older is waiting,
-otherwise kept by the backing queue), then the ready messages. Consumers that can take a message are in `rotation`; one
-without credit or with a full outbox is parked and rejoins at the end, so the round-robin is strict among those that are
-ready. Operations that need the exact state call `settle` first.
+otherwise kept by the backing queue), then the ready messages. `consumers` decides who gets them
+(`broker.queue.consumer_rotation`). Operations that need the exact state call `settle` first.
 
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from leveret.broker.amqp.properties import may_expire
@@ -23,6 +19,7 @@ from leveret.broker.counters.totals import QueueCounts, QueueTally
 from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.consumer_rotation import ConsumerRotation
 from leveret.broker.queue.limits import Keeper, QueueLimits
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.turn import Turn
@@ -36,11 +33,7 @@ _NOT_YET = Fetched((), [], redelivered=False)
 """Result of `get` while it has to wait."""
 RUN_BUDGET = 4096
 """Maximum number of messages that a queue delivers in one turn before others run."""
-_STEP = 256  # messages fetched at a time
-_STEP_OCTETS = 1024 * 1024  # and about so many bytes, where messages are large
 _SMALL = 4096
-_FEW = 8  # maximum number of consumers removed from the rotation one by one
-_CAPACITY_WEIGHT = 0.13  # of one sample per second: a sample from five seconds ago has half the weight
 
 
 class Owner(Protocol):
@@ -67,17 +60,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_alike",
-        "_capacity",
-        "_gone",
-        "_heirs",
-        "_held_back",
-        "_joined",
         "_keeper",
-        "_suspensions",
         "acked",
         "acks",
-        "active_consumer",
         "arguments",
         "auto_delete",
         "awaiting",
@@ -88,12 +73,10 @@ class Queue:
         "delivered",
         "draining",
         "durable",
-        "exclusive_consumer",
         "exclusive_owner",
         "final",
         "futile_pauses",
         "gone",
-        "had_consumer",
         "inbox",
         "inbox_persistent",
         "largest",
@@ -102,15 +85,12 @@ class Queue:
         "on_drained",
         "on_gone",
         "paced_at",
-        "prioritised",
         "published",
         "qid",
         "redelivered",
-        "rotation",
         "rules",
         "saves_all",
         "settings",
-        "single_active",
         "stillness",
         "tally",
         "touched",
@@ -161,26 +141,9 @@ class Queue:
         self.settings = NO_SETTINGS
         self.rules: QueueLimits | None = None
         """Limits and expiry; None while there are none."""
-        # consumers
-        self.consumers: dict[Consumer, None] = _NOBODY
-        self.rotation: deque[Consumer] = _NO_ROTATION
-        self.exclusive_consumer: Consumer | None = None
-        self.single_active = self.arguments.get("x-single-active-consumer") == ("bool", True)
-        self.active_consumer: Consumer | None = None
-        """With `single_active`: the active consumer. The others wait outside the rotation."""
-        self.had_consumer = False
-        self._alike: bool | None = None
-        self._capacity = 1.0
-        self._gone = 0
-        """Number of cancelled consumers still in the rotation."""
-        self._suspensions = 0
-        self._held_back: dict[Consumer, None] = {}
-        """Consumers that would be in the rotation if the queue were not suspended."""
-        self._heirs: list[tuple[int, int, Consumer]] = _NO_HEIRS
-        """With `single_active`: a heap of the waiting consumers, by priority, then age; some may be cancelled."""
-        self._joined = 0
-        self.prioritised = False
-        """True if some consumer has (or had) a priority other than 0, so that the rotation is ordered by priority."""
+        self.consumers = ConsumerRotation(
+            single_active=self.arguments.get("x-single-active-consumer") == ("bool", True)
+        )
         # per turn
         self.inbox: list[Message] = []
         self.inbox_persistent = False
@@ -259,8 +222,9 @@ class Queue:
 
     def run(self) -> bool:
         """Process acks, arrivals and ready messages; return true if the budget was used up before all was done."""
-        if self._gone:
-            self._sweep()
+        consumers = self.consumers
+        if consumers.cancelled:
+            consumers.sweep()
         backing = self.backing
         rules = self.rules
         acks = self.acks
@@ -287,13 +251,13 @@ class Queue:
             inbox.clear()
             self.inbox_persistent = False
         if backing.ready_count:
-            if self.rotation and not is_behind:
+            if consumers.ready and not is_behind:
                 more = self._deliver_ready()
         else:
             self.largest = 0
         if rules is not None:
             more = rules.end() or more
-            if is_behind and not rules.is_behind and self.rotation:
+            if is_behind and not rules.is_behind and consumers.ready:
                 more = True
         if self.on_drained:
             self._tell_drained()
@@ -306,7 +270,7 @@ class Queue:
         backing = self.backing
         persistent = self.inbox_persistent
         ready, count = backing.ready_count, len(messages)
-        if self.rotation and not ready:
+        if self.consumers.ready and not ready:
             messages = self._hand_over(messages, persistent=persistent, expires=expires)
             if not messages:
                 return
@@ -359,11 +323,12 @@ class Queue:
         """Deliver arrivals directly to consumers; return those that no consumer could take."""
         at, end = 0, len(messages)
         publish_delivered = self.backing.publish_delivered
+        rotation = self.consumers
         try:
-            while at < end and self.rotation:
-                consumers, count = self._next_share(end - at)
+            while at < end and rotation.ready:
+                consumers, count = rotation.next_share(end - at, self.largest)
                 if not count:
-                    self._park_first()
+                    rotation.park_first()
                     continue
                 share = messages[at : at + count]
                 ack_required = not consumers[0].no_ack
@@ -374,7 +339,7 @@ class Queue:
                 batch = Fetched(seq_ids, share, redelivered=False)
                 if self.rules is not None:
                     self.rules.fetched(batch, ack_required=ack_required)
-                self._distribute(consumers, batch)
+                self._deliver(consumers, batch)
         except Exception:
             self.taken(at)
             raise
@@ -384,13 +349,14 @@ class Queue:
         """Deliver ready messages to consumers; return true if the budget was used up first."""
         backing = self.backing
         rules = self.rules
+        rotation = self.consumers
         budget = RUN_BUDGET
-        while backing.ready_count and self.rotation:
+        while backing.ready_count and rotation.ready:
             if budget <= 0:
                 return True
-            consumers, count = self._next_share(backing.ready_count)
+            consumers, count = rotation.next_share(backing.ready_count, self.largest)
             if not count:
-                self._park_first()
+                rotation.park_first()
                 continue
             if rules is not None:
                 count = rules.live(count)
@@ -404,85 +370,15 @@ class Queue:
                 batch = rules.fetched(batch, ack_required=ack_required)
             if batch.redelivered:
                 self.redelivered += len(batch.messages)
-            self._distribute(consumers, batch)
+            self._deliver(consumers, batch)
             budget -= count
         return False
 
-    def _next_share(self, available: int) -> tuple[Sequence[Consumer], int]:
-        """Return the next consumers in the rotation, and the number of messages they take together (<= `available`).
-
-        The number is 0 if the first has no room any more: others have used up the prefetch of the channel or the
-        outbox that it shares with them.
-
-        Several consumers are served in one stride if each has a channel of its own and either all or none need acks;
-        each channel then sees the same order as with one message at a time.
-        """
-        rotation = self.rotation
-        step = _STEP if self.largest <= _SMALL else max(1, _STEP_OCTETS // self.largest)
-        width = len(rotation)
-        first = rotation[0]
-        room = first.room
-        if room <= 0:
-            return (first,), 0
-        if width == 1:
-            return (first,), min(available, room, step)
-        if available >= width:
-            if self._alike is None:
-                self._alike = self._are_alike()
-            if self._alike:
-                consumers = list(rotation)
-                room = min(consumer.room for consumer in consumers)
-                if room > 0:
-                    rounds = min(room, available // width, max(1, step // width))
-                    return consumers, rounds * width
-        return (first,), 1
-
-    def _are_alike(self) -> bool:
-        """Return whether consumers may be served in strides; evaluated again when consumers are added or removed."""
-        consumers = list(self.consumers)
-        first = consumers[0]
-        return (
-            not self.prioritised
-            and len({consumer.channel for consumer in consumers}) == len(consumers)
-            and all(consumer.no_ack is first.no_ack for consumer in consumers)
-        )
-
-    def _park_first(self) -> None:
-        """Remove the first consumer from the rotation until it has room again."""
-        self.rotation.popleft().park()
-
-    def _distribute(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
-        """Deliver a batch round-robin; park consumers without room, and keep the order of the others."""
-        seq_ids, messages, redelivered = batch
+    def _deliver(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
+        """Deliver a batch to the consumers that were chosen for it."""
         if self.meter is not None and not consumers[0].no_ack:
-            self.meter.delivered(seq_ids[-1], self.turn.now)
-        width = len(consumers)
-        rotation = self.rotation
-        if width == 1:
-            consumer = consumers[0]
-            consumer.deliver(seq_ids, messages, redelivered=redelivered)
-            if consumer.room <= 0:
-                rotation.popleft()
-                consumer.park()
-            elif self.prioritised:
-                rotation.popleft()
-                _insert_by_priority(rotation, consumer)
-            elif len(rotation) > 1:
-                rotation.rotate(-1)
-            return
-        for at in range(min(width, len(messages))):
-            consumers[at].deliver(seq_ids[at::width], messages[at::width], redelivered=redelivered)
-        rotation.rotate(-(len(messages) % width))
-        full = [consumer for consumer in consumers if consumer.room <= 0]
-        if len(full) > _FEW:
-            out = set(full)
-            left = [consumer for consumer in rotation if consumer not in out]
-            rotation.clear()
-            rotation.extend(left)
-        for consumer in full:
-            if len(full) <= _FEW:
-                rotation.remove(consumer)
-            consumer.park()
+            self.meter.delivered(batch.seq_ids[-1], self.turn.now)
+        self.consumers.deliver(consumers, batch)
 
     def _tell_drained(self) -> None:
         for listener in list(self.on_drained):
@@ -563,115 +459,33 @@ class Queue:
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Add a consumer; the caller must have checked exclusivity, and must call `touch` afterwards."""
-        if not self.consumers:
-            self.consumers = {}
-            self.rotation = deque()
-            self._capacity = 1.0
-        self.consumers[consumer] = None
-        self._alike = None
-        self.had_consumer = True
-        if consumer.exclusive:
-            self.exclusive_consumer = consumer
-        if consumer.priority:
-            self.prioritised = True
-        if self.single_active:
-            if self.active_consumer is not None:
-                self._add_heir(consumer)
-                return
-            self.active_consumer = consumer
-        consumer.parked = True
-        consumer.wake()
+        self.consumers.add(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Remove a consumer whose channel was closed, or that was cancelled: its channel keeps its unacked messages."""
-        consumer.cancelled = True
-        consumer.outbox.parked.pop(consumer, None)
-        del self.consumers[consumer]
-        if consumer.no_ack:
-            self.tally.delivered_auto += consumer.delivered
-        self._alike = None
-        if not consumer.parked and self.is_active(consumer):
-            self._gone += 1
-            if self._gone > len(self.rotation) // 2:
-                self._sweep()
-        if self.exclusive_consumer is consumer:
-            self.exclusive_consumer = None
-        if self.active_consumer is consumer:
-            self._promote()
+        self._count_removed(consumer)
+        self.consumers.remove(consumer)
         if not self.consumers:
             self.used()
-            self.consumers = _NOBODY
-            self.rotation = _NO_ROTATION
-            self._gone = 0
-            self._heirs = _NO_HEIRS
-            self.prioritised = False
 
-    def _add_heir(self, consumer: Consumer) -> None:
-        """Add a consumer to those that wait to become the single active consumer."""
-        if self._heirs is _NO_HEIRS:
-            self._heirs = []
-        elif len(self._heirs) > 2 * len(self.consumers):  # most of them are cancelled
-            self._heirs = [heir for heir in self._heirs if not heir[2].cancelled]
-            heapify(self._heirs)
-        self._joined += 1
-        heappush(self._heirs, (-consumer.priority, self._joined, consumer))
-
-    def _promote(self) -> None:
-        """Replace the single active consumer by the waiting one of the highest priority, then the oldest."""
-        self.active_consumer = None
-        if self.deleted:
-            return
-        heirs = self._heirs
-        while heirs:
-            heir = heappop(heirs)[2]
-            if not heir.cancelled:
-                self.active_consumer = heir
-                heir.parked = True
-                heir.wake()
-                return
-
-    def is_active(self, consumer: Consumer) -> bool:
-        """Return whether a consumer would get messages if there were any and it had room."""
-        return not self.single_active or self.active_consumer is consumer
-
-    def _sweep(self) -> None:
-        """Remove cancelled consumers from the rotation; done for many at once, because it scans the whole rotation."""
-        self._gone = 0
-        left = [consumer for consumer in self.rotation if not consumer.cancelled]
-        self.rotation.clear()
-        self.rotation.extend(left)
+    def _count_removed(self, consumer: Consumer) -> None:
+        """Add the deliveries of a removed consumer to the counters, if they count as acked."""
+        if consumer.no_ack:
+            self.tally.delivered_auto += consumer.delivered
 
     def rejoin(self, consumer: Consumer) -> None:
         """Put a parked consumer that has room again at the end of the rotation, or of its priority."""
-        if self._suspensions:
-            consumer.parked = True
-            self._held_back[consumer] = None
-            return
-        if self.prioritised:
-            _insert_by_priority(self.rotation, consumer)
-        else:
-            self.rotation.append(consumer)
-        if not self.touched:
+        if self.consumers.rejoin(consumer) and not self.touched:
             self.touched = True
             self.turn.queues.append(self)
 
     def suspend(self) -> None:
         """Deliver nothing until `resume` has been called as many times, because more messages are being requeued."""
-        self._suspensions += 1
-        for consumer in self.rotation:
-            if not consumer.cancelled:
-                consumer.parked = True
-                self._held_back[consumer] = None
-        self.rotation.clear()
-        self._gone = 0
+        self.consumers.suspend()
 
     def resume(self) -> None:
         """Resume delivery."""
-        self._suspensions -= 1
-        if not self._suspensions:
-            waiting, self._held_back = self._held_back, {}
-            for consumer in waiting:
-                consumer.wake()
+        if self.consumers.resume():
             self.touch()
 
     # -- exact operations -----------------------------------------------------------------------------------------
@@ -701,18 +515,12 @@ class Queue:
 
     @property
     def consumer_capacity(self) -> float:
-        """Fraction of the last seconds, 0 to 1, in which an arrival would have been delivered immediately.
-
-        As RabbitMQ's `consumer_capacity`: 0 without consumers, and it decreases while no consumer has room for ready
-        messages.
-        """
-        return self._capacity if self.consumers else 0.0
+        """As RabbitMQ's `consumer_capacity`, 0 to 1 (`ConsumerRotation.capacity`)."""
+        return self.consumers.capacity
 
     def sample_capacity(self) -> None:
         """Sample whether consumers have room; must be called about once a second."""
-        if self.consumers:
-            able = len(self.rotation) > self._gone or not self.backing.ready_count
-            self._capacity += (able - self._capacity) * _CAPACITY_WEIGHT
+        self.consumers.sample_capacity(is_idle=not self.backing.ready_count)
 
     @property
     def consumer_count(self) -> int:
@@ -722,7 +530,7 @@ class Queue:
     def get(self, *, no_ack: bool) -> Fetched | None:
         """Fetch one message for `basic.get`; return None if the queue is empty, an empty batch if `get` must wait."""
         self.settle()
-        if self._suspensions:
+        if self.consumers.is_suspended:
             self.touch()
             return _NOT_YET
         backing, rules = self.backing, self.rules
@@ -821,9 +629,9 @@ class Queue:
         """
         self.settle()
         self.deleted = True
-        consumers = list(self.consumers)
+        consumers = self.consumers.clear()
         for consumer in consumers:
-            self.remove_consumer(consumer)
+            self._count_removed(consumer)
         if self.rules is None or self.rules.queue_deleted() or not discards:
             self._empty()
         else:
@@ -896,24 +704,6 @@ class _Once(DrainListener):
         self._callback()
 
 
-# Shared by all queues without consumers, never modified: ten thousand idle queues should not own empty lists.
-_NOBODY: dict[Consumer, None] = {}
-_NO_ROTATION: deque[Consumer] = deque()
-_NO_HEIRS: list[tuple[int, int, Consumer]] = []
+# Shared by all queues without listeners, never modified: ten thousand idle queues should not own empty lists.
 _NO_LISTENERS: dict[DrainListener, None] = {}
 _NO_CALLBACKS: list[Callable[[], object]] = []
-
-
-def _descending(consumer: Consumer) -> int:
-    return -consumer.priority
-
-
-def _insert_by_priority(rotation: deque[Consumer], consumer: Consumer) -> None:
-    """Insert a consumer after those of its priority; cheap at both ends."""
-    priority = consumer.priority
-    if not rotation or rotation[-1].priority >= priority:
-        rotation.append(consumer)
-    elif rotation[0].priority < priority:
-        rotation.appendleft(consumer)
-    else:
-        rotation.insert(bisect_right(rotation, -priority, key=_descending), consumer)

@@ -401,4 +401,4 @@ def test_a_consumer_without_acks_acks_nothing(client):
     client.consume("q", "a", no_ack=True)
     consumer = client.connection.channels[1].consumers["a"]
 
-    assert (2, 0, 0, "up") == (consumer.delivered, consumer.unacked, consumer.acked, consumer.status)
+    assert (2, 0, 0) == (consumer.delivered, consumer.unacked, consumer.acked)

@@ -1,7 +1,6 @@
 """Flow control: when a publisher waits for a queue, and for how long."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,19 @@ from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue
 
 NOW = 100.0
-CONSUMER: Any = SimpleNamespace(cancelled=False, outbox=SimpleNamespace(full=False))
+
+
+class Consumer:
+    """A consumer that never rejoins the rotation."""
+
+    exclusive = cancelled = no_ack = False
+    priority = 0
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.outbox = SimpleNamespace(full=full, parked={})
+
+    def wake(self) -> None:
+        """Do nothing."""
 
 
 class Reader:
@@ -41,7 +52,7 @@ class Reader:
 def queue() -> Queue:
     """A queue with a consumer that takes messages only when a test says so."""
     made = Queue("q", "/", MemoryQueue(), Turn())
-    made.consumers = [CONSUMER]
+    made.add_consumer(Consumer())
     return made
 
 
@@ -61,7 +72,7 @@ def test_a_backlog_that_is_worked_off_is_worth_a_pause(queue):
     queue.unpaced_until = NOW + 1
     assert congested([queue], NOW) is None
     assert congested([queue], NOW + 1) is queue
-    queue.consumers = []
+    queue.consumers.clear()
     assert congested([queue], NOW + 1) is None
     assert congested([], NOW) is None
 
@@ -88,7 +99,7 @@ def test_a_pause_ends_with_the_last_consumer(queue):
     reader = Reader()
     fill(queue, HIGH + 1)
     Pause(queue, reader, 100)
-    queue.consumers = []
+    queue.consumers.clear()
     queue.run()
 
     assert 0 == reader.pauses
@@ -97,7 +108,7 @@ def test_a_pause_ends_with_the_last_consumer(queue):
 def test_a_pause_ends_with_the_queue(queue):
     """A deleted queue ends the pauses of its publishers."""
     reader = Reader()
-    queue.consumers = []
+    queue.consumers.clear()
     fill(queue, HIGH + 1)
     Pause(queue, reader, 100)
     queue.delete()
@@ -141,7 +152,8 @@ def test_what_makes_a_pause_useful(queue, size, delivered, useful):
 def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, delivered, useful):
     """A single pause without deliveries is not futile if the consumer's socket is full: it drains in bursts."""
     fill(queue, HIGH + 1)
-    queue.consumers = [SimpleNamespace(outbox=SimpleNamespace(full=True))]
+    queue.consumers.clear()
+    queue.add_consumer(Consumer(full=True))
     now = NOW
     while now < NOW + DRAIN_SECONDS - PAUSE_SECONDS / 2:
         pause = Pause(queue, Reader(), 100)
@@ -159,7 +171,7 @@ def test_a_consumer_with_a_full_socket_is_judged_by_more_than_one_pause(queue, d
 def test_publishers_wait_for_a_queue_that_is_behind(queue, monkeypatch):
     """A publisher waits for a queue that has to discard messages first, and its pause does not count as futile."""
     monkeypatch.setattr(Queue, "is_behind", True)
-    queue.consumers = {}
+    queue.consumers.clear()
     reader = Reader()
 
     assert queue is congested([queue], NOW)

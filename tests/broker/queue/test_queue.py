@@ -1,15 +1,14 @@
 """Distribution of messages: a queue against a model that delivers one message at a time."""
 
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import pytest
 from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
+from growth import growth
 from hypothesis import example, given, settings, strategies as st
 
-from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, Tx, make
+from leveret.broker.amqp.commands import Basic, Queue as Wire, Tx, make
 from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
 from leveret.broker.channel.channel import Channel
@@ -136,7 +135,7 @@ class Bench:
             assert self.model.delivered[number] == received(each.driver)
             self.model.delivered[number] = []
         assert self.model.ready == [int(each.body) for each in self.queue.backing.peek()]  # type: ignore[attr-defined]
-        rotation = [each.tag for each in self.queue.rotation if not each.cancelled]
+        rotation = [each.tag for each in self.queue.consumers.ready if not each.cancelled]
         assert [each.tag for each in self.model.rotation] == rotation
 
 
@@ -344,15 +343,15 @@ def test_a_full_outbox_parks_its_consumers():
 
     assert slow.outbox.full
     assert 256 >= queue.delivered
-    assert [] == list(queue.rotation)
+    assert [] == list(queue.consumers.ready)
     before = queue.delivered
     consumer = consume(queue, fast)
     queue.run()
-    assert [consumer] == list(queue.rotation)
+    assert [consumer] == list(queue.consumers.ready)
     assert 300 == queue.delivered > before
     slow.outbox.flush()
     assert not slow.outbox.full
-    assert 2 == len(queue.rotation)
+    assert 2 == len(queue.consumers.ready)
 
 
 def test_large_messages_go_in_smaller_steps():
@@ -537,12 +536,10 @@ def test_idle_queues_share_their_empty_lists():
     queue, other = make_queue(turn), make_queue(turn)
     consumer = consume(queue, host(turn))
 
-    assert queue.consumers is not other.consumers
     assert [consumer] == list(queue.consumers)
     queue.remove_consumer(consumer)
-    assert queue.consumers is other.consumers
-    assert queue.rotation is other.rotation
-    assert (0, 0) == (len(queue.consumers), len(queue.rotation))
+    assert queue.consumers.ready is other.consumers.ready
+    assert (0, 0) == (len(queue.consumers), len(queue.consumers.ready))
 
 
 def test_listeners_are_told_of_runs_and_of_the_end():
@@ -565,248 +562,6 @@ def test_listeners_are_told_of_runs_and_of_the_end():
     queue.delete()
 
     assert ([1, 0], [1]) == (first.heard, second.heard)
-
-
-def single(client: Client, *tags: str) -> Queue:
-    """Return a queue with a single active consumer, and these consumers."""
-    client.declare("q", arguments={"x-single-active-consumer": ("bool", True)})
-    for tag in tags:
-        client.consume("q", tag)
-    return client.node.vhosts["/"].queues["q"]
-
-
-def test_one_of_several_consumers_is_active():
-    """Only the active consumer is in the rotation and gets messages; the next of its priority follows it."""
-    client = Client()
-    queue = single(client, "a", "b")
-    client.consume("q", "high", arguments={"x-priority": ("signedint", 1)})
-    client.receive(publish_frames("q") * 3)
-
-    assert ["a", "a", "a"] == [item.method.consumer_tag for item in client.take()]
-    assert ["a"] == [each.tag for each in queue.rotation]
-    assert ["single_active", "waiting", "waiting"] == [each.status for each in queue.consumers]
-    for tag in ("high", "b"):
-        assert queue.active_consumer is not None
-        client.send(make(Basic.Cancel, queue.active_consumer.tag, False))
-        assert tag == queue.active_consumer.tag
-        assert [tag] == [each.tag for each in queue.consumers if queue.is_active(each)]
-    client.send(make(Basic.Cancel, "b", False))
-    assert queue.active_consumer is None
-
-
-def test_what_the_active_consumer_leaves_goes_to_its_heir():
-    """A channel that closes leaves its unacked messages to a consumer that waited."""
-    client = Client()
-    single(client, "a")
-    client.receive(publish_frames("q", b"1") + publish_frames("q", b"2"))
-    other = Client(client.node, port=50001)
-    other.consume("q", "b")
-    client.sent()
-    client.connection.lost()
-    client.node.run_turn()
-
-    assert [("b", True, b"1"), ("b", True, b"2")] == [
-        (item.method.consumer_tag, item.method.redelivered, item.body) for item in other.take()
-    ]
-
-
-def test_a_waiting_consumer_is_not_woken():
-    """Acks and drained outboxes of a consumer that is not active change nothing."""
-    client = Client()
-    queue = single(client, "a", "b")
-    client.send(make(Basic.Get, 0, "q", False))
-    for consumer in queue.consumers:
-        consumer.wake()
-
-    assert ["a"] == [each.tag for each in queue.rotation]
-
-
-def test_a_deleted_queue_has_no_heir():
-    """None of the consumers of a deleted queue becomes active in between."""
-    client = Client()
-    queue = single(client, "a", "b")
-    client.send(make(Wire.Delete, 0, "q", False, False, False))
-
-    assert (None, [], 0) == (queue.active_consumer, list(queue.rotation), queue.consumer_count)
-
-
-def test_capacity_is_the_share_of_time_in_which_consumers_have_room():
-    """The capacity is 1 while no message waits for a consumer, falls while one does, and is 0 without consumers."""
-    client = Client()
-    client.declare("q")
-    queue = client.node.vhosts["/"].queues["q"]
-
-    def after(samples: int) -> float:
-        for _ in range(samples):
-            queue.sample_capacity()
-        return round(queue.consumer_capacity, 1)
-
-    assert 0.0 == after(5)
-    client.send(make(Basic.Qos, 0, 1, False))
-    client.consume("q", "a")
-    client.publish("q")
-    assert 1.0 == after(5)
-    client.publish("q")
-    assert 0.5 == after(5)
-    assert 0.0 == after(30)
-    client.send(make(Basic.Ack, 1, False))
-    assert 0.5 == after(5)
-    client.send(make(Basic.Cancel, "a", False))
-    assert 0.0 == after(0)
-    client.consume("q", "b")
-    assert 1.0 == after(0)
-
-
-@settings(max_examples=150)
-@given(
-    script=st.lists(
-        st.one_of(
-            st.tuples(st.just("consume"), st.integers(1, 3), st.integers(-1, 2)),
-            st.tuples(st.just("cancel"), st.integers(0, 9), st.just(0)),
-            st.tuples(st.just("close"), st.integers(1, 3), st.just(0)),
-            st.tuples(st.just("publish"), st.integers(1, 3), st.just(0)),
-            st.tuples(st.sampled_from(("ack", "nack")), st.integers(1, 3), st.just(0)),
-        ),
-        max_size=40,
-    )
-)
-def test_one_consumer_is_served_whoever_comes_and_goes(script):
-    """The active consumer stays until it leaves, and is followed by the first of the highest priority."""
-    publisher = Client()
-    clients = [Client(publisher.node, port=50001 + number) for number in range(3)]
-    for client in clients:
-        client.send(make(Basic.Qos, 0, 2, False))
-    queue = single(publisher)
-    present: list[tuple[str, int, int]] = []  # tag, channel, priority; in the order of their coming
-    active = ""
-    published = acked = 0
-    for at, (kind, number, priority) in enumerate((*script, ("publish", 1, 0))):
-        client = clients[number % 3]
-        if kind == "consume":
-            arguments = {"x-priority": ("signedint", priority)}
-            client.consume("q", f"c{at}", arguments=arguments)
-            present.append((f"c{at}", number % 3, priority))
-        elif kind == "cancel" and present:
-            tag, channel, _ = present.pop(number % len(present))
-            clients[channel].send(make(Basic.Cancel, tag, False))
-        elif kind == "close":
-            client.send(make(ChannelMethods.Close, 200, "", 0, 0))
-            client.send(ChannelMethods.Open())
-            client.send(make(Basic.Qos, 0, 2, False))
-            present = [each for each in present if each[1] != number % 3]
-        elif kind == "publish":
-            publisher.receive(publish_frames("q") * number)
-            published += number
-        elif kind in ("ack", "nack"):
-            unacked = client.connection.channels[1].unacked
-            if kind == "ack":
-                acked += len(unacked)
-                client.send(make(Basic.Ack, 0, True))
-            else:
-                client.send(make(Basic.Nack, 0, True, True))
-        if active not in [tag for tag, _, _ in present]:
-            heirs = sorted(present, key=lambda each: -each[2])
-            active = heirs[0][0] if heirs else ""
-        publisher.node.run_turn()
-
-        consumer = queue.active_consumer
-        assert active == ("" if consumer is None else consumer.tag)
-        assert len(present) == queue.consumer_count
-        assert published == acked + queue.ready_count + queue.unacked_count
-        assert {consumer} >= {each for each in queue.rotation if not each.cancelled}
-        assert consumer is None or not queue.ready_count or consumer.unacked == 2
-
-
-def growth(act: Callable[[int], object]) -> float:
-    """Return the factor by which the processor time grows with four times the number, the least of three runs."""
-
-    def spent(count: int) -> float:
-        prepared = act(count)
-        began = time.process_time()
-        prepared()
-        return time.process_time() - began
-
-    return min(spent(8000) / spent(2000) for _ in range(3))
-
-
-@pytest.mark.parametrize("step", [1, -1])
-def test_consumers_of_many_priorities_join_in_time_that_is_linear(step: int) -> None:
-    """The time to add each of thousands of consumers does not grow, whatever the order of their priorities."""
-
-    def joining(count: int) -> Callable[[], None]:
-        turn = Turn()
-        queue = make_queue(turn)
-        channel = Channel(1, host(turn))
-        consumers = [
-            Consumer(f"c{number}", queue, channel, no_ack=True, priority=number * step % 9973)
-            for number in range(count)
-        ]
-
-        def join() -> None:
-            for consumer in consumers:
-                queue.add_consumer(consumer)
-
-        return join
-
-    assert growth(joining) < 9
-
-
-def test_single_active_consumers_follow_each_other_in_time_that_is_linear() -> None:
-    """The time to replace each of thousands of active consumers by the next does not grow."""
-
-    def leaving(count: int) -> Callable[[], None]:
-        turn = Turn()
-        queue = make_queue(turn)
-        queue.single_active = True
-        channel = Channel(1, host(turn))
-        consumers = [Consumer(f"c{number}", queue, channel, no_ack=True) for number in range(count)]
-        for consumer in consumers:
-            queue.add_consumer(consumer)
-
-        def leave() -> None:
-            for consumer in consumers:
-                assert queue.is_active(consumer)
-                queue.remove_consumer(consumer)
-
-        return leave
-
-    assert growth(leaving) < 9
-
-
-def test_heirs_that_have_left_are_forgotten() -> None:
-    """Consumers that come and go while another is active leave no state behind."""
-    turn = Turn()
-    queue = make_queue(turn)
-    queue.single_active = True
-    consume(queue, host(turn))
-    channel = Channel(1, host(turn))
-    for number in range(1000):
-        consumer = Consumer(f"c{number}", queue, channel, no_ack=True, priority=number)
-        queue.add_consumer(consumer)
-        queue.remove_consumer(consumer)
-
-    assert len(queue._heirs) < 10
-
-
-def test_the_single_active_consumer_is_followed_by_priority_and_age() -> None:
-    """The waiting consumer of the highest priority follows, of several the oldest; cancelled ones do not count."""
-    turn = Turn()
-    queue = make_queue(turn)
-    queue.single_active = True
-    channel = Channel(1, host(turn))
-    consumers = {
-        name: Consumer(name, queue, channel, no_ack=True, priority=priority)
-        for name, priority in (("first", 0), ("low", -1), ("a", 5), ("b", 5), ("left", 9))
-    }
-    for consumer in consumers.values():
-        queue.add_consumer(consumer)
-    queue.remove_consumer(consumers["left"])
-    followed = []
-    while queue.active_consumer is not None:
-        followed.append(queue.active_consumer.tag)
-        queue.remove_consumer(queue.active_consumer)
-
-    assert ["first", "a", "b", "low"] == followed
 
 
 def test_many_that_wait_for_a_queue_come_and_go_in_time_that_is_linear() -> None:
