@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
+from typing import cast
 
 from leveret.broker.queue.consumer import Consumer
 from leveret.storage.queues.backing_queue import Fetched
@@ -57,12 +59,12 @@ class ConsumerRotation:
 
     def __init__(self, *, single_active: bool = False) -> None:
         self.single_active = single_active
-        self._consumers: dict[Consumer, None] = _NOBODY
-        self.ready: deque[Consumer] = _NOBODY_READY
+        self._consumers = _NOBODY
+        self.ready = _NOBODY_READY
         self.cancelled = 0
         self.active: Consumer | None = None
         self.exclusive: Consumer | None = None
-        self._waiting: list[tuple[int, int, Consumer]] = _NOBODY_WAITING
+        self._waiting = _NOBODY_WAITING
         """Heap of the consumers that wait to become active, by priority, then age; some may be cancelled."""
         self._added = 0
         """Number of consumers that have been added to `_waiting`."""
@@ -71,7 +73,7 @@ class ConsumerRotation:
         self._is_alike: bool | None = None
         """Result of `_are_alike`; None if consumers were added or removed since."""
         self._suspensions = 0
-        self._held_back: dict[Consumer, None] = _NOBODY
+        self._held_back = _NOBODY
         """Consumers that would be in the rotation if the queue were not suspended."""
         self._capacity = 1.0
 
@@ -326,10 +328,11 @@ class ConsumerRotation:
             self._capacity += (able - self._capacity) * _CAPACITY_WEIGHT
 
 
-# Shared by all queues without consumers, never modified: ten thousand idle queues should not own empty lists.
-_NOBODY: dict[Consumer, None] = {}
-_NOBODY_READY: deque[Consumer] = deque()
-_NOBODY_WAITING: list[tuple[int, int, Consumer]] = []
+# Shared by all queues without consumers: ten thousand idle queues should not own empty tables. They are immutable, so a
+# write without a check raises an exception instead of giving a consumer to every queue.
+_NOBODY = cast("dict[Consumer, None]", MappingProxyType({}))
+_NOBODY_READY = cast("deque[Consumer]", ())
+_NOBODY_WAITING = cast("list[tuple[int, int, Consumer]]", ())
 
 
 def _cancel(consumer: Consumer) -> None:

@@ -10,7 +10,8 @@ Hot path: see docs/performance.md.
 # ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, cast
 
 from leveret.broker.amqp.properties import may_expire
 from leveret.broker.amqp.tables import Table
@@ -152,8 +153,8 @@ class Queue:
         self.touched = False
         self.largest = 0
         """Size in bytes of the largest content since the queue was last empty, if over 4 KiB."""
-        self.on_drained: dict[DrainListener, None] = _NO_LISTENERS
-        self.on_gone: list[Callable[[], object]] = _NO_CALLBACKS
+        self.on_drained = _NO_LISTENERS
+        self.on_gone: tuple[Callable[[], object], ...] = ()
         self.unpaced_until = 0.0
         """Time (monotonic seconds) until which publishers are not paused for this queue (`connection.flow_control`)."""
         self.futile_pauses = 0
@@ -652,7 +653,7 @@ class Queue:
         self._empty()
         if self._keeper is not None:
             self._keeper.queue_gone(self)
-        waiting, self.on_gone = self.on_gone, _NO_CALLBACKS
+        waiting, self.on_gone = self.on_gone, ()
         for callback in waiting:
             callback()
 
@@ -661,7 +662,7 @@ class Queue:
         if self.gone:
             callback()
         else:
-            self.on_gone = [*self.on_gone, callback]
+            self.on_gone = (*self.on_gone, callback)
 
     def after_next_run(self, callback: Callable[[], object]) -> None:
         """Call back once, after the next run; the queue runs when messages have been read from disk."""
@@ -669,15 +670,16 @@ class Queue:
 
     def add_listener(self, listener: "DrainListener") -> None:
         """Notify `listener` after each run."""
-        if self.on_drained is _NO_LISTENERS:
+        if not self.on_drained:
             self.on_drained = {}
         self.on_drained[listener] = None
 
     def remove_listener(self, listener: "DrainListener") -> None:
         """Stop notifying `listener`."""
-        self.on_drained.pop(listener, None)
-        if not self.on_drained:
-            self.on_drained = _NO_LISTENERS
+        if listener in self.on_drained:
+            del self.on_drained[listener]
+            if not self.on_drained:
+                self.on_drained = _NO_LISTENERS
 
 
 class DrainListener:
@@ -704,6 +706,5 @@ class _Once(DrainListener):
         self._callback()
 
 
-# Shared by all queues without listeners, never modified: ten thousand idle queues should not own empty lists.
-_NO_LISTENERS: dict[DrainListener, None] = {}
-_NO_CALLBACKS: list[Callable[[], object]] = []
+# Shared by all queues without listeners; immutable, so a write without a check raises an exception.
+_NO_LISTENERS = cast("dict[DrainListener, None]", MappingProxyType({}))

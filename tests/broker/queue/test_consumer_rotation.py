@@ -209,6 +209,24 @@ def test_a_suspended_rotation_is_empty_until_it_is_resumed_as_often():
     assert ["b", "c"] == [each.tag for each in rotation.ready]
 
 
+def test_the_empty_tables_that_rotations_share_are_immutable():
+    """A write without a check raises an exception instead of adding a consumer to all queues without any."""
+    rotation = ConsumerRotation()
+    consumer = Consumer(rotation, "a")
+    for write in (
+        lambda: rotation.rejoin(consumer),  # type: ignore[arg-type]
+        lambda: rotation._consumers.update({consumer: None}),  # type: ignore[dict-item]
+        lambda: rotation._held_back.update({consumer: None}),  # type: ignore[dict-item]
+        lambda: rotation._waiting.append((0, 1, consumer)),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(AttributeError):
+            write()
+    rotation.suspend()
+    rotation.resume()
+
+    assert ([], []) == (list(ConsumerRotation()), list(ConsumerRotation().ready))
+
+
 @pytest.mark.parametrize("step", [1, -1])
 def test_consumers_of_many_priorities_join_in_time_that_is_linear(step: int) -> None:
     """The time to add each of thousands of consumers does not grow, whatever the order of their priorities."""

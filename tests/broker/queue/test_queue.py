@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pytest
 from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from growth import growth
 from hypothesis import example, given, settings, strategies as st
@@ -540,6 +541,19 @@ def test_idle_queues_share_their_empty_lists():
     queue.remove_consumer(consumer)
     assert queue.consumers.ready is other.consumers.ready
     assert (0, 0) == (len(queue.consumers), len(queue.consumers.ready))
+
+
+def test_the_empty_table_that_idle_queues_share_is_immutable():
+    """A listener that is added without `add_listener` raises an exception instead of being added to all queues."""
+    queue = make_queue(Turn())
+    listener = DrainListener()
+    with pytest.raises(TypeError):
+        queue.on_drained[listener] = None
+    queue.remove_listener(listener)  # of an idle queue: nothing happens
+    queue.add_listener(listener)
+    queue.remove_listener(listener)
+
+    assert queue.on_drained is make_queue(Turn()).on_drained
 
 
 def test_listeners_are_told_of_runs_and_of_the_end():
