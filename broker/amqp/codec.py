@@ -266,11 +266,6 @@ def method_ids(method: Frame) -> tuple[int, int]:
     return index >> 16, index & 0xFFFF
 
 
-def has_content(method: Frame) -> bool:
-    """Return whether a content header and body follow the method."""
-    return method.index in _WITH_CONTENT
-
-
 def frame_text(kind: int, payload: bytes) -> str:
     """Format a frame as RabbitMQ does in an error text."""
     if len(payload) <= 16:
