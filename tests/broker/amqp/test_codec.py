@@ -1,4 +1,5 @@
 import contextlib
+import struct
 from unittest import mock
 
 import pamqp.frame
@@ -84,6 +85,88 @@ def test_pamqp_reads_what_is_written(method):
         size, channel_id, read = pamqp.frame.unmarshal(frame)
         assert (len(frame), 7) == (size, channel_id)
         assert plain_fields(method) == dict(read)
+
+
+def nested(levels):
+    octets = b""
+    for _ in range(levels):
+        octets = b"\x01aF" + struct.pack(">I", len(octets)) + octets
+    return octets
+
+
+def declare_with(arguments):
+    return b"\x00\x32\x00\x0a\0\0\x01q\0" + struct.pack(">I", len(arguments)) + arguments
+
+
+def as_frame(payload):
+    return struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce"
+
+
+def by_pamqp(payload):
+    return pamqp.frame.unmarshal(as_frame(payload))[2]
+
+
+PURGE = b"\x00\x32\x00\x1e\0\0\x01q\0"
+ACCEPTED_BY_PAMQP = {
+    "octets after the last field": PURGE + b"xyz",
+    "a long string that is cut off": b"\x00\x0a\x00\x15\0\0\x01\0abc",
+    "a long string cut off in a table": declare_with(b"\x01kS\0\0\0\x09abc"),
+    "a field without a value": declare_with(b"\x01k"),
+    "an unknown type": declare_with(b"\x01k\0"),
+    "an infinite float": declare_with(b"\x01kf\x7f\x80\0\0"),
+    "64 levels": declare_with(nested(64)),
+    "more than 4096 entries": declare_with(b"\0V" * 5000),
+}
+
+
+@pytest.mark.parametrize("payload", ACCEPTED_BY_PAMQP.values(), ids=ACCEPTED_BY_PAMQP)
+def test_refuses_what_pamqp_accepts(payload):
+    """Malformed methods and oversized tables that pamqp decodes are refused (docs/adr/0025)."""
+    assert by_pamqp(payload).index == int.from_bytes(payload[:4], "big")
+    with pytest.raises(MalformedMethod):
+        codec.decode_method(payload, 0, len(payload))
+
+
+def test_pamqp_has_no_depth_limit():
+    """Nested tables in one frame exhaust the interpreter's stack in pamqp, and are refused here (docs/adr/0025)."""
+    payload = declare_with(nested(2000))
+    with pytest.raises(RecursionError):
+        by_pamqp(payload)
+    with pytest.raises(MalformedMethod):
+        codec.decode_method(payload, 0, len(payload))
+
+
+CHANGED_BY_PAMQP = {
+    "type of an integer": declare_with(b"\x01kl" + bytes(7) + b"\x05"),
+    "double": declare_with(b"\x01kd" + struct.pack(">d", 0.1)),
+    "order of fields": declare_with(b"\x01bV\x01aV"),
+    "timestamp in milliseconds": declare_with(b"\x01kT" + struct.pack(">Q", 1_700_000_000_123)),
+    "name of more than 128 octets": declare_with(b"\xc8" + b"k" * 200 + b"V"),
+}
+
+
+@pytest.mark.parametrize("payload", CHANGED_BY_PAMQP.values(), ids=CHANGED_BY_PAMQP)
+def test_keeps_what_pamqp_changes(payload):
+    """Tables that pamqp would not write as it read them keep their octets (docs/adr/0025)."""
+    frame = as_frame(payload)
+    assert frame != marshalled(by_pamqp(payload), 1)
+    assert frame == codec.encode_method(1, decoded(frame))
+
+
+REFUSED_BY_PAMQP = [
+    commands.make(commands.Channel.OpenOk, ""),
+    commands.make(commands.Queue.DeclareOk, "a$b", 0, 0),
+    commands.make(commands.Basic.ConsumeOk, "\udcff"),
+    commands.Channel.Close(404, "a" * 256, 50, 10),
+]
+
+
+@pytest.mark.parametrize("method", REFUSED_BY_PAMQP, ids=lambda method: method.name)
+def test_writes_what_pamqp_refuses(method):
+    """Replies that RabbitMQ sends and pamqp does not encode are encoded (docs/adr/0025)."""
+    with pytest.raises((TypeError, ValueError)):
+        pamqp.frame.marshal(method, 1)
+    assert codec.encode_method(1, method)[7:11] == method.index.to_bytes(4, "big")
 
 
 @settings(max_examples=300)
