@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any
 
 from leveret.storage.message import Awaited, Message, Promised
-from leveret.storage.queues.backing_queue import BackingQueue, Fetched, never
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched, PagingCounts, never
 
 Key = Any
 """A seq_id, or the promise of a delivered message that is no longer kept."""
@@ -383,6 +383,14 @@ class ConsumerAckQueue:
     def ready_octets(self) -> Iterator[int]:
         """Return the total body size in bytes of all messages that are ready now, as summands."""
         return self.inner.ready_octets()
+
+    def state_counts(self) -> tuple[int, int, int, int]:
+        """Return the numbers of ready messages that are alpha, beta, gamma and delta."""
+        return self.inner.state_counts()
+
+    def paging_counts(self) -> PagingCounts:
+        """Return what is in memory and on disk now; light deliveries are in neither."""
+        return self.inner.paging_counts()
 
     def count_returns(self, *, counted: bool) -> None:
         """Start or stop keeping the requeue counts of messages that are read from disk."""

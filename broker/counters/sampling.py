@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, Protocol
 
 from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.storage.queues.backing_queue import BackingQueue
-from leveret.storage.queues.priority_queue import PriorityQueue
-from leveret.storage.queues.sub_queues import SubQueues
 
 SAMPLE_EVERY = 17
 """One in so many messages is sampled, and at most one per turn; fewer in a long queue. A prime, because otherwise a
@@ -142,10 +140,6 @@ class MeteredQueue(Protocol):
     published: int
     backing: BackingQueue
 
-    @property
-    def store(self) -> BackingQueue:
-        """The backing queue that keeps the messages."""
-
 
 class MeteringTurn(Protocol):
     """A turn, as meters see it."""
@@ -238,7 +232,7 @@ class QueueMeter:
             self._at = now
             self.ready += self._ready_now * elapsed
             self.unacked += self._unacked_now * elapsed
-            if self._paged_now is not _NOT_PAGED:
+            if self._paged_now != _NOT_PAGED:
                 beta, gamma, delta = self._paged_now
                 self.beta += beta * elapsed
                 self.gamma += gamma * elapsed
@@ -246,7 +240,7 @@ class QueueMeter:
         backing = queue.backing
         self._ready_now = ready = backing.ready_count
         self._unacked_now = backing.unacked_count
-        self._paged_now = paged(queue.store) if ready else _NOT_PAGED
+        self._paged_now = backing.state_counts()[1:] if ready else _NOT_PAGED
 
     def ended(self, queue: MeteredQueue, now: int) -> None:
         """Update the areas when the queue is deleted; from then on it counts as empty."""
@@ -355,18 +349,3 @@ class QueueMeter:
         taken = self.deliver, self.residence, self.ack
         self.deliver, self.residence, self.ack = Histogram(), Histogram(), Histogram()
         return taken
-
-
-def paged(store: BackingQueue) -> tuple[int, int, int]:
-    """Return the numbers of ready messages that are betas, gammas and deltas."""
-    if isinstance(store, SubQueues):
-        if not store.q3 and not store.delta_count and not store.returned:
-            return _NOT_PAGED
-        return store.state_counts()[1:]
-    if isinstance(store, PriorityQueue):
-        beta = gamma = delta = 0
-        for level in store.levels.values():
-            counts = paged(level)
-            beta, gamma, delta = beta + counts[0], gamma + counts[1], delta + counts[2]
-        return beta, gamma, delta
-    return _NOT_PAGED

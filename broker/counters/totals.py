@@ -10,6 +10,7 @@ Hot path: see docs/performance.md. Message sizes are the one thing that is count
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping
 from operator import add
 from typing import NamedTuple, TypeVar
 
@@ -214,7 +215,7 @@ class Totals:
         """Add the counters of a closed channel, after its messages were requeued; must be called once for each."""
         self.channels = added(self.channels, counts)
 
-    def queue_deleted(self, kind: str, counts: QueueCounts, transitions: dict[str, int]) -> None:
+    def queue_deleted(self, kind: str, counts: QueueCounts, transitions: Mapping[str, int]) -> None:
         """Add the counters of a deleted queue, after its consumers were removed; must be called once for each."""
         self.queues[kind] = added(self.queues.get(kind, QueueCounts()), counts)
         for transition, count in transitions.items():

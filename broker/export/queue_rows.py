@@ -1,18 +1,10 @@
 """Rows of queues in the export's tables. Pure. Optimized, because there may be ten thousand queues."""
 
-from collections.abc import Sequence
-from math import inf, isinf
+from math import isinf
 
-from leveret.broker.counters.sampling import paged
 from leveret.broker.counters.totals import QueueCounts
 from leveret.broker.export.tables import AREA_MODULUS, QueueInterval
 from leveret.broker.queue.queue import Queue
-from leveret.storage.queues.backing_queue import BackingQueue
-from leveret.storage.queues.priority_queue import PriorityQueue
-from leveret.storage.queues.sub_queues import SubQueues
-
-_NO_LEVELS: tuple[float, ...] = (0, 0, 0, inf, 0.0, 0.0, 0, 0, 0, 0, 0)
-_UNMOVED: dict[str, int] = {}
 
 
 def facts(queue: Queue, counts: QueueCounts, ready: int, unacked: int) -> tuple[object, ...]:
@@ -27,42 +19,9 @@ def facts(queue: Queue, counts: QueueCounts, ready: int, unacked: int) -> tuple[
         queue.tally.purged,
         queue.tally.expired + queue.tally.dropped + queue.tally.dead_lettered,
         None if awaiting is None else (awaiting.promised, awaiting.refused),
-        sum([sum(level.transitions.values()) for level in _levels(queue.store) if level.transitions]),
+        sum(queue.backing.paging_counts().transitions.values()),
         len(queue.consumers),
         queue.settings.confirm_mode,
-    )
-
-
-def _levels(store: BackingQueue) -> Sequence[SubQueues]:
-    if isinstance(store, SubQueues):
-        return (store,)
-    if isinstance(store, PriorityQueue):
-        return [level for level in store.levels.values() if isinstance(level, SubQueues)]
-    return ()
-
-
-def _in_levels(store: BackingQueue) -> tuple[float, ...]:
-    """Return the sums of levels in memory and on disk: unacked in memory, bytes, target, rates, transitions."""
-    levels = [_in_level(level) for level in _levels(store)]
-    if len(levels) == 1:
-        return levels[0]
-    return tuple(map(sum, zip(*levels, strict=True))) if levels else _NO_LEVELS
-
-
-def _in_level(store: SubQueues) -> tuple[float, ...]:
-    rates, moved = store.rates, store.transitions or _UNMOVED
-    return (
-        store.ram_ack_count,
-        store.ram_octets,
-        store.delta_octets,
-        store.target_ram_count,
-        rates.published,
-        rates.fetched,
-        moved.get("alpha_to_beta", 0),
-        moved.get("alpha_to_gamma", 0),
-        moved.get("to_delta", 0),
-        moved.get("from_delta", 0),
-        moved.get("limit_ram_acks", 0),
     )
 
 
@@ -70,16 +29,16 @@ def queue_row(
     queue: Queue, counts: QueueCounts, *, ts: int, now: int, node: str, boot_id: str, first_seen: int
 ) -> QueueInterval:
     """Return the row of a queue; `ts` and `first_seen` are epoch ms, `now` is ns of the monotonic clock."""
-    backing, store, awaiting, meter = queue.backing, queue.store, queue.awaiting, queue.meter
+    backing, awaiting, meter = queue.backing, queue.awaiting, queue.meter
     if queue.deleted:  # its messages at the deletion are included in its areas
         ready, unacked = 0, 0
     else:
         ready, unacked = backing.ready_count, backing.unacked_count
         if meter is not None:
             meter.look(queue, now)
-    levels = _in_levels(store)
-    unacked_ram, bytes_ram, bytes_disk, target, ingress, egress, *moved = levels
-    beta, gamma, delta = paged(store) if ready else (0, 0, 0)
+    paging = backing.paging_counts()
+    target, moved = paging.target_ram_count, paging.transitions
+    _, beta, gamma, delta = backing.state_counts() if ready else (0, 0, 0, 0)
     row = QueueInterval(
         ts=ts,
         mono_us=now // 1000,
@@ -100,12 +59,12 @@ def queue_row(
         beta=beta,
         gamma=gamma,
         delta=delta,
-        unacked_ram=unacked if levels is _NO_LEVELS else unacked_ram,  # type: ignore[arg-type]
-        bytes_ram=bytes_ram,  # type: ignore[arg-type]
-        bytes_disk=bytes_disk,  # type: ignore[arg-type]
+        unacked_ram=min(unacked, paging.ram_ack_count),
+        bytes_ram=paging.ram_octets,
+        bytes_disk=paging.delta_octets,
         target_ram=-1.0 if isinf(target) else float(target),
-        ingress_ewma=round(ingress, 3),
-        egress_ewma=round(egress, 3),
+        ingress_ewma=round(paging.ingress_rate, 3),
+        egress_ewma=round(paging.egress_rate, 3),
         pub=counts.published,
         delivered=counts.delivered,
         redelivered=counts.redelivered,
@@ -127,11 +86,11 @@ def queue_row(
         area_beta=0,
         area_gamma=0,
         area_delta=0,
-        t_ab=moved[0],  # type: ignore[arg-type]
-        t_ag=moved[1],  # type: ignore[arg-type]
-        t_to_delta=moved[2],  # type: ignore[arg-type]
-        t_from_delta=moved[3],  # type: ignore[arg-type]
-        t_unacked_out=moved[4],  # type: ignore[arg-type]
+        t_ab=moved.get("alpha_to_beta", 0),
+        t_ag=moved.get("alpha_to_gamma", 0),
+        t_to_delta=moved.get("to_delta", 0),
+        t_from_delta=moved.get("from_delta", 0),
+        t_unacked_out=moved.get("limit_ram_acks", 0),
     )
     if meter is not None:
         row.since_ms = meter.since

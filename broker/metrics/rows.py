@@ -11,8 +11,6 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.broker.queue.queue import Queue
-from leveret.storage.queues.priority_queue import parts, transitions_of
-from leveret.storage.queues.sub_queues import SubQueues
 
 STATES = ("alpha", "beta", "gamma", "delta")
 
@@ -95,37 +93,27 @@ def queue_levels(queue: Queue) -> QueueLevels:
     promises = 0 if queue.awaiting is None else queue.awaiting.open_count
     if not ready and not unacked:
         return QueueLevels(consumers=len(queue.consumers), promises=promises)
-    states = [0, 0, 0, 0]
-    ready_ram = unacked_ram = octets = 0
-    for part in parts((queue.store,)):
-        if isinstance(part, SubQueues):
-            for at, count in enumerate(part.state_counts()):
-                states[at] += count
-            ready_ram += part.ram_msg_count
-            unacked_ram += part.ram_ack_count
-            octets += part.ram_octets + part.unacked_octets
-        else:
-            states[0] += part.ready_count
-            ready_ram += part.ready_count
-            unacked_ram += part.unacked_count
+    alpha, beta, gamma, delta = backing.state_counts()
+    paging = backing.paging_counts()
     return QueueLevels(
         ready=ready,
         unacked=unacked,
         consumers=len(queue.consumers),
-        ready_ram=ready_ram,
-        unacked_ram=unacked_ram,
-        octets_ram=octets,
-        alpha=states[0],
-        beta=states[1],
-        gamma=states[2],
-        delta=states[3],
+        ready_ram=paging.ram_msg_count,
+        unacked_ram=paging.ram_ack_count,
+        octets_ram=paging.ram_octets + paging.unacked_octets,
+        alpha=alpha,
+        beta=beta,
+        gamma=gamma,
+        delta=delta,
         promises=promises,
     )
 
 
 def queue_row(queue: Queue) -> QueueRow:
     """Return the row of a queue."""
-    return QueueRow(queue.counts(), queue_levels(queue), transitions_of(queue.store), queue.consumer_capacity)
+    transitions = queue.backing.paging_counts().transitions
+    return QueueRow(queue.counts(), queue_levels(queue), transitions, queue.consumer_capacity)
 
 
 def channel_row(channel: Channel) -> ChannelRow:

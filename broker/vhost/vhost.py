@@ -31,7 +31,7 @@ from leveret.exchanges.router import Router
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
 from leveret.storage.queues.memory_queue import MemoryQueue
-from leveret.storage.queues.priority_queue import PriorityQueue, transitions_of
+from leveret.storage.queues.priority_queue import PriorityQueue
 
 REPLY_PREFIX = REPLY_TO + "."
 _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
@@ -376,7 +376,7 @@ class VHost:
         queue.final = counts = queue.counts()
         if queue.meter is not None:
             queue.meter.ended(queue, self._turn.now)
-        self._turn.totals.queue_deleted(queue.type, counts, transitions_of(queue.store))
+        self._turn.totals.queue_deleted(queue.type, counts, queue.backing.paging_counts().transitions)
 
     def consumer_left(self, queue: Queue) -> None:
         """Delete an auto-delete queue whose last consumer was cancelled."""

@@ -6,7 +6,10 @@ persistent messages; `storage.queues.memory_queue` is in memory only. The operat
 per queue rather than one per message.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from leveret.storage.message import Message
@@ -26,6 +29,57 @@ class Fetched(NamedTuple):
     seq_ids: Sequence[int]
     messages: list[Message]
     redelivered: bool
+
+
+NO_TRANSITIONS: Mapping[str, int] = MappingProxyType({})
+"""Transitions of a queue that never paged, shared by all."""
+
+
+class PagingCounts(NamedTuple):
+    """Messages of a backing queue in memory and on disk, in numbers and bytes; of a priority queue, the sums of levels.
+
+    The defaults are those of a queue that has no messages and does not page. Names and meanings are those of
+    `storage.queues.sub_queues.SubQueues`.
+    """
+
+    ram_msg_count: int = 0
+    """Number of ready messages whose body is in memory."""
+    ram_ack_count: int = 0
+    """Number of unacked messages whose body is in memory."""
+    ram_octets: int = 0
+    """Content bytes of ready messages in memory; 0 if they are not counted, because none can be paged."""
+    unacked_octets: int = 0
+    """Approximate content bytes of unacked messages in memory; 0 likewise."""
+    delta_octets: int = 0
+    """Body bytes of ready messages of which memory has not even the position."""
+    target_ram_count: float = inf
+    """Number of messages that may be in memory."""
+    ingress_rate: float = 0.0
+    """Average messages published per second."""
+    egress_rate: float = 0.0
+    """Average messages fetched per second."""
+    transitions: Mapping[str, int] = NO_TRANSITIONS
+    """Messages that changed their state so far, by kind."""
+
+    @classmethod
+    def sum_of(cls, counts: "Sequence[PagingCounts]") -> "PagingCounts":
+        """Return the sums of the counts of several backing queues."""
+        if len(counts) <= 1:
+            return counts[0] if counts else cls()
+        transitions: Counter[str] = Counter()
+        for each in counts:
+            transitions.update(each.transitions)
+        return cls(
+            ram_msg_count=sum([each.ram_msg_count for each in counts]),
+            ram_ack_count=sum([each.ram_ack_count for each in counts]),
+            ram_octets=sum([each.ram_octets for each in counts]),
+            unacked_octets=sum([each.unacked_octets for each in counts]),
+            delta_octets=sum([each.delta_octets for each in counts]),
+            target_ram_count=sum([each.target_ram_count for each in counts]),
+            ingress_rate=sum([each.ingress_rate for each in counts]),
+            egress_rate=sum([each.egress_rate for each in counts]),
+            transitions=transitions,
+        )
 
 
 class BackingQueue(Protocol):
@@ -132,6 +186,15 @@ class BackingQueue(Protocol):
 
         Every message that has more than its position in memory is visited, a thousand per partial sum.
         """
+
+    def state_counts(self) -> tuple[int, int, int, int]:
+        """Return the numbers of ready messages that are alpha, beta, gamma and delta; a long queue may estimate them.
+
+        Alphas are in memory; `storage.queues.variable_queue` says what the others are.
+        """
+
+    def paging_counts(self) -> PagingCounts:
+        """Return what is in memory and on disk now."""
 
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk (`take_returns`)."""

@@ -15,7 +15,7 @@ from itertools import islice
 from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
-from leveret.storage.queues.backing_queue import Fetched
+from leveret.storage.queues.backing_queue import Fetched, PagingCounts
 
 # Shared by all queues that never kept a message, never modified: an empty deque of their own would cost 600 bytes.
 _NOTHING: deque[Message] = deque()
@@ -168,6 +168,14 @@ class MemoryQueue:
     def ready_octets(self) -> Iterator[int]:
         """Yield the body bytes of all ready messages in partial sums."""
         return octets_in_pieces([*self._ready, *(message for _, message in self._requeued)])
+
+    def state_counts(self) -> tuple[int, int, int, int]:
+        """Return the numbers of ready messages by state: all are alphas."""
+        return self.ready_count, 0, 0, 0
+
+    def paging_counts(self) -> PagingCounts:
+        """Return the numbers of messages in memory, which are all; their bytes are not counted."""
+        return PagingCounts(self.ready_count, len(self._unacked))
 
     def count_returns(self, *, counted: bool) -> None:
         """Do nothing: no message is read from disk."""

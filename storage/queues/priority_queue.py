@@ -19,8 +19,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import BackingQueue, Fetched
-from leveret.storage.queues.sub_queues import SubQueues
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched, PagingCounts
 
 Level = TypeVar("Level", bound=BackingQueue)
 
@@ -296,6 +295,18 @@ class PriorityQueue(Generic[Level]):
         """Yield the body bytes of all ready messages in partial sums."""
         return chain.from_iterable([queue.ready_octets() for queue in self.levels.values()])
 
+    def state_counts(self) -> tuple[int, int, int, int]:
+        """Return the numbers of ready messages of all levels that are alpha, beta, gamma and delta."""
+        alphas = betas = gammas = deltas = 0
+        for queue in self.levels.values():
+            alpha, beta, gamma, delta = queue.state_counts()
+            alphas, betas, gammas, deltas = alphas + alpha, betas + beta, gammas + gamma, deltas + delta
+        return alphas, betas, gammas, deltas
+
+    def paging_counts(self) -> PagingCounts:
+        """Return what all levels have in memory and on disk; rates and targets are sums too."""
+        return PagingCounts.sum_of([queue.paging_counts() for queue in self.levels.values()])
+
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk."""
         self._counts_returns = counted
@@ -364,16 +375,6 @@ def _interleaved(given: dict[int, Sequence[int]], levels: list[int]) -> Sequence
         return next(iter(given.values()))
     taken = {level: iter(seq_ids) for level, seq_ids in given.items()}
     return [next(taken[level]) for level in levels]
-
-
-def transitions_of(backing: BackingQueue) -> dict[str, int]:
-    """Return the numbers of state transitions of messages, by kind (`storage.queues.sub_queues`)."""
-    found: dict[str, int] = {}
-    for part in parts((backing,)):
-        if isinstance(part, SubQueues) and part.transitions is not None:
-            for transition, count in part.transitions.items():
-                found[transition] = found.get(transition, 0) + count
-    return found
 
 
 def parts(backings: Iterable[BackingQueue]) -> Iterator[BackingQueue]:

@@ -17,7 +17,7 @@ from leveret.storage.journal.blocks import GONE, NEW, NO_RETURNS, STORED, WRITIN
 from leveret.storage.journal.body_sizes import octets_of
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import never
+from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, never
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import Item, Requeued
@@ -219,6 +219,8 @@ class SubQueues:
         more than that were requeued: then it is estimated from a sample.
         """
         returned = self.returned
+        if not self.q3 and not self.delta_count and not returned:
+            return len(self.q4) + len(self.q1), 0, 0, 0
         some = returned.sample(SAMPLE)
         without = [item.durable for item in some if type(item) is Entry and item.message is None]
         betas = without.count(False) * len(returned) // max(1, len(some))
@@ -235,6 +237,20 @@ class SubQueues:
             betas += transient
             gammas += entries - transient
         return alphas, betas, gammas, self.delta_count
+
+    def paging_counts(self) -> PagingCounts:
+        """Return what is in memory and on disk now."""
+        return PagingCounts(
+            self.ram_msg_count,
+            self.ram_ack_count,
+            self.ram_octets,
+            self.unacked_octets,
+            self.delta_octets,
+            self.target_ram_count,
+            self.rates.published,
+            self.rates.fetched,
+            dict(self.transitions) if self.transitions else NO_TRANSITIONS,
+        )
 
     def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:
         """Return at most `most` messages of each part whose body is in memory, and whether each has an entry."""

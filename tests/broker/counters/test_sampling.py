@@ -29,6 +29,9 @@ class Backing:
     def __init__(self) -> None:
         self.ready_count = self.unacked_count = 0
 
+    def state_counts(self) -> tuple[int, int, int, int]:
+        return self.ready_count, 0, 0, 0
+
 
 class Line:
     """A queue whose messages leave in order: numbers of the ready ones and of the unacked ones."""
@@ -36,7 +39,7 @@ class Line:
     def __init__(self) -> None:
         self.now = 0
         self.latencies = Latencies()
-        self.backing = self.store = Backing()
+        self.backing = Backing()
         self.published = 0
         self.ready: list[int] = []
         self.unacked: list[int] = []

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message, Persistent
+from leveret.storage.queues.backing_queue import PagingCounts
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.memory_monitor import MemoryMonitor, memory_of
 from leveret.storage.queues.memory_queue import MemoryQueue
@@ -534,3 +535,39 @@ def test_memory_is_bounded_over_all_levels(tmp_path):
         store.read()
     assert sorted(order, reverse=True) == order
     store.environment.close()
+
+
+def test_paging_counts_are_the_sums_of_the_levels(store):
+    """States, memory, rates and transitions of a priority queue are those of its levels together."""
+    store.target = 5
+    queue = store.queue
+    queue.publish([Message(b"", content_of(name, name % 2, 100), 1) for name in range(100)])
+    for _ in range(4):
+        store.commit()
+        for level in queue.levels.values():
+            level.reduce_memory_use()
+    queue.levels[0].rates.published = 3.0
+    queue.levels[1].rates.published = 4.0
+    first, second = [level.paging_counts() for level in queue.levels.values()]
+    counts = queue.paging_counts()
+
+    assert [sum(pair) for pair in zip(first[:-1], second[:-1], strict=True)] == list(counts[:-1])
+    assert (7.0, 10) == (counts.ingress_rate, counts.target_ram_count)
+    moved = {kind: first.transitions[kind] + second.transitions[kind] for kind in first.transitions}
+    assert moved == dict(counts.transitions)
+    assert {"alpha_to_beta", "to_delta"} <= moved.keys()
+    states = [level.state_counts() for level in queue.levels.values()]
+    assert tuple(map(sum, zip(*states, strict=True))) == queue.state_counts()
+    assert sum(queue.state_counts()) == 100
+
+
+def test_paging_counts_of_levels_in_memory():
+    """A queue without levels, or with levels that do not page, has no target and no transitions."""
+    queue = PriorityQueue(lambda _: MemoryQueue(), priority_of, MAX)
+    assert (PagingCounts(), (0, 0, 0, 0)) == (queue.paging_counts(), queue.state_counts())
+    for levels in (1, 2):
+        queue.publish([Message(b"", content_of(levels, levels), 1) for _ in range(2)])
+        queue.fetch(1, ack_required=True)
+
+        assert PagingCounts(ram_msg_count=levels, ram_ack_count=levels) == queue.paging_counts()
+        assert (levels, 0, 0, 0) == queue.state_counts()
