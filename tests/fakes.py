@@ -208,7 +208,7 @@ class CrankedDisk(DataStore):
         self.reads: list[tuple[int, Due, Callable[[DelayedRows], None]]] = []
         self.commits = Cranked()
 
-    def start(self, host: StorageHost, loop: object) -> None:
+    def start(self, host: StorageHost, loop: object, report_full: object) -> None:
         """Start no threads."""
 
     def _load(self, request: LoadRequest) -> None:
@@ -262,7 +262,7 @@ class DiskNode(Node):
         self.disk.journal.settled(error)
         was_full, self.disk.commits.is_full = self.disk.commits.is_full, error is not None
         if was_full is not self.disk.commits.is_full:
-            self.disk_full(full=not was_full)
+            self.watch.report_full(not was_full)
         self._go_on()
 
     def read(self) -> None:

@@ -78,9 +78,6 @@ class StorageHost(Protocol):
     def storage_failed(self, error: BaseException) -> None:
         """Report a failure of the disk: nothing may be confirmed any more."""
 
-    def disk_full(self, *, full: bool) -> None:
-        """Report that a commit has found the disk full, or space again."""
-
     def backlog_cleared(self) -> None:
         """Resume reading from publishers."""
 
@@ -136,6 +133,7 @@ class Committer:
         journal: provides the batches.
         host: notified of the results.
         loop: the event loop.
+        report_full: called with true when a commit, or a file, finds the disk full, and with false when all have space.
         max_records: maximum number (at least 1) of persistent copies waiting for a commit: when it is reached a commit
             starts at once, and publishers are not read until it is done (`queue_index_max_journal_entries`).
         min_gap: seconds between two commits under load. A value above `MIN_GAP` is cut short when the broker is idle.
@@ -148,6 +146,7 @@ class Committer:
         journal: Journal,
         host: StorageHost,
         loop: asyncio.AbstractEventLoop,
+        report_full: Callable[[bool], object],
         *,
         max_records: int = MAX_RECORDS,
         min_gap: float = MIN_GAP,
@@ -156,6 +155,7 @@ class Committer:
         self._journal = journal
         self._host = host
         self._loop = loop
+        self._report_full = report_full
         self._max_records = max_records
         self._min_gap = min_gap
         self._writer = _Worker("leveret-writer", loop, host.turn.slices)
@@ -378,7 +378,7 @@ class Committer:
         durable = Done.ALL if error is None else error.durable
         if durable is Done.ALL:
             self.sizes.add(batch.written(error))
-        self._found_full(full=durable is not Done.ALL)
+        self._record_full(full=durable is not Done.ALL)
         if batch.paged or error is not None:
             self._found_unpaged(batch, Done.ALL if error is None else error.paged)
         for msg_id in unlink or (error.unlink if error is not None else ()):
@@ -389,8 +389,8 @@ class Committer:
         if self._stopped is not None:
             self._finish()
 
-    def _found_full(self, *, full: bool, msg_id: int = 0) -> None:
-        """Record that a commit, or a file, found the disk full, or space again; notify the host of a change."""
+    def _record_full(self, *, full: bool, msg_id: int = 0) -> None:
+        """Record that a commit, or a file, found the disk full, or space again; log and report a change."""
         before = self.is_full
         if not msg_id:
             self._full = full
@@ -398,8 +398,13 @@ class Committer:
             self._no_room.add(msg_id)
         else:
             self._no_room.discard(msg_id)
-        if before is not self.is_full:
-            self._host.disk_full(full=self.is_full)
+        if before is self.is_full:
+            return
+        if before:
+            log.warning("the disk has taken what waited for it")
+        else:
+            log.error("the disk is full: what waits for it is kept in memory and tried again")
+        self._report_full(not before)
 
     def _found_unpaged(self, batch: Batch, paged: Done) -> None:
         """Record whether transient messages could be paged; if not, they are retried later.
@@ -460,7 +465,7 @@ class Committer:
         del self._files[msg_id]
         self.files += 1
         backlogged = self.backlogged
-        self._found_full(full=False, msg_id=msg_id)
+        self._record_full(full=False, msg_id=msg_id)
         needed = self._journal.file_written(msg_id)
         self._tell_if_cleared(backlogged=backlogged)
         if not needed:
@@ -472,7 +477,7 @@ class Committer:
         """Refuse a body for whose file there is no space; it is retried."""
         backlogged = self.backlogged
         self._journal.file_failed(msg_id)
-        self._found_full(full=True, msg_id=msg_id)
+        self._record_full(full=True, msg_id=msg_id)
         self._tell_if_cleared(backlogged=backlogged)
         self._host.run_turn()
         await asyncio.sleep(RETRY_SECONDS)

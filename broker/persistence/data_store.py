@@ -111,11 +111,15 @@ class DataStore:
         self.commits: Committer
         self._reader: Reader
 
-    def start(self, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the threads."""
+    def start(
+        self, host: StorageHost, loop: asyncio.AbstractEventLoop, report_full: Callable[[bool], object]
+    ) -> None:
+        """Start the threads; `report_full` is called with true when a write finds the disk full, with false later."""
         self._host = host
         records, gap = self.config.max_journal_records, self.config.commit_interval
-        self.commits = Committer(self.environment, self.journal, host, loop, max_records=records, min_gap=gap)
+        self.commits = Committer(
+            self.environment, self.journal, host, loop, report_full, max_records=records, min_gap=gap
+        )
         self._reader = Reader(self.environment, host, loop)
         self._loop = loop
         self._garbage = Garbage(

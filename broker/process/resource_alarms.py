@@ -111,13 +111,13 @@ class DiskAlarm:
         self.free = free
         return self._judge()
 
-    def found_full(self, *, full: bool) -> bool:
+    def set_full(self, *, is_full: bool) -> bool:
         """Record that a commit found no space, or space again; return true if that raised the alarm.
 
         This never clears the alarm, only the next check does: the disk may immediately be full again.
         """
-        self.full = full
-        return full and self._judge()
+        self.full = is_full
+        return is_full and self._judge()
 
     def _judge(self) -> bool:
         before = self.raised

@@ -170,9 +170,9 @@ class ResourceMonitor:
         if alarm.raised and self._loop.time() - self._raised_at >= RELIEF_SECONDS:
             self._host.relieve(int(alarm.used - CLEARED_BELOW * alarm.limit) + 1)
 
-    def found_full(self, *, full: bool) -> None:
-        """Report that a commit has found the disk full, or space again."""
-        if self.disk.found_full(full=full):
+    def report_full(self, is_full: bool) -> None:
+        """Raise the disk alarm: a write has found the disk full. Once it has space, the next check may clear it."""
+        if self.disk.set_full(is_full=is_full):
             self._changed("disk", self.disk)
             self._look_soon()
 

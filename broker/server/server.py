@@ -373,7 +373,7 @@ class Server:
     async def _start_disk(self, disk: DataStore) -> None:
         """Recover the messages of the last run, and have the configuration's objects stored."""
         began = self.now()
-        disk.start(self, self._loop)
+        disk.start(self, self._loop, self.watch.report_full)
         slices = self.turn.slices
         disk.pager.release = lambda run: slices.add(freeing(run), "messages that were dropped")
         total = disk.recover([queue.store for queue in self._recovered])
@@ -495,14 +495,6 @@ class Server:
         storage_log.critical("storage failed, stopping at once: %s", error, exc_info=error)
         logging.shutdown()
         os._exit(exit_codes.IO)
-
-    def disk_full(self, *, full: bool) -> None:
-        """Report that a commit has found the disk full, or space again."""
-        if full:
-            storage_log.error("the disk is full: what waits for it is kept in memory and tried again")
-        else:
-            storage_log.warning("the disk has taken what waited for it")
-        self.watch.found_full(full=full)
 
     def _is_backlogged(self) -> bool:
         """Return whether the backlog of the disk is too large."""

@@ -38,9 +38,6 @@ class Host:
     def storage_failed(self, error):
         raise error
 
-    def disk_full(self, *, full):
-        self.full.append(full)
-
     def backlog_cleared(self):
         self.cleared.set()
 
@@ -62,7 +59,7 @@ def disk(tmp_path):
 def started(disk):
     """Return the host of a disk that is in use, and a durable queue."""
     host = Host()
-    disk.start(host, asyncio.get_running_loop())
+    disk.start(host, asyncio.get_running_loop(), host.full.append)
     return host, disk.make_backing(disk.next_id(), {})
 
 
@@ -327,7 +324,7 @@ def test_no_commit_has_a_publish_without_an_earlier_ack(disk):
 
     async def run():
         host = Late()
-        disk.start(host, asyncio.get_running_loop())
+        disk.start(host, asyncio.get_running_loop(), host.full.append)
         commits, slices, turn = disk.commits, host.turn.slices, host.turn
         one, two = host.queue(disk, "one"), host.queue(disk, "two")
         one.put(plain(20))
@@ -372,7 +369,7 @@ def test_who_waited_for_a_held_commit_goes_on_though_more_waits_for_the_disk(dis
 
     async def run():
         host = Late()
-        disk.start(host, asyncio.get_running_loop())
+        disk.start(host, asyncio.get_running_loop(), host.full.append)
         commits, slices = disk.commits, host.turn.slices
         one, two = host.queue(disk, "one"), host.queue(disk, "two")
         one.put(plain(20))
@@ -397,7 +394,7 @@ def test_a_held_commit_begins_as_soon_as_nothing_is_put_off(disk):
 
     async def run():
         host = Late()
-        disk.start(host, asyncio.get_running_loop())
+        disk.start(host, asyncio.get_running_loop(), host.full.append)
         commits, slices, journal = disk.commits, host.turn.slices, disk.journal
         one, two = host.queue(disk, "one"), host.queue(disk, "two")
         one.put(plain(20))

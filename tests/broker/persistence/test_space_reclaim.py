@@ -126,7 +126,7 @@ def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):
 
     async def run():
         disk = DataStore(tmp_path, StorageConfig(sync=False), ram_limit=1 << 30)
-        disk.start(Host(), asyncio.get_running_loop())
+        disk.start(Host(), asyncio.get_running_loop(), lambda _: None)
         queue = disk.make_backing(disk.next_id(), {})
 
         async def commit():

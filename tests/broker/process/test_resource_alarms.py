@@ -67,9 +67,9 @@ def test_a_commit_without_room_raises_the_disk_alarm():
     alarm = DiskAlarm(100)
 
     assert (False, False) == (alarm.check(1000), alarm.raised)
-    assert (True, True) == (alarm.found_full(full=True), alarm.raised)
+    assert (True, True) == (alarm.set_full(is_full=True), alarm.raised)
     assert (False, True) == (alarm.check(1000), alarm.raised)
-    assert (False, True) == (alarm.found_full(full=False), alarm.raised)
+    assert (False, True) == (alarm.set_full(is_full=False), alarm.raised)
     assert (False, True) == (alarm.check(104), alarm.raised)
     assert (True, False) == (alarm.check(105), alarm.raised)
 
@@ -79,7 +79,7 @@ def test_a_disk_that_is_full_twice_is_told_once():
     alarm = DiskAlarm(100)
     alarm.check(10)
 
-    assert (True, False) == (alarm.raised, alarm.found_full(full=True))
+    assert (True, False) == (alarm.raised, alarm.set_full(is_full=True))
     assert "a commit found no room, 10 octets free, limit 100" == str(alarm)
 
 

@@ -208,13 +208,13 @@ def test_memory_is_looked_at_once_a_second(watched):
 
 def test_a_full_disk_is_told_at_once_and_looked_at_soon(watched):
     """A full disk raises the alarm at once; a check within a second clears it once commits succeed."""
-    watched.watch.found_full(full=True)
+    watched.watch.report_full(True)
 
     assert ["low on disk"] == watched.host.told
     assert [watched.loop.now + 1] == [at for at, _ in watched.loop.later]
     watched.look(PLENTY)
     assert ["low on disk"] == watched.host.told
-    watched.watch.found_full(full=False)
+    watched.watch.report_full(False)
     assert ["low on disk"] == watched.host.told
     watched.look(PLENTY)
     assert ["low on disk", ""] == watched.host.told
@@ -223,7 +223,7 @@ def test_a_full_disk_is_told_at_once_and_looked_at_soon(watched):
 def test_a_full_disk_during_a_look(watched):
     """An alarm raised while the reader checks does not start a second series of checks."""
     watched.loop.due()
-    watched.watch.found_full(full=True)
+    watched.watch.report_full(True)
     watched.store.asked.pop()(PLENTY, None)
 
     assert 1 == len(watched.loop.later)
