@@ -23,8 +23,8 @@ from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
 from leveret.broker.metadata.parameter_recorder import StoredGlobalParameters
 from leveret.broker.metadata.recorder import Definitions, StoredUsers
-from leveret.broker.persistence.committer import StorageHost
 from leveret.broker.persistence.data_store import DataStore, paging
+from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.server.server import Server
 from leveret.storage.delayed import DelayedRows, Due

@@ -1,7 +1,7 @@
-"""The committer: writes the journal to disk, and reads what queues request (driver).
+"""The committer: writes the journal to disk (driver).
 
-One thread, the writer, owns every write transaction; another, the reader, every read of messages. Both take jobs from a
-queue and report results to the event loop, which alone accesses the journal and the queues.
+One thread, the writer, owns every write transaction. It takes jobs from a queue and reports results to the event loop,
+which alone accesses the journal and the queues.
 
 Time of commits: at once when none is in flight, so that an idle broker confirms after one flush; during a commit the
 next batch accumulates. Under load commits are spaced by `MIN_GAP`: each costs processor time regardless of its size,
@@ -13,25 +13,21 @@ messages published without confirms) is delayed up to `LAZY_SECONDS`.
 import asyncio
 import errno
 import logging
-import queue
-import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.scheduling.time_slices import TimeSlices
-from leveret.broker.scheduling.turn import Turn
+from leveret.broker.persistence.storage_host import StorageHost
+from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import Batch
 from leveret.storage.journal.journal import Journal
-from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.message import Persistent
 from leveret.storage.store.environment import Environment
 
@@ -67,64 +63,6 @@ FILES_AT_ONCE = 16
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
-class StorageHost(Protocol):
-    """The part of the server that persistence uses."""
-
-    turn: Turn
-
-    def run_turn(self) -> None:
-        """Process queues affected by a result, then write."""
-
-    def storage_failed(self, error: BaseException) -> None:
-        """Report a failure of the disk: nothing may be confirmed any more."""
-
-    def backlog_cleared(self) -> None:
-        """Resume reading from publishers."""
-
-
-class _Worker:
-    """A thread that runs submitted jobs, and reports their results to the event loop."""
-
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, slices: TimeSlices) -> None:
-        self._name = name
-        self._slices = slices
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._loop = loop
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Run `job` in the thread, and `done` in the loop with the result or exception."""
-
-        def work() -> None:
-            try:
-                result = job()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the loop has to know
-                self._loop.call_soon_threadsafe(self._report, done, None, error)
-            else:
-                self._loop.call_soon_threadsafe(self._report, done, result, None)
-
-        self._jobs.put(work)
-
-    def _report(
-        self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
-    ) -> None:
-        """Report a result, in a step of its own."""
-        self._slices.begin()
-        done(result, error)
-        self._slices.end(f"result of {self._name} for", done)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            del job  # a batch refers to queues, which may be deleted while the thread is idle
-
-    def stop(self) -> None:
-        """Finish the submitted jobs, then end."""
-        self._jobs.put(None)
-        self._thread.join()
-
-
 class Committer:
     """Commits the journal's batches.
 
@@ -158,7 +96,7 @@ class Committer:
         self._report_full = report_full
         self._max_records = max_records
         self._min_gap = min_gap
-        self._writer = _Worker("leveret-writer", loop, host.turn.slices)
+        self._writer = WorkerThread("leveret-writer", loop, host.turn.slices)
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         self._started = 0.0
@@ -513,56 +451,6 @@ class Committer:
             self._commit()
         elif self._stopped is not None:
             self._stopped.set()
-
-
-class Reader:
-    """Reads messages for queues, in a thread."""
-
-    def __init__(self, environment: Environment, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
-        self._environment = environment
-        self._host = host
-        self._loop = loop
-        self._worker = _Worker("leveret-reader", loop, host.turn.slices)
-        self._found: deque[tuple[LoadRequest, Loaded]] = deque()
-
-    def load(self, request: LoadRequest) -> None:
-        """Read the messages that a queue requests; it receives them in the loop."""
-
-        def done(found: Loaded | None, error: BaseException | None) -> None:
-            if error is not None or found is None:
-                self._host.storage_failed(error or RuntimeError("nothing was read"))
-                return
-            self._found.append((request, found))
-            if len(self._found) == 1:
-                self._loop.call_soon(self._hand_over)
-
-        self._worker.submit(lambda: self._environment.read(request.ranges, request.limit), done)
-
-    def _hand_over(self) -> None:
-        """Pass one queue the messages that were read for it.
-
-        One queue per iteration of the loop: it takes milliseconds, and many queues may have requested reads at once.
-        """
-        slices = self._host.turn.slices
-        slices.begin()
-        slices.latest = "a queue that is gone"
-        request, found = self._found[0]
-        try:
-            request.queue.loaded(request, found)
-            self._host.run_turn()
-        finally:
-            self._found.popleft()
-            if self._found:
-                self._loop.call_soon(self._hand_over)
-            slices.end("what was read for", slices.latest)  # the queue that has run
-
-    def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Run `job`, which reads, in the thread, and `done` in the loop with its result or exception."""
-        self._worker.submit(job, done)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._worker.stop()
 
 
 def _error_of(job: Callable[[], object]) -> OSError | None:

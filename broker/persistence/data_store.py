@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
-from leveret.broker.persistence.committer import Committer, Reader, StorageHost
+from leveret.broker.persistence.committer import Committer
+from leveret.broker.persistence.message_reader import MessageReader
 from leveret.broker.persistence.space_reclaim import Garbage
+from leveret.broker.persistence.storage_host import StorageHost
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.storage.damage import Damages
@@ -109,7 +111,7 @@ class DataStore:
         self._queue_class = _checking(queue_class) if config.check_invariants else queue_class
         self._host: StorageHost
         self.commits: Committer
-        self._reader: Reader
+        self._reader: MessageReader
 
     def start(
         self, host: StorageHost, loop: asyncio.AbstractEventLoop, report_full: Callable[[bool], object]
@@ -120,7 +122,7 @@ class DataStore:
         self.commits = Committer(
             self.environment, self.journal, host, loop, report_full, max_records=records, min_gap=gap
         )
-        self._reader = Reader(self.environment, host, loop)
+        self._reader = MessageReader(self.environment, host, loop)
         self._loop = loop
         self._garbage = Garbage(
             self.environment.store,

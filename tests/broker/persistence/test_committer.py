@@ -2,12 +2,8 @@
 
 import asyncio
 import errno
-import itertools
 import signal
-from queue import SimpleQueue
-from types import SimpleNamespace
 
-import fakes
 import pytest
 from conformance.wire import Client
 from running import Running
@@ -15,7 +11,6 @@ from running import Running
 from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
-from leveret.broker.persistence.committer import Reader
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
@@ -581,31 +576,3 @@ def test_a_file_is_not_begun_before_all_queues_have_its_message(disk, tmp_path):
 
     assert ({}, True, True) == asyncio.run(run())
     assert [] == list((tmp_path / "data" / "blobs").iterdir())
-
-
-def test_what_is_read_slowly_is_logged_with_the_name_of_its_queue(caplog):
-    """A slow step that hands a queue the messages read for it is logged with that queue's name and vhost."""
-    node = fakes.Node()
-    client = fakes.Client(node)
-    client.declare("orders")
-    queue = node.vhosts["/"].queues["orders"]
-    asking = SimpleNamespace(loaded=lambda request, found: queue.touch())
-    request = SimpleNamespace(queue=asking, ranges=(), limit=1)
-    clock, used = itertools.count(0, 100_000_000), itertools.count(0, 100_000_000)
-    node.turn.slices = TimeSlices(clock.__next__, used.__next__, slow=50_000_000)
-    node.turn.slices.watch()
-    reported = SimpleQueue()
-    loop = SimpleNamespace(
-        call_soon_threadsafe=lambda callback, *values: reported.put((callback, values)),
-        call_soon=node.clock.call_soon,
-    )
-    reader = Reader(SimpleNamespace(read=lambda ranges, limit: object()), node, loop)
-    try:
-        reader.load(request)
-        callback, values = reported.get(timeout=10)
-    finally:
-        reader.stop()
-    callback(*values)
-    node.clock.run()
-
-    assert "100.0 ms of processor time for what was read for <queue 'orders' in vhost '/'>" in caplog.text

@@ -217,7 +217,7 @@ def counted(table: EnvironmentTables) -> Counter[int]:
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the test make commits by hand."""
-    monkeypatch.setattr(committer, "_Worker", Writer)
+    monkeypatch.setattr(committer, "WorkerThread", Writer)
 
 
 @pytest.mark.usefixtures("by_hand")
